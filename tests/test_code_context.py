@@ -198,13 +198,19 @@ def test_places_outside_of_the_project_are_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["tests/a.py", "test_a.py", "x/a_test.go", "a.spec.ts", "conftest.py"]
-)
+    "path",
+    [
+        "tests/a.py", "test_a.py", "x/a_test.go", "a.spec.ts", "conftest.py", "run_tests.sh",
+        "test-a.c", "CartTest.java", "TestCart.java", "cart_spec.rb", "CartSpec.scala",
+    ],
+)  # fmt: skip
 def test_files_of_tests(path: str) -> None:
     assert evidence.is_test(path)
 
 
-@pytest.mark.parametrize("path", ["testing.py", "contest.py", "latest/a.py", "attest.js"])
+@pytest.mark.parametrize(
+    "path", ["testing.py", "contest.py", "latest/a.py", "attest.js", "spec.rb", "grid_spec.py"]
+)
 def test_files_that_only_look_like_tests(path: str) -> None:
     assert not evidence.is_test(path)
 

@@ -224,6 +224,21 @@ def test_a_file_keeps_its_last_line_end_and_its_comments() -> None:
     assert change.after == "# calc\ndef f():\n    return 2\n# end"
 
 
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_whole_file_and_a_quoted_last_line_keep_the_last_line_end(end: str) -> None:
+    script = Document("sum.js", f"function f() {{\n  return 1;\n}}\nmodule.exports = {{ f }};{end}")
+    new = script.text.replace("1", "2")
+    for answer in (
+        fenced(new.rstrip("\n") + "\n", "javascript"),
+        fenced("<<<<<<< SEARCH\n  return 1;\n=======\n  return 2;\n>>>>>>> REPLACE\n", ""),
+    ):
+        assert [one.after for one in read_answer(answer, [script])] == [new]
+    line = "module.exports = { f"
+    quoted = f"<<<<<<< SEARCH\n{line} }};\n=======\n{line}, g }};\n>>>>>>> REPLACE\n"
+    (change,) = read_answer(fenced(quoted, ""), [script])
+    assert change.after == script.text.replace("{ f }", "{ f, g }")
+
+
 def test_an_answer_is_whole_when_a_file_has_ended() -> None:
     documents = [Document("other.py", OTHER)]
     answer = f"Like this:\n{fenced(OTHER.replace('* rate', '/ rate'))}"

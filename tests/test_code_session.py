@@ -349,6 +349,22 @@ def test_a_file_is_not_shown_under_two_names(project: Path, coder: Any) -> None:
     assert workplace.named(["link.py", "~no-such-user/x.py"]) == ("link.py", "~no-such-user/x.py")
 
 
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [("sh check.sh", "check.sh"), ("bash -eu ./ci/all.bash -v", "ci/all.bash"), ("./t.sh", "t.sh")],
+)
+def test_the_script_that_runs_the_tests_is_one_of_them(
+    project: Path, command: str, path: str
+) -> None:
+    workplace = Workplace(project, CodeConfig(test=command))
+    assert workplace.refusal(path) == f"{path} runs the tests"
+    assert workplace.refusal("calc.py") == ""
+    assert workplace.named([path]) == (path,)  # a person may
+    others = f"test $(sh {path}) = 3", f"sh {path} | grep 3", f"sh {path} && true", ""
+    for other in others:
+        assert Workplace(project, CodeConfig(test=other)).refusal(path) == ""
+
+
 def test_a_named_file_that_does_not_exist_can_be_written(
     project: Path, coder: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ _PLACES = (
 )
 _FOREIGN = ("/site-packages/", "/dist-packages/", "/lib/python", "/node_modules/", "<frozen")
 _WORD = re.compile(r"[^\W\d]\w*")
+_BETWEEN = re.compile(r"[_-]|(?<=[a-z0-9])(?=[A-Z])")  # the words of a file's name
 _PYTHON_IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]{1,99}([\w.]*)[ \t]{1,99}import[ \t]+\(?([\w, \t*]*)"
     r"|import[ \t]+([\w., \t]+))",
@@ -89,12 +90,14 @@ def words(text: str) -> frozenset[str]:
 def is_test(path: str) -> bool:
     """Whether a file belongs to the tests, by its name or its folder."""
     pure = PurePosixPath(path)
-    stem = pure.name.partition(".")[0].lower()
+    stem = _BETWEEN.split(pure.name.partition(".")[0])
+    first, last = stem[0].lower(), stem[-1].lower()
     if any(part.lower() in ("test", "tests", "__tests__", "spec") for part in pure.parts[:-1]):
         return True
     parts = pure.name.lower().split(".")
-    named = stem.startswith("test_") or stem.endswith("_test") or stem in ("test", "tests")
-    return named or stem == "conftest" or bool({"test", "spec"} & set(parts[1:-1]))
+    named = bool({first, last} & {"test", "tests"}) or first == "conftest"
+    spec = len(stem) > 1 and last == "spec" and pure.suffix != ".py"
+    return named or spec or bool({"test", "spec"} & set(parts[1:-1]))
 
 
 def imported(document: Document, paths: Paths) -> list[str]:

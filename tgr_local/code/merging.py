@@ -99,6 +99,7 @@ def _replaced(old: str, text: str) -> str | None:
     quoted: list[str] | None = None
     new: list[str] | None = None
     n_done = 0
+    old = old if old.endswith("\n") else f"{old}\n"
     for line in text.split("\n"):
         if re.match(r"<{5,9} SEARCH", line):
             quoted, new = [], None

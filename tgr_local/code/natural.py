@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tgr_local.code import evidence
 from tgr_local.code.edits import Change, Document, EditError
 from tgr_local.code.edits.blocks import cleaned
-from tgr_local.code.edits.document import lines_of
+from tgr_local.code.edits.document import joined, lines_of
 from tgr_local.code.edits.function import parsed
 from tgr_local.code.merging import is_long, merged, names, statements
 from tgr_local.code.syntax import fence_name, python_error
@@ -72,11 +72,8 @@ def read_answer(answer: str, documents: Sequence[Document]) -> tuple[Change, ...
             n_placed += 1
     if not n_placed:
         raise EditError(why)
-    return tuple(
-        Change(one.path, one.text, texts[one.path])
-        for one in documents
-        if texts[one.path] != one.text
-    )
+    made = ((one, joined(lines_of(texts[one.path])[0], one)) for one in documents)
+    return tuple(Change(one.path, one.text, text) for one, text in made if text != one.text)
 
 
 def is_whole(answer: str, documents: Sequence[Document]) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from tgr_local.code.project import Project, RefusedError
 
 _TEST_FILE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py")
+_SCRIPT = re.compile(r"\s*(?:(?:ba|da|k|z)?sh\s+(?:-\w+\s+)*)?(\S+\.(?:ba)?sh)(?:\s+[\w./=-]+)*\s*")
 _PYTEST_SETTINGS = {
     "pytest.ini": r"^\[pytest\]", "pyproject.toml": r"^\[tool\.pytest",
     "tox.ini": r"^\[pytest\]", "setup.cfg": r"^\[tool:pytest\]",
@@ -48,6 +49,13 @@ def suggest(project: Project) -> str:
         if re.search(r"^test:", _text(project, name), re.MULTILINE):
             return "make test"
     return ""
+
+
+def script(command: str) -> str:
+    """The shell script that a command runs and nothing else, relative to the folder: it is the
+    test, whatever its name; empty for another command."""
+    found = _SCRIPT.fullmatch(command)
+    return os.path.normpath(found[1]) if found else ""
 
 
 def interpreter(project: Project) -> str:

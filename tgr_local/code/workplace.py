@@ -21,7 +21,7 @@ from tgr_local.code.interrupts import ignored_once
 from tgr_local.code.journal import Accepted
 from tgr_local.code.judge import Verdict
 from tgr_local.code.project import Project, RefusedError
-from tgr_local.code.test_command import interpreter
+from tgr_local.code.test_command import interpreter, script
 from tgr_local.engine import Cancel
 from tgr_local.options.config import CodeConfig
 from tgr_local.system.sandbox import backends, commands
@@ -69,6 +69,8 @@ class Workplace:
             check_path(path)
         except ValueError as error:
             return str(error)
+        if path == script(self.code.test):
+            return f"{path} runs the tests"
         if why := self.project.refusal(path):
             return why
         folder = self.project.folder
