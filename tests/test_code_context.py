@@ -287,6 +287,7 @@ def test_an_outline_says_why_its_file_may_not_be_changed() -> None:
     context = make_context(list(FILES), read, wish, 1000, count, lambda path: refused.get(path, ""))
     (shown,) = (one for one in context.shown if one.path == "util.py")
     assert (shown.how, shown.why) == ("outline", "named in the task; it is read-only")
+    assert context.refused == ("it is read-only",)
 
 
 def test_without_any_hint_all_code_but_tests_may_be_changed() -> None:

@@ -102,6 +102,8 @@ def test_how_a_command_ended_is_said(copies: Copies, best: Backend) -> None:
         "no-such-command": "not found",
         "kill -9 $$": "killed",
         f"{PYTEST} -k nothing": "no tests",
+        f"{PYTEST} | tail -n 3": "failed",
+        f"{PYTEST}; true": "failed",
         "sleep 600": "timed out",
         "while :; do :; done": "timed out",
         "trap '' TERM INT HUP; sleep 600 & wait": "timed out",

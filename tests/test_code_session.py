@@ -198,6 +198,17 @@ def test_yes_accepts_nothing_that_does_not_pass(project: Path, coder: Any) -> No
     assert (project / "calc.py").read_text() == CALC
 
 
+def test_where_nothing_may_be_changed_the_reason_is_said(
+    project: Path, coder: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    coder([answer(RIGHT)])
+    (project / "calc.py").chmod(0o444)
+    assert code("Repair it.", "--test", "pytest", "--yes") == 2
+    assert "no file of the project may be changed: calc.py is read-only; make it writable" in (
+        capsys.readouterr().err
+    )
+
+
 def test_json_is_one_object_with_every_candidate(
     project: Path, coder: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -165,6 +165,11 @@ def test_a_function_is_indented_as_the_one_in_its_place() -> None:
         "calc.py::double\n```python\n\tdef f(x):\n\t\tpass\n```", CALC, format="function"
     )
     assert deeper.endswith("\ndef f(x):\n\tpass\n")
+    tabs = Document("tabs.py", "def f(x):\n\tif x:\n\t\treturn 1\n")
+    spaces = "def f(x):\n  if x:\n    return 2\n"
+    for head, format in (("tabs.py::f", "function"), ("tabs.py", "file")):
+        new = after(f"{head}\n```python\n{spaces}```", tabs, format=format)  # type: ignore[arg-type]
+        assert new == tabs.text.replace("1", "2")
     assert "or a part of it" in why(
         "calc.py::Stack.push\n```\n```\ncalc.py::Stack.push.inner\n```\n```", CALC,
         format="function",

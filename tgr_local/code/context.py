@@ -57,6 +57,8 @@ class Context:
     shown: tuple[Shown, ...]
     left_out: tuple[tuple[str, str], ...]
     """Files of the project that are not shown, each with the reason."""
+    refused: tuple[str, ...]
+    """Why files that the task points to may not be changed."""
     n_tokens: int
     budget: int
     fence: str
@@ -142,6 +144,7 @@ class _Builder:
             documents=tuple(documents),
             shown=tuple(self.shown),
             left_out=tuple(self.left_out.items()),
+            refused=tuple(self.refused.values()),
             n_tokens=self.n_tokens,
             budget=self.budget,
             fence=self.fence,

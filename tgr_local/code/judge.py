@@ -194,6 +194,8 @@ def _ended(outcome: Outcome, counts: Counts) -> Ended:
     if outcome.stopped:
         return _LIMITS[outcome.stopped]
     if outcome.code == 0:
+        if counts.failed or counts.errors:  # a pipe, or another command behind the tests, hides it
+            return "failed"
         return "passed" if not counts.framework or counts.total else "no tests"
     if outcome.code in (126, 127):
         return "not found"

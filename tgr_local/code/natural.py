@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tgr_local.code import evidence
 from tgr_local.code.edits import Change, Document, EditError
 from tgr_local.code.edits.blocks import cleaned
-from tgr_local.code.edits.document import joined, lines_of
+from tgr_local.code.edits.document import indented_as, joined, lines_of
 from tgr_local.code.edits.function import parsed
 from tgr_local.code.merging import is_long, merged, names, statements
 from tgr_local.code.syntax import fence_name, python_error
@@ -163,8 +163,7 @@ def _placed(code: Code, documents: Sequence[Document]) -> tuple[str, str] | None
     if own and named == _comment_path(code) and code.first_line not in own[0].text:
         text = text.partition("\n")[2].lstrip("\n")
     text = textwrap.dedent(text) if text[:1] in " \t" else text
-    if "\n\t" in (own or documents)[0].text and "\n\t" not in text:
-        text = _with_tabs(text)
+    text = indented_as((own or documents)[0].text, text)
     if not code.is_closed and python_error(text):
         text = _finished(text)
 
@@ -221,14 +220,3 @@ def _finished(text: str) -> str:
     """Python code that was cut off, without the statement at its top that lacks its end."""
     starts = [found.start() for found in re.finditer(r"^(?=[^\s)\]}#])", text, re.MULTILINE)]
     return text[: starts[-1]] if starts else text
-
-
-def _with_tabs(text: str) -> str:
-    """Code with tabs in the place of the spaces that indent it."""
-    unit = min((len(found) for found in re.findall(r"^ +", text, re.MULTILINE)), default=4)
-
-    def tabs(found: re.Match[str]) -> str:
-        n, rest = divmod(len(found[0]), unit)
-        return "\t" * n + " " * rest
-
-    return re.sub(r"^ +", tabs, text, flags=re.MULTILINE)

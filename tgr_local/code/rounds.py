@@ -248,6 +248,8 @@ class _Solver:
             task.paths, read, Wish(task.text, output, task.named),
             self._code.context_tokens or most, self._ask.count, task.refusal,
         )  # fmt: skip
+        if not context.documents and context.refused:
+            raise ValueError(f"no file of the project may be changed: {context.refused[0]}")
         if not context.documents:
             raise ValueError(
                 "no file of the project points to the task; name the files that may be changed"

@@ -13,7 +13,7 @@ from typing import Literal
 
 from tgr_local.code.edits import function, replace, whole_file
 from tgr_local.code.edits.blocks import Block, fenced, nth
-from tgr_local.code.edits.document import Change, Document, EditError, joined, lines_of
+from tgr_local.code.edits.document import Change, Document, EditError, indented_as, joined, lines_of
 from tgr_local.code.edits.function import Function
 from tgr_local.code.edits.markers import Markers
 from tgr_local.engine import EditConstraint
@@ -111,11 +111,13 @@ def _whole(
 ) -> tuple[range, list[str]]:
     """The lines of a file or function that a block replaces, and the new ones."""
     lines, _ = lines_of(document.text)
+    text = indented_as(document.text, "\n".join(block.new))
     if place is None:
-        taken, new, again = range(len(lines)), block.new, bool(used)
+        taken, again = range(len(lines)), bool(used)
+        new = text.split("\n") if block.new else []
     else:
         taken = range(place.first - 1, place.last)
-        new = function.in_place("\n".join(block.new), lines[place.first - 1 : place.last])
+        new = function.in_place(text, lines[place.first - 1 : place.last])
         again = any(_meet(taken, one) for one in used)
     if again:
         raise EditError(f"{nth(number)} changes {block.head} again, or a part of it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,3 +49,16 @@ def joined(lines: Sequence[str], document: Document) -> str:
     if ends:
         return "".join(f"{line}\n" for line in lines)
     return "\n".join(lines).rstrip("\n")
+
+
+def indented_as(old: str, new: str) -> str:
+    """Code with tabs in the place of the spaces that indent it, where a file has tabs."""
+    if "\n\t" not in old or "\n\t" in new:
+        return new
+    unit = min((len(found) for found in re.findall(r"^ +", new, re.MULTILINE)), default=4)
+
+    def tabs(found: re.Match[str]) -> str:
+        n, rest = divmod(len(found[0]), unit)
+        return "\t" * n + " " * rest
+
+    return re.sub(r"^ +", tabs, new, flags=re.MULTILINE)
