@@ -60,6 +60,21 @@ def test_every_turn_is_saved_and_the_latest_conversations_are_resumed(
     assert len(store.load(home / "state/tgr-local/chats/first.jsonl").turns) == 3
 
 
+def test_the_numbers_of_a_list_stay_until_the_next_one(session: Any) -> None:
+    for i, name in enumerate(("one", "two", "three"), 1):
+        session.path = store.new_path().with_name(f"{name}.jsonl")
+        session.ask(name)
+        os.utime(session.path, (i, i))
+        session.conversation.clear()
+        session.path = store.new_path()
+    *rows, _ = output(session, "/resume")
+    assert [row.split()[-1] for row in rows] == ["three", "two", "one"]
+    assert output(session, "/resume 3")[0].startswith("one: 1 turn")
+    session.ask("more")  # which makes it the latest
+    assert output(session, "/resume 2")[0].startswith("two: 1 turn")
+    assert output(session, "/resume")[0].endswith("2 turns: one")
+
+
 def test_undo_removes_the_turn_from_the_file(session: Any) -> None:
     session.path = store.new_path()
     session.ask("secret")

@@ -37,7 +37,8 @@ def load(session: ChatSession, argument: str) -> Iterable[str]:
 
 
 def resume(session: ChatSession, argument: str) -> Iterator[str]:
-    paths = [path for path in store.saved_paths() if path != session.path]
+    listed = session.listed if argument else []  # whose numbers the person has seen
+    paths = listed or [path for path in store.saved_paths() if path != session.path]
     if not paths:
         raise ValueError("there is no saved conversation yet")
     if argument:
@@ -46,6 +47,7 @@ def resume(session: ChatSession, argument: str) -> Iterator[str]:
         if session.path is not None:
             session.path = path  # further turns go to the same file
         return
+    session.listed = paths
     for number, path in enumerate(paths[:N_LISTED], 1):
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(path.stat().st_mtime))
         yield f"{number:2}  {when}  {_first_question(path)}"

@@ -76,6 +76,8 @@ class ChatSession:
         """The file that is written after every turn; None = none."""
         self.other_files: set[Path] = set()
         """Other files of this conversation: it was loaded from them or saved to them."""
+        self.listed: list[Path] = []
+        """The conversations as /resume numbered them last."""
         self._known_turns: list[Turn] = []
         """Those that the files with prefixes have."""
         self._noted = ""  # what was said of the last reply's search
