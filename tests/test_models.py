@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from gguf_edit import ARRAY, BOOL, F32, STRING, U32, U64, Array, Gguf
 
-from tgr_local import cli
+from tgr_local import cli, load
 from tgr_local.engine import check_memory
 from tgr_local.errors import ModelError
 from tgr_local.models import library
-from tgr_local.options.config import EngineConfig
+from tgr_local.options.config import EngineConfig, SearchConfig
+from tgr_local.search import strength
 
 
 def run(*arguments: str) -> int:
@@ -300,6 +301,16 @@ def test_show_describes_a_file(shelf: Path, capsys: pytest.CaptureFixture[str]) 
         re.split(r"\s{2,}", line, maxsplit=1) for line in capsys.readouterr().out.splitlines()
     )
     assert rows["architecture"] == "qwen3" and rows["path"] == str(shelf / "small.gguf")
+    assert rows["strength"] == "none"
+
+
+def test_show_names_the_strengths_that_were_measured(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with load(small) as engine:
+        measured = strength.prepare(engine, SearchConfig(rank=2, d_z=4))
+    assert run("models", "show", str(small)) == 0
+    assert f"rank 2, d_z 4, injection_seed 42, f16/f16 {measured}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ def _show(args: argparse.Namespace) -> int:
     found = strengths.of_model(path)
     facts = library.card(path).facts() | {
         "strength": {
-            f"rank {of['rank']}, layers {of['layers']}, {of['divergence']:g} wanted": str(strength)
+            f"{of['divergence']:g} wanted with rank {of['rank']}, d_z {of['d_z']}, injection_seed "
+            f"{of['injection_seed']}, {of['type_k']}/{of['type_v']}": str(strength)
             for of, strength in found
         }
     }
