@@ -357,6 +357,23 @@ def test_bytes_that_are_not_text_are_refused_with_their_offset() -> None:
             2,
             "trace_vectors needs a trace file; name it with --trace FILE",
         ),
+        ("--verison", 2, "unknown argument '--verison'; did you mean --version?"),
+        ("--verison run x", 2, "unknown argument '--verison'; did you mean --version?"),
+        (
+            "--seed=4 run x",
+            2,
+            "unknown argument '--seed=4'; flags stand behind the command: tgr-local COMMAND --seed",
+        ),
+        (
+            "eval --js",
+            2,
+            "unknown argument '--js'; flags stand behind the command: tgr-local eval COMMAND --js",
+        ),
+        (
+            "serve -m ./gone.gguf",
+            1,
+            "there is no file gone.gguf; correct the path, or download the model",
+        ),
         ("run fail", 1, "the prompt has 999 tokens, but the context has 64"),
         ("trace /nowhere/t", 1, "/nowhere/t: No such file or directory"),
         ("trace", 2, "the following arguments are required: FILE; see tgr-local trace --help"),

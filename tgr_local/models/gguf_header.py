@@ -100,7 +100,12 @@ def read(path: Path) -> Header:
 
 
 def check_file(path: Path) -> None:
-    """Raises ModelError as `check_kind` does, for a regular file that can be read."""
+    """Raises ModelError for a path without a file, and as `check_kind` for a file that can be
+    read."""
+    if not os.path.lexists(path):
+        raise ModelError(f"there is no file {path}; correct the path, or download the model")
+    if path.is_dir():
+        raise ModelError(f"{path} is a directory; name the GGUF file in it")
     with contextlib.suppress(OSError):
         if path.is_file():
             with open(path, "rb") as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -118,8 +119,16 @@ class Parser(argparse.ArgumentParser):
         return self
 
     def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
-        """As `argparse`'s, of the complete parser."""
-        return super(Parser, self.complete()).parse_known_args(*args, **kwargs)
+        """As `argparse`'s, of the complete parser. Raises ValueError for a flag that a group of
+        commands does not have in front of the command."""
+        given = args[0] if args else kwargs.get("args")
+        words = sys.argv[1:] if given is None else given
+        first = words[0].partition("=")[0] if words else ""
+        known = self.complete()._option_string_actions
+        is_group = self._adder is not None and self._adder.required
+        if is_group and first.strip("-") and first[0] == "-" and first not in known:
+            raise self.unknown_argument(words[0])
+        return super().parse_known_args(*args, **kwargs)
 
     def add_option(self, name: str, default: Any, **about: Any) -> None:
         """Adds a flag that is absent from the parsed arguments unless it is given."""
@@ -197,6 +206,8 @@ class Parser(argparse.ArgumentParser):
         listing = "--help-all" if "--help-all" in known else "--help"
         hint = f"{self.prog} {listing} has all flags"
         hint = hint if text.startswith("--") else "a text that begins with - goes after --"
+        if self._adder is not None and self._adder.required:
+            hint = f"flags stand behind the command: {self.prog} COMMAND {name}"
         return ValueError(f"unknown argument {text!r}; {hint}")
 
 

@@ -25,6 +25,7 @@ from tgr_local.console.sanitize import printable_line
 from tgr_local.engine import Engine, require_address_space
 from tgr_local.errors import describe, is_shortage
 from tgr_local.methods import Method
+from tgr_local.models import gguf_header
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.app import create_app
 from tgr_local.server.auth import is_loopback
@@ -52,6 +53,8 @@ def run(
 ) -> int:
     """Serves until a signal, and returns the exit code. `path` is loaded at the start; None = the
     models of `models_dir` on demand. Raises the error that prevented serving."""
+    if path is not None:
+        gguf_header.check_file(path)  # before anybody is told an address
     keys = api_keys(limits)
     service = Service(
         path, limits, method=method, engine_config=engine_config, options=options, tell=_say
