@@ -24,6 +24,7 @@ from threads import in_threads, wait_until
 import tgr_local
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
+from tgr_local.engine.engine import described
 from tgr_local.errors import CancelledError, CapacityError, ModelError
 from tgr_local.generation import (
     Event,
@@ -411,6 +412,19 @@ def test_what_is_no_engine_and_no_engine_config_is_refused(small: Path) -> None:
         generate("model.gguf", "hello")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="must be an EngineConfig"):
         tgr_local.load(small, {"n_ctx": 64})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "n_params", "size"),
+    [
+        ("llama 256M Q4_1", 134_515_008, "llama 134.5M Q4_1"),
+        ("qwen3 ?B Q4_K - Medium", 596_049_920, "qwen3 596.0M Q4_K - Medium"),
+        ("qwen2 0.5B Q8_0", 630_167_424, "qwen2 0.5B Q8_0"),
+        ("llama 8x7B Q4_0", 46_702_792_704, "llama 8x7B Q4_0"),
+    ],
+)
+def test_the_size_of_a_model_is_that_of_its_file(text: str, n_params: int, size: str) -> None:
+    assert described(text, n_params) == size
 
 
 def test_engines_and_replies_say_what_they_are(engine: Engine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from pathlib import Path
@@ -35,6 +36,18 @@ _SAME_NAMES = (
     "n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "n_cpu_moe", "main_gpu", "use_mmap",
     "prefix_cells", "reproducible", "step_seconds",
 )  # fmt: skip
+
+
+def described(text: str, n_params: int) -> str:
+    """llama.cpp's description of a model, with the size of the file where the one in it is unknown
+    or far from that: llama.cpp takes it from the number of layers."""
+
+    def size(found: re.Match[str]) -> str:
+        said = float(found[1] or 0) * (1e6 if found[2] == "M" else 1e9)
+        right = n_params / 1.5 < said < n_params * 1.5
+        return found[0] if right else f" {n_params / 1e6:.1f}M "
+
+    return re.sub(r" (?:\?|(\d+(?:\.\d+)?))([MB]) ", size, text, count=1)
 
 
 class Engine:
@@ -107,9 +120,9 @@ class Engine:
         self.fim_pad: int | None = info.fim_pad if info.fim_pad >= 0 else None
         self.end_tokens: frozenset[int] = frozenset(info.eog)
         self.n_params: int = info.n_params
-        # llama.cpp names the sizes of published models only
-        size = f"{info.n_params / 1e6:.1f}M"
-        self.description: str = info.description.decode("utf-8", "replace").replace("?B", size)
+        self.description: str = described(
+            info.description.decode("utf-8", "replace"), self.n_params
+        )
         self.metadata: dict[str, str] = {
             key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
             for key, value in info.metadata
