@@ -139,3 +139,72 @@ def test_what_goes_wrong_is_told_with_a_way_out(found: Any, tmp_path: Path) -> N
         one.ask(QUESTION)
         page.locator(".problem", has_text="does not answer").wait_for()
         one.check()
+
+
+def test_two_tabs_lose_nothing_of_each_other(found: Any, tmp_path: Path) -> None:
+    """Each writes while the other does, and has an older version of what the other writes."""
+    with server_of_tasks(tmp_path) as server, visit(found, server, 1280) as one:
+        one.ask(QUESTION)
+        one.finished(1)
+        other = one.page.context.new_page()
+        other.goto(server.url)
+        other.locator("#conversations .title").first.click()
+        other.locator(".message.assistant .actions .again").first.wait_for()
+        with server.hold():
+            for tab, text in ((one.page, "What is 1 + 1?"), (other, "What is 2 + 2?")):
+                tab.fill("#question", text)
+                tab.press("#question", "Enter")
+                tab.locator(".live:not([hidden])", has_text="writing").wait_for()
+        for tab in (one.page, other):
+            tab.locator(".message.assistant .actions .again").nth(1).wait_for()
+        read = "(async () => (await import('./page/store.js')).all())()"
+        (stored,) = other.evaluate(read)
+        asked = {node["text"] for node in stored["nodes"].values() if node["role"] == "user"}
+        assert asked == {QUESTION, "What is 1 + 1?", "What is 2 + 2?"}
+        states = [node["state"] for node in stored["nodes"].values() if node["role"] != "user"]
+        assert states == ["done"] * 3
+        one.check()
+
+
+def test_a_conversation_that_is_deleted_while_it_is_written_stays_deleted(
+    found: Any, tmp_path: Path
+) -> None:
+    with server_of_tasks(tmp_path) as server, visit(found, server, 1280) as one:
+        page = one.page
+        with server.hold():
+            one.ask(QUESTION)
+            page.locator(".live", has_text="writing").wait_for()
+            page.get_by_label("Delete").click(force=True)
+            page.get_by_text("is deleted.").wait_for()
+            page.wait_for_function("async () => !(await import('./page/reply.js')).runningIn({})")
+        page.wait_for_timeout(500)  # in which the stopped reply was stored
+        read = "(async () => (await import('./page/store.js')).all())()"
+        assert page.evaluate(read) == []
+        page.get_by_role("button", name="Undo").click()
+        page.locator("#conversations .title").wait_for()
+        assert len(page.evaluate(read)) == 1
+        one.check()
+
+
+def test_days_are_those_of_the_person_and_a_failed_reply_may_have_no_error(
+    found: Any, server: Served
+) -> None:
+    file = conversation_file("half")
+    file["conversations"][0]["nodes"]["assistant0"]["state"] = "failed"
+    with visit(found, server, 1280) as one:
+        page = one.page
+        zone = {"timezoneId": "America/Los_Angeles"}
+        page.context.new_cdp_session(page).send("Emulation.setTimezoneOverride", zone)
+        clock = "(time) => { Date.now = () => Date.parse(time); }"
+        page.evaluate(clock, "2026-11-27T23:00:00Z")
+        one.load(file)
+        page.get_by_text("The reply failed.").wait_for()
+        for now, group in (
+            ("2026-11-28T07:00:00Z", "Today"),
+            ("2026-11-28T09:00:00Z", "Yesterday"),
+        ):
+            page.evaluate(clock, now)
+            page.locator("#find").press("x")
+            page.locator("#find").fill("")
+            assert page.locator("#conversations .age").all_inner_texts() == [group]
+        one.check()

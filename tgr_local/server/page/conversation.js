@@ -2,7 +2,7 @@
 //
 // { id, title, created, updated, system, nodes: { id: node }, chosen: { parent id or "": child id } }
 // A node is { id, parent, role: "user" | "assistant", text }, of a user with files: [{ name, text, bytes }],
-// and of an assistant also { thinking, thinkingSeconds, state, error, cost, search }. Children of one parent are variants: of
+// and of an assistant also { thinking, thinkingSeconds, state, error, cost, search, version }. Children of one parent are variants: of
 // a question that was edited, or of a reply that was made again. `chosen` has the one that is shown.
 
 import { fenced } from "./files.js";
@@ -29,6 +29,16 @@ export function add(conversation, parent, message) {
 export function choose(conversation, node) {
   conversation.chosen[node.parent ?? ""] = node.id;
   conversation.updated = Date.now();
+}
+
+/** Takes in what another tab has stored of a conversation: its messages, and of one that both have the version that
+    was written further. */
+export function merge(conversation, stored) {
+  for (const [id, node] of Object.entries(stored.nodes)) {
+    const own = (conversation.nodes[id] ??= node);
+    if ((node.version ?? 0) > (own.version ?? 0)) Object.assign(own, node);
+  }
+  conversation.chosen = { ...stored.chosen, ...conversation.chosen };
 }
 
 /** The messages that are shown, first to last. */

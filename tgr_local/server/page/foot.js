@@ -30,7 +30,7 @@ export function noticeOf(node, view) {
   const isLast = !view.conversation.chosen[node.id]; // a later question was asked about the reply as it is
   const goOn = isLast && (node.text || node.thinking) ? [["Continue", () => view.actions.goOn(node)]] : [];
   if (node.state === "failed") {
-    const { status, message } = node.error;
+    const { status, message } = node.error ?? { message: "The reply failed." }; // of an imported file
     const out = { 400: ["Open the settings", view.actions.settings], 401: ["Enter the API key", view.actions.key] }[status];
     return [notice("problem", message, ...(out ? [out] : []), ...goOn, again)];
   }

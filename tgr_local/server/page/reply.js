@@ -110,6 +110,7 @@ class Reply {
     running.delete(node.id);
     if (node.thinking && !node.text && !node.thinkingSeconds) this.thoughtFor(this.seconds);
     this.conversation.updated = Date.now();
+    node.version += 1;
     cancelAnimationFrame(this.frame);
     for (const listener of listeners) listener(this.conversation, node);
     await put(this.conversation);
@@ -173,6 +174,7 @@ class Reply {
   }
 
   changed() {
+    this.node.version = (this.node.version ?? 0) + 1; // what other tabs have of it is older
     if (this.frame) return;
     this.frame = requestAnimationFrame(() => {
       this.frame = 0;

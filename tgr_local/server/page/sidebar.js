@@ -87,7 +87,7 @@ export class Sidebar {
     this.actions.removed(conversation);
     await this.refresh();
     toast(`“${conversation.title}” is deleted.`, "Undo", async () => {
-      await store.put(conversation);
+      await store.restore(conversation);
       await this.refresh();
     });
   }
@@ -117,7 +117,8 @@ function fill(target, made, onclick) {
 }
 
 function ageOf({ updated }) {
-  const days = Math.floor(Date.now() / 864e5) - Math.floor(updated / 864e5);
+  const midnight = (time) => new Date(time).setHours(0, 0, 0, 0);
+  const days = Math.round((midnight(Date.now()) - midnight(updated)) / 864e5); // some have 23 hours
   if (days < 1) return "Today";
   if (days < 2) return "Yesterday";
   return days < 8 ? "Last 7 days" : "Older";

@@ -1,7 +1,11 @@
 // Conversations in the browser (IndexedDB), settings in localStorage. Other tabs are told of changes.
 
+import { merge } from "./conversation.js";
+import { toast } from "./dom.js";
+
 const changes = "BroadcastChannel" in globalThis ? new BroadcastChannel("tgr-local") : null;
 const memory = new Map(); // where a browser has no storage, as in some private windows
+const removed = new Set(); // in this tab: a reply that is stopped by it is not stored any more
 let opened = null;
 
 function database() {
@@ -40,12 +44,35 @@ export async function all() {
   return found.sort((a, b) => b.updated - a.updated);
 }
 
+/** Stores a conversation, with what another tab has added to it meanwhile. */
 export async function put(conversation) {
-  await run("readwrite", (store) => store.put(conversation), () => memory.set(conversation.id, conversation));
-  changes?.postMessage(conversation.id);
+  const { id } = conversation;
+  if (removed.has(id)) return;
+  const work = (store) => {
+    const request = store.get(id);
+    request.onsuccess = () => {
+      if (request.result) merge(conversation, request.result);
+      store.put(conversation);
+    };
+    return request;
+  };
+  try {
+    await run("readwrite", work, () => memory.set(id, conversation));
+  } catch (error) {
+    toast(`This conversation is not stored: ${error?.message || "the browser has no room"}. Export it, or delete others.`);
+    return;
+  }
+  changes?.postMessage(id);
+}
+
+/** Stores a conversation again that was removed. */
+export async function restore(conversation) {
+  removed.delete(conversation.id);
+  await put(conversation);
 }
 
 export async function remove(id) {
+  removed.add(id);
   await run("readwrite", (store) => store.delete(id), () => memory.delete(id));
   changes?.postMessage(id);
 }
