@@ -204,6 +204,10 @@ def test_a_report_takes_another_reference(
         assert f"minus {name} |" in (tmp_path / "a.md").read_text(encoding="utf-8")
     assert run(*report, "--reference", "nobody") == 2
     assert "must be one of base, markov" in capsys.readouterr().err
+    (tmp_path / "a.md").unlink()
+    (tmp_path / "a.md").symlink_to("/dev/full")
+    assert run(*report) == 1
+    assert f"{tmp_path / 'a.md'}: No space left on device" in capsys.readouterr().err
 
 
 def test_a_report_may_be_on_some_systems_of_some_runs(

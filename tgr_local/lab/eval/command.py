@@ -190,12 +190,12 @@ def _report(
         for run in read
     ]
     built = report.build(read, request.read_ks(k) if k else ())
-    path.with_suffix(".md").write_text(report.as_markdown(built), encoding="utf-8")
+    _write(path.with_suffix(".md"), report.as_markdown(built))
     if shown:
         print(printable(report.as_markdown(built, brief=True)))
     try:
         if path.suffix == ".html":
-            path.write_text(page.as_html(built), encoding="utf-8")
+            _write(path, page.as_html(built))
     except TgrError as error:
         if not shown:
             raise
@@ -203,3 +203,10 @@ def _report(
         path = path.with_suffix(".md")
     print(f"written: {printable_line(str(path))}", file=sys.stderr)
     return 0
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:  # of a full disk it names no file
+        raise OSError(error.errno, error.strerror, str(path)) from None
