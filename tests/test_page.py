@@ -208,3 +208,12 @@ def test_days_are_those_of_the_person_and_a_failed_reply_may_have_no_error(
             page.locator("#find").fill("")
             assert page.locator("#conversations .age").all_inner_texts() == [group]
         one.check()
+
+
+def test_a_browser_without_room_is_told(found: Any, server: Served) -> None:
+    full = "IDBObjectStore.prototype.put = () => { throw new DOMException('the disk is full'); }"
+    with visit(found, server, 1280) as one:
+        one.page.evaluate(f"() => {{ {full} }}")
+        one.ask(QUESTION)
+        assert "33" in one.finished(1)
+        one.page.locator("#toast", has_text="This conversation is not stored").wait_for()
