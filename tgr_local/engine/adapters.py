@@ -76,7 +76,6 @@ def check(adapter: Adapter) -> None:
     Whether it fits a model is seen when it is loaded."""
     path = adapter.path
     try:
-        gguf_header.check_file(path)
         header = gguf_header.read(path)
     except OSError as error:
         raise ModelError(f"cannot read the adapter {path}: {error.strerror or error}") from None
