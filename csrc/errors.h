@@ -1,6 +1,7 @@
 // The errors of the engine. Each is made from the parts of its sentence: texts and numbers.
 #pragma once
 
+#include <locale>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -9,6 +10,7 @@ namespace tgr {
 
 template <class... Parts> std::string concat(const Parts &... parts) {
     std::ostringstream text;
+    text.imbue(std::locale::classic()); // a host program may have another one, with separators in numbers
     (text << ... << parts);
     return text.str();
 }
