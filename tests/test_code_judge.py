@@ -208,6 +208,17 @@ def test_an_environment_cannot_name_a_folder_to_read(
     assert "hidden" not in output and "bin" in output
 
 
+def test_a_program_that_is_named_by_its_whole_path_is_found(
+    copies: Copies, closed: Backend, tmp_path: Path
+) -> None:
+    write(tmp_path, {"tools/bin/check": "#!/bin/sh\ncat $0.d/../../data\n", "tools/data": "shown",
+                     "tools/bin/check.d/x": "", "other/data": "hidden"})  # fmt: skip
+    tool = tmp_path / "tools/bin/check"
+    tool.chmod(0o755)
+    output = said(copies, f"cd . && {tool}; cat {tmp_path}/other/data", closed).output
+    assert "shown" in output and "hidden" not in output
+
+
 def test_there_is_no_network_but_a_local_one(copies: Copies, closed: Backend) -> None:
     script = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 1)"
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import select
 import subprocess
 import time
@@ -40,6 +41,7 @@ _SYSTEM = ("/etc", "/opt", "/nix", "/gnu", "/snap")
 _SECRETS = ("credentials", "credentials.toml")  # of a folder of tools
 _BESIDE = {".cargo": (".rustup",), ".local": (".local/lib", ".local/pipx", ".local/share/pipx",
            ".local/share/uv", ".local/share/pnpm")}  # fmt: skip
+_PROGRAM = re.compile(r"""(?:^|[\s'"=(])(/[^\s'"();&|]+/bin/[^\s'"();&|/]+)""")
 _PASSED = (
     "PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH",
     "JAVA_HOME", "GOROOT", "NODE_PATH",
@@ -227,7 +229,7 @@ def _command(
         return backends.without_mounts(backend, launch)
     launch[-2] = str(_SEEN_LAUNCHER)
     mounts: list[Mount] = []
-    for path in tools(place):
+    for path in tools(place, command):
         secrets = [path / name for name in _SECRETS if (path / name).is_file()]
         mounts += [("--ro-bind", path, path)]
         mounts += [("--ro-bind", Path(os.devnull), secret) for secret in secrets]
@@ -237,14 +239,17 @@ def _command(
     return [*backends.isolate(mounts, _SYSTEM, limits.disk, start), *launch]
 
 
-def tools(place: Place) -> list[Path]:
-    """The folders of the programs in PATH, with what belongs to them, outside of the system and of
-    the folder itself."""
+def tools(place: Place, command: str) -> list[Path]:
+    """The folders of the programs in PATH, and of those in a folder ``bin`` that the command names
+    by their whole paths, with what belongs to them, outside of the system and of the folder
+    itself."""
     home = Path(os.path.expanduser("~"))
     found: dict[Path, None] = {}
-    wanted = [Path(entry) for entry in os.environ.get("PATH", "").split(os.pathsep) if entry]
+    named = [Path(path).parent for path in _PROGRAM.findall(command) if os.access(path, os.X_OK)]
+    entries = os.environ.get("PATH", "").split(os.pathsep)
+    wanted = [*named, *(Path(entry) for entry in entries if entry)]
     environments = [Path(os.environ.get(name, "")) for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
-    for environment in [*environments, *place.shown]:
+    for environment in [*environments, *(folder.parent for folder in named), *place.shown]:
         wanted += _interpreter(environment)
     for folder in wanted:
         if not folder.is_absolute() or not folder.is_dir():
