@@ -58,7 +58,7 @@ FORMAT = "response_format"
         ({"stream_options": {"include_usage": True}}, "stream_options", "needs stream=true"),
         ({"tools": [{}]}, "tools", r"tools\[0\].type is missing; add it"),
         ({"tools": "all"}, "tools", "tools is 'all', but must be a list"),
-        ({"tool_choice": "required"}, "tool_choice", "tool_choice asks for a call, but there are no"),
+        ({"tool_choice": "required"}, "tool_choice", "tool_choice asks for a call, but there are"),
         ({"tool_choice": "any"}, "tool_choice", "tool_choice is 'any', but must be one of none"),
         ({"temprature": 1}, "temprature", "unknown parameter 'temprature'; did you mean temper"),
         ({"method": "tgr-latin"}, "method", "unknown method 'tgr-latin'; did you mean tgr-latent"),

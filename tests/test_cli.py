@@ -358,6 +358,7 @@ def test_bytes_that_are_not_text_are_refused_with_their_offset() -> None:
             "trace_vectors needs a trace file; name it with --trace FILE",
         ),
         ("--verison", 2, "unknown argument '--verison'; did you mean --version?"),
+        ("--no-such=1", 2, "unknown argument '--no-such=1'; tgr-local --help has all flags"),
         ("--verison run x", 2, "unknown argument '--verison'; did you mean --version?"),
         (
             "--seed=4 run x",
@@ -365,9 +366,10 @@ def test_bytes_that_are_not_text_are_refused_with_their_offset() -> None:
             "unknown argument '--seed=4'; flags stand behind the command: tgr-local COMMAND --seed",
         ),
         (
-            "eval --js",
+            "eval --limit 3 run",
             2,
-            "unknown argument '--js'; flags stand behind the command: tgr-local eval COMMAND --js",
+            "unknown argument '--limit'; flags stand behind the command: "
+            "tgr-local eval COMMAND --limit",
         ),
         (
             "serve -m ./gone.gguf",

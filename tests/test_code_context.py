@@ -202,6 +202,7 @@ def test_places_outside_of_the_project_are_none() -> None:
     [
         "tests/a.py", "test_a.py", "x/a_test.go", "a.spec.ts", "conftest.py", "run_tests.sh",
         "test-a.c", "CartTest.java", "TestCart.java", "cart_spec.rb", "CartSpec.scala",
+        "cart.test.js", "CartTests.cs", "cartSpec.js",
     ],
 )  # fmt: skip
 def test_files_of_tests(path: str) -> None:
@@ -209,8 +210,13 @@ def test_files_of_tests(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["testing.py", "contest.py", "latest/a.py", "attest.js", "spec.rb", "grid_spec.py"]
-)
+    "path",
+    [
+        "testing.py", "contest.py", "latest/a.py", "attest.js", "spec.rb", "grid_spec.py",
+        "job_spec.go", "task_spec.cc", "font-spec.ts", "openapi-spec.yaml", "TestData.py",
+        "TestBed.ts", "UnitTest.h", "Latest.java",
+    ],
+)  # fmt: skip
 def test_files_that_only_look_like_tests(path: str) -> None:
     assert not evidence.is_test(path)
 
@@ -245,6 +251,17 @@ def test_imports_of_a_hostile_document_take_no_longer_than_its_length(path: str,
         [sys.executable, "-c", code], env=environment(), timeout=HANG, capture_output=True
     )
     assert done.stdout == b"[]\n", done.stderr
+
+
+def test_a_script_that_runs_the_tests_is_not_what_the_task_points_to() -> None:
+    files = {"calc.sh": "echo 1\n", "check.sh": "sh calc.sh | grep 2\n"}
+    wish = Wish("Make check.sh pass.", script="check.sh")
+
+    def read(path: str) -> Document | None:
+        return Document(path, files[path])
+
+    context = make_context(list(files), read, wish, 1000, count)
+    assert [one.path for one in context.documents] == ["calc.sh"]
 
 
 def test_the_file_under_a_failing_test_is_shown_whole_and_the_test_with_it() -> None:

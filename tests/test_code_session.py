@@ -355,7 +355,7 @@ def test_a_file_is_not_shown_under_two_names(project: Path, coder: Any) -> None:
     os.symlink("calc.py", project / "link.py")
     (project / "c:d.py").write_text(CALC)
     workplace = Workplace(project, CodeConfig())
-    assert workplace.refusal("link.py") == "a link to calc.py"
+    assert workplace.refusal("link.py") == "link.py is a link to calc.py"
     assert workplace.refusal("calc.py") == "" and "cannot be named" in workplace.refusal("c:d.py")
     assert workplace.named(["link.py", "~no-such-user/x.py"]) == ("link.py", "~no-such-user/x.py")
 

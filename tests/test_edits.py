@@ -170,6 +170,14 @@ def test_a_function_is_indented_as_the_one_in_its_place() -> None:
     for head, format in (("tabs.py::f", "function"), ("tabs.py", "file")):
         new = after(f"{head}\n```python\n{spaces}```", tabs, format=format)  # type: ignore[arg-type]
         assert new == tabs.text.replace("1", "2")
+    comment = Document("a.c", "int f(void) {\n\treturn 1;\n}\n")
+    new = after(
+        "a.c\n```c\n/*\n * f\n */\nint f(void) {\n    return 2;\n}\n```", comment, format="file"
+    )
+    assert new == "/*\n * f\n */\nint f(void) {\n\treturn 2;\n}\n"
+    one_tab = Document("a.yaml", "a:\n  b: 1\n\tc: 2\n  d: 3\n")
+    new = after("a.yaml\n```yaml\na:\n  b: 1\n  c: 2\n  d: 3\n```", one_tab, format="file")
+    assert new == "a:\n  b: 1\n  c: 2\n  d: 3\n"
     assert "or a part of it" in why(
         "calc.py::Stack.push\n```\n```\ncalc.py::Stack.push.inner\n```\n```", CALC,
         format="function",

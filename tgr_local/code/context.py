@@ -86,6 +86,8 @@ class Wish:
     """Of the tests that fail; empty without any."""
     named: tuple[str, ...] = ()
     """The files that the person names, the only ones that may be changed then."""
+    script: str = ""
+    """A file that runs the tests, and so is one."""
 
 
 def make_context(
@@ -157,6 +159,9 @@ class _Builder:
             self.documents[path] = self.read(path)
         return self.documents[path]
 
+    def _is_test(self, path: str) -> bool:
+        return evidence.is_test(path) or path == self.wish.script
+
     def _places(self) -> list[Place]:
         return evidence.places(self.wish.output, Paths(self.paths))
 
@@ -208,9 +213,9 @@ class _Builder:
             return dict.fromkeys(self.wish.named, "you named it")
         wanted = {}
         for place in reversed(self._places()):  # the innermost call comes last
-            if not evidence.is_test(place.path):
+            if not self._is_test(place.path):
                 wanted[place.path] = "in the traceback"
-        sources = [one for one in ranked if not evidence.is_test(one.path)]
+        sources = [one for one in ranked if not self._is_test(one.path)]
         for one in sources:
             if one.rank >= _ENOUGH:
                 wanted.setdefault(one.path, one.why)
@@ -300,7 +305,7 @@ class _Builder:
         printed = {line.strip(" >\t") for line in self.wish.output.split("\n")}
         lines: dict[str, list[int]] = {}
         for place in self._places():
-            if evidence.is_test(place.path) and not self._is_shown(place.path):
+            if self._is_test(place.path) and not self._is_shown(place.path):
                 lines.setdefault(place.path, []).append(place.line)
         for path, numbers in lines.items():
             if (document := self._document(path)) is None:

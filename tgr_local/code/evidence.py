@@ -23,7 +23,10 @@ _PLACES = (
 )
 _FOREIGN = ("/site-packages/", "/dist-packages/", "/lib/python", "/node_modules/", "<frozen")
 _WORD = re.compile(r"[^\W\d]\w*")
-_BETWEEN = re.compile(r"[_-]|(?<=[a-z0-9])(?=[A-Z])")  # the words of a file's name
+_OF_CLASSES = (".java", ".kt", ".cs", ".php", ".scala", ".groovy", ".swift", ".hs")
+_OF_SPECS = (".rb", ".js", ".mjs", ".lua", ".cr")
+_TEST_CLASS = re.compile(r"^Tests?[A-Z]|(?:[a-z0-9]Tests?|[A-Za-z0-9]Spec)$")
+_SPEC = re.compile(r"[_-]spec$|[a-z0-9]Spec$")
 _PYTHON_IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]{1,99}([\w.]*)[ \t]{1,99}import[ \t]+\(?([\w, \t*]*)"
     r"|import[ \t]+([\w., \t]+))",
@@ -90,14 +93,16 @@ def words(text: str) -> frozenset[str]:
 def is_test(path: str) -> bool:
     """Whether a file belongs to the tests, by its name or its folder."""
     pure = PurePosixPath(path)
-    stem = _BETWEEN.split(pure.name.partition(".")[0])
-    first, last = stem[0].lower(), stem[-1].lower()
     if any(part.lower() in ("test", "tests", "__tests__", "spec") for part in pure.parts[:-1]):
         return True
-    parts = pure.name.lower().split(".")
-    named = bool({first, last} & {"test", "tests"}) or first == "conftest"
-    spec = len(stem) > 1 and last == "spec" and pure.suffix != ".py"
-    return named or spec or bool({"test", "spec"} & set(parts[1:-1]))
+    stem, *parts = pure.name.split(".")
+    first, *others = re.split("[_-]", stem.lower())
+    if {first, *others[-1:]} & {"test", "tests"} or first == "conftest":
+        return True
+    if {"test", "spec"} & {part.lower() for part in parts[:-1]}:
+        return True
+    of_classes, of_specs = pure.suffix in _OF_CLASSES, pure.suffix in _OF_SPECS
+    return bool((of_classes and _TEST_CLASS.search(stem)) or (of_specs and _SPEC.search(stem)))
 
 
 def imported(document: Document, paths: Paths) -> list[str]:

@@ -28,6 +28,7 @@ from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
 from tgr_local.code.ranking import failing, furthest, ranked, sideways
 from tgr_local.code.reach import Lines, out_of_reach
+from tgr_local.code.test_command import script
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CapacityError
 from tgr_local.methods import Method
@@ -245,7 +246,7 @@ class _Solver:
         length = self._engine.n_ctx_train
         most = min(_CONTEXT_MOST, math.floor(_CONTEXT_SHARE * length))
         context = make_context(
-            task.paths, read, Wish(task.text, output, task.named),
+            task.paths, read, Wish(task.text, output, task.named, script(self._code.test)),
             self._code.context_tokens or most, self._ask.count, task.refusal,
         )  # fmt: skip
         if not context.documents and context.refused:

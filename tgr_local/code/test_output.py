@@ -2,7 +2,8 @@
 
 In: the end of an output and the exit code. Out: counts and failures, by pytest, unittest, go test,
 cargo test, jest, vitest and TAP; of other programs only the exit code counts. It is text that a
-candidate's code can print, so nobody may trust it more than the exit code.
+candidate's code can print, so nobody may trust it more than the exit code, unless it counts
+failures.
 """
 
 from __future__ import annotations

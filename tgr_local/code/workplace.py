@@ -76,7 +76,7 @@ class Workplace:
         folder = self.project.folder
         place = Path(os.path.realpath(folder / path)).relative_to(folder).as_posix()
         # an edit of a file under two names could not be accepted
-        return f"a link to {place}" if place != path and place in self.paths() else ""
+        return f"{path} is a link to {place}" if place != path and place in self.paths() else ""
 
     def named(self, names: Sequence[str]) -> tuple[str, ...]:
         """The paths of files that a person names. A file that does not exist may be made. Raises

@@ -198,6 +198,11 @@ class Parser(argparse.ArgumentParser):
         field = name.removeprefix("--no-").removeprefix("--").replace("-", "_")
         if left := has_left(field, name):
             return ValueError(left)
+        if any(
+            name in command.complete()._option_string_actions for command in self.commands.values()
+        ):
+            behind = f"flags stand behind the command: {self.prog} COMMAND {name}"
+            return ValueError(f"unknown argument {text!r}; {behind}")
         near = difflib.get_close_matches(name, known, n=3)
         if name in _LLAMA_CPP and flag(_LLAMA_CPP[name]) in known:
             near = [flag(_LLAMA_CPP[name])]
@@ -206,8 +211,6 @@ class Parser(argparse.ArgumentParser):
         listing = "--help-all" if "--help-all" in known else "--help"
         hint = f"{self.prog} {listing} has all flags"
         hint = hint if text.startswith("--") else "a text that begins with - goes after --"
-        if self._adder is not None and self._adder.required:
-            hint = f"flags stand behind the command: {self.prog} COMMAND {name}"
         return ValueError(f"unknown argument {text!r}; {hint}")
 
 

@@ -61,7 +61,9 @@ def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
             parts.append(path)
             if lines:
                 quoted.append(_quoted(f"{path}, {lines}", resource.text))
-            elif _as_read(resource.text) != _on_disk(workplace, path):
+            elif (on_disk := workplace.read(path)) is None:
+                notes.append(f"{path} is no text file on the disk; save it")
+            elif _as_read(resource.text) != on_disk.text:
                 # perhaps not saved, perhaps an outline: editors send that of a long file
                 notes.append(
                     f"{path} is read from the disk, where it differs from what the editor sent; "
@@ -79,7 +81,10 @@ def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
         )
     named: list[str] = []
     for path in dict.fromkeys(mentioned):
-        if evidence.is_test(path) or os.path.isdir(os.path.join(cwd, path)):
+        if os.path.isdir(os.path.join(cwd, path)):
+            continue
+        if evidence.is_test(path):
+            notes.append(f"{path} is a test; it is read, not changed")
             continue
         if reason := workplace.refusal(path):
             notes.append(reason)
@@ -116,12 +121,6 @@ def _leaves(path: str) -> bool:
 def _as_read(text: str) -> str:
     """What a client sends of a file, as a `Document` has it."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
-
-
-def _on_disk(workplace: Workplace, path: str) -> str:
-    """The text of a file; empty for one that is not there or no text."""
-    document = workplace.read(path)
-    return document.text if document else ""
 
 
 def _quoted(name: str, text: str) -> str:

@@ -53,12 +53,13 @@ def joined(lines: Sequence[str], document: Document) -> str:
 
 def indented_as(old: str, new: str) -> str:
     """Code with tabs in the place of the spaces that indent it, where a file has tabs."""
-    if "\n\t" not in old or "\n\t" in new:
+    if old.count("\n\t") <= old.count("\n ") or "\n\t" in new:
         return new
-    unit = min((len(found) for found in re.findall(r"^ +", new, re.MULTILINE)), default=4)
+    # the lines of a comment of C begin with " *"
+    unit = min((len(found) for found in re.findall(r"^ +(?![ *])", new, re.MULTILINE)), default=4)
 
     def tabs(found: re.Match[str]) -> str:
         n, rest = divmod(len(found[0]), unit)
         return "\t" * n + " " * rest
 
-    return re.sub(r"^ +", tabs, new, flags=re.MULTILINE)
+    return re.sub(r"^ +(?![ *])", tabs, new, flags=re.MULTILINE)
