@@ -362,7 +362,12 @@ def test_a_file_is_not_shown_under_two_names(project: Path, coder: Any) -> None:
 
 @pytest.mark.parametrize(
     ("command", "path"),
-    [("sh check.sh", "check.sh"), ("bash -eu ./ci/all.bash -v", "ci/all.bash"), ("./t.sh", "t.sh")],
+    [
+        ("sh check.sh", "check.sh"),
+        ("bash -eu ./ci/all.bash -v", "ci/all.bash"),
+        ("./t.sh", "t.sh"),
+        ("CI=1 timeout 60 bash -o pipefail t.sh 'a b' > out 2>&1", "t.sh"),
+    ],
 )
 def test_the_script_that_runs_the_tests_is_one_of_them(
     project: Path, command: str, path: str
@@ -371,7 +376,7 @@ def test_the_script_that_runs_the_tests_is_one_of_them(
     assert workplace.refusal(path) == f"{path} runs the tests"
     assert workplace.refusal("calc.py") == ""
     assert workplace.named([path]) == (path,)  # a person may
-    others = f"test $(sh {path}) = 3", f"sh {path} | grep 3", f"sh {path} && true", ""
+    others = f"test $(sh {path}) = 3", f"sh {path} | grep 3", f"sh {path} && true", "", "sh '"
     for other in others:
         assert Workplace(project, CodeConfig(test=other)).refusal(path) == ""
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from tgr_local.code.project import Project, RefusedError
 
 _TEST_FILE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py")
-_SCRIPT = re.compile(r"\s*(?:(?:ba|da|k|z)?sh\s+(?:-\w+\s+)*)?(\S+\.(?:ba)?sh)(?:\s+[\w./=-]+)*\s*")
+_SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "env", "exec", "time")
+_WITH_VALUE = ("timeout", "-o")
 _PYTEST_SETTINGS = {
     "pytest.ini": r"^\[pytest\]", "pyproject.toml": r"^\[tool\.pytest",
     "tox.ini": r"^\[pytest\]", "setup.cfg": r"^\[tool:pytest\]",
@@ -54,8 +55,17 @@ def suggest(project: Project) -> str:
 def script(command: str) -> str:
     """The shell script that a command runs and nothing else, relative to the folder: it is the
     test, whatever its name; empty for another command."""
-    found = _SCRIPT.fullmatch(command)
-    return os.path.normpath(found[1]) if found else ""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError:  # a quote that does not end
+        return ""
+    if any(set(word) <= set(";&|()") for word in words):  # other commands too
+        return ""
+    while words and (words[0] in _SHELLS + _WITH_VALUE or words[0][0] == "-" or "=" in words[0]):
+        words = words[2 if words[0] in _WITH_VALUE else 1 :]
+    return os.path.normpath(words[0]) if words and words[0].endswith((".sh", ".bash")) else ""
 
 
 def interpreter(project: Project) -> str:
