@@ -29,6 +29,17 @@ from serving import Served
 if not chromium():
     pytest.skip("chromium is absent", allow_module_level=True)
 
+STORED = "(async () => (await import('./page/store.js')).all())()"
+FULL_AFTER = """(() => {{
+  let room = {};
+  const put = (window.hadPut ??= IDBObjectStore.prototype.put);
+  IDBObjectStore.prototype.put = function (value) {{
+    if (room-- <= 0) throw new DOMException("the disk is full");
+    return put.call(this, value);
+  }};
+}})()"""
+"""The storage of the browser takes so many conversations more."""
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
@@ -141,28 +152,80 @@ def test_what_goes_wrong_is_told_with_a_way_out(found: Any, tmp_path: Path) -> N
         one.check()
 
 
+def opened_again(one: Visit, *, n: int) -> Any:
+    """Another tab, with the first conversation of the list, which has n replies."""
+    other = one.page.context.new_page()
+    other.goto(one.server.url)
+    other.locator("#conversations .title").first.click()
+    replied(other, n)
+    return other
+
+
+def ask(tab: Any, text: str) -> None:
+    tab.fill("#question", text)
+    tab.press("#question", "Enter")
+
+
+def replied(tab: Any, n: int) -> None:
+    """Waits until n replies are whole."""
+    tab.locator(".message.assistant .actions .again").nth(n - 1).wait_for()
+
+
+def writes(tab: Any) -> None:
+    tab.locator(".live:not([hidden])", has_text="writing").wait_for()
+
+
+def questions(tab: Any) -> list[list[str]]:
+    """Those of every stored conversation."""
+    stored = tab.evaluate(STORED)
+    return [
+        [node["text"] for node in one["nodes"].values() if node["role"] == "user"] for one in stored
+    ]
+
+
 def test_two_tabs_lose_nothing_of_each_other(found: Any, tmp_path: Path) -> None:
     """Each writes while the other does, and has an older version of what the other writes."""
     with server_of_tasks(tmp_path) as server, visit(found, server, 1280) as one:
         one.ask(QUESTION)
         one.finished(1)
-        other = one.page.context.new_page()
-        other.goto(server.url)
-        other.locator("#conversations .title").first.click()
-        other.locator(".message.assistant .actions .again").first.wait_for()
+        other = opened_again(one, n=1)
         with server.hold():
             for tab, text in ((one.page, "What is 1 + 1?"), (other, "What is 2 + 2?")):
-                tab.fill("#question", text)
-                tab.press("#question", "Enter")
-                tab.locator(".live:not([hidden])", has_text="writing").wait_for()
+                ask(tab, text)
+                writes(tab)
         for tab in (one.page, other):
-            tab.locator(".message.assistant .actions .again").nth(1).wait_for()
-        read = "(async () => (await import('./page/store.js')).all())()"
-        (stored,) = other.evaluate(read)
+            replied(tab, 2)
+        (stored,) = other.evaluate(STORED)
         asked = {node["text"] for node in stored["nodes"].values() if node["role"] == "user"}
         assert asked == {QUESTION, "What is 1 + 1?", "What is 2 + 2?"}
         states = [node["state"] for node in stored["nodes"].values() if node["role"] != "user"]
         assert states == ["done"] * 3
+        one.check()
+
+
+def test_what_another_tab_deletes_stays_so_until_it_is_asked_again(
+    found: Any, tmp_path: Path
+) -> None:
+    with server_of_tasks(tmp_path) as server, visit(found, server, 1280) as one:
+        page = one.page
+        one.ask(QUESTION)
+        one.finished(1)
+        other = opened_again(one, n=1)
+        with server.hold():
+            ask(other, "What is 1 + 1?")
+            writes(other)
+            page.get_by_label("Delete").click(force=True)
+            page.get_by_text("is deleted.").wait_for()
+        replied(other, 2)
+        assert questions(other) == []
+        ask(other, "What is 2 + 2?")
+        replied(other, 3)
+        page.locator("#conversations .title").click()
+        replied(page, 3)
+        ask(page, "What is 3 + 3?")
+        replied(page, 4)
+        asked = [QUESTION, "What is 1 + 1?", "What is 2 + 2?", "What is 3 + 3?"]
+        assert questions(page) == [asked]
         one.check()
 
 
@@ -178,11 +241,10 @@ def test_a_conversation_that_is_deleted_while_it_is_written_stays_deleted(
             page.get_by_text("is deleted.").wait_for()
             page.wait_for_function("async () => !(await import('./page/reply.js')).runningIn({})")
         page.wait_for_timeout(500)  # in which the stopped reply was stored
-        read = "(async () => (await import('./page/store.js')).all())()"
-        assert page.evaluate(read) == []
+        assert page.evaluate(STORED) == []
         page.get_by_role("button", name="Undo").click()
         page.locator("#conversations .title").wait_for()
-        assert len(page.evaluate(read)) == 1
+        assert len(page.evaluate(STORED)) == 1
         one.check()
 
 
@@ -210,10 +272,36 @@ def test_days_are_those_of_the_person_and_a_failed_reply_may_have_no_error(
         one.check()
 
 
-def test_a_browser_without_room_is_told(found: Any, server: Served) -> None:
-    full = "IDBObjectStore.prototype.put = () => { throw new DOMException('the disk is full'); }"
+def test_a_browser_without_room_is_told(found: Any, tmp_path: Path) -> None:
+    """Once, until something is stored again; a reply is stored as soon as there is room."""
+    with server_of_tasks(tmp_path) as server, visit(found, server, 1280) as one:
+        page = one.page
+        told = page.locator("#toast", has_text="This conversation is not stored")
+        hide = "document.getElementById('toast').hidden = true"
+        for n in (1, 2):
+            page.evaluate(FULL_AFTER.format(0))
+            with server.hold():
+                one.ask(QUESTION)
+                told.wait_for()
+                assert ".." not in told.inner_text()
+                page.evaluate(hide)
+                writes(page)
+                if n == 1:
+                    page.evaluate(FULL_AFTER.format(99))
+            assert "33" in one.finished(n)
+            (stored,) = page.evaluate(STORED)
+            assert [node["role"] for node in stored["nodes"].values()] == ["user", "assistant"]
+            assert page.locator("#toast").is_hidden()
+
+
+def test_an_import_without_room_says_how_much_is_stored(found: Any, server: Served) -> None:
+    file = conversation_file("a")
+    file["conversations"] *= 3
     with visit(found, server, 1280) as one:
-        one.page.evaluate(f"() => {{ {full} }}")
-        one.ask(QUESTION)
-        assert "33" in one.finished(1)
-        one.page.locator("#toast", has_text="This conversation is not stored").wait_for()
+        one.page.evaluate(FULL_AFTER.format(1))
+        data = json.dumps(file).encode()
+        payload = {"name": "x.json", "mimeType": "application/json", "buffer": data}
+        one.page.set_input_files("#import-file", payload)
+        one.page.locator("#toast", has_text="1 of 3 conversations imported:").wait_for()
+        one.page.locator("#conversations .title").wait_for()
+        assert len(one.page.evaluate(STORED)) == 1

@@ -2,7 +2,7 @@
 
 import { post, stream } from "./api.js";
 import { add, messagesFor } from "./conversation.js";
-import { put, settings } from "./store.js";
+import { keep, put, settings } from "./store.js";
 
 const SAVE_MS = 1500;
 const running = new Map(); // id of a message → its Reply
@@ -94,7 +94,7 @@ class Reply {
   async run(request) {
     const { node } = this;
     const { text, thinking, cost } = node;
-    put(this.conversation);
+    keep(this.conversation);
     this.changed();
     try {
       await stream(request, this.controller.signal, (part) => this.take(part));

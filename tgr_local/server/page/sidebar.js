@@ -87,7 +87,7 @@ export class Sidebar {
     this.actions.removed(conversation);
     await this.refresh();
     toast(`“${conversation.title}” is deleted.`, "Undo", async () => {
-      await store.restore(conversation);
+      await store.keep(conversation);
       await this.refresh();
     });
   }
@@ -102,8 +102,10 @@ export class Sidebar {
     $("import-file").value = "";
     try {
       const found = imported(await file.text());
-      for (const conversation of found) await store.put(conversation);
-      toast(`${found.length} ${found.length === 1 ? "conversation" : "conversations"} imported.`);
+      let n = 0;
+      while (n < found.length && (await store.keep(found[n]))) n += 1;
+      const all = `${found.length} ${found.length === 1 ? "conversation" : "conversations"}`;
+      toast(n < found.length ? `${n} of ${all} imported: the browser could not store the rest.` : `${all} imported.`);
     } catch (error) {
       toast(error.message);
     }

@@ -5,7 +5,8 @@ import { toast } from "./dom.js";
 
 const changes = "BroadcastChannel" in globalThis ? new BroadcastChannel("tgr-local") : null;
 const memory = new Map(); // where a browser has no storage, as in some private windows
-const removed = new Set(); // in this tab: a reply that is stopped by it is not stored any more
+const unstored = new Set(); // ids of new conversations that could not be stored: not there, but not deleted
+let isTold = false; // that a conversation could not be stored
 let opened = null;
 
 function database() {
@@ -44,35 +45,44 @@ export async function all() {
   return found.sort((a, b) => b.updated - a.updated);
 }
 
-/** Stores a conversation, with what another tab has added to it meanwhile. */
-export async function put(conversation) {
+/** Stores a conversation, with what another tab has added to it meanwhile, and tells whether it is stored. One that
+    is not there was deleted, perhaps in another tab, and stays so: `keep` stores a new one, or one again. */
+export async function put(conversation, mayAdd = unstored.has(conversation.id)) {
   const { id } = conversation;
-  if (removed.has(id)) return;
+  let isThere = false;
   const work = (store) => {
     const request = store.get(id);
     request.onsuccess = () => {
-      if (request.result) merge(conversation, request.result);
-      store.put(conversation);
+      isThere = Boolean(request.result);
+      if (isThere) merge(conversation, request.result);
+      if (isThere || mayAdd) store.put(conversation);
     };
     return request;
   };
+  const withoutStorage = () => {
+    isThere = memory.has(id);
+    if (isThere || mayAdd) memory.set(id, conversation);
+  };
   try {
-    await run("readwrite", work, () => memory.set(id, conversation));
+    await run("readwrite", work, withoutStorage);
   } catch (error) {
-    toast(`This conversation is not stored: ${error?.message || "the browser has no room"}. Export it, or delete others.`);
-    return;
+    if (mayAdd && !isThere) unstored.add(id);
+    const why = (error?.message || "the browser has no room").replace(/\.$/, "");
+    if (!isTold) toast(`This conversation is not stored: ${why}. Export it, or delete others.`);
+    isTold = true; // a reply is stored every second or two: the line would hide all others
+    return false;
   }
+  if (!isThere && !mayAdd) return false;
+  unstored.delete(id);
+  isTold = false;
   changes?.postMessage(id);
+  return true;
 }
 
-/** Stores a conversation again that was removed. */
-export async function restore(conversation) {
-  removed.delete(conversation.id);
-  await put(conversation);
-}
+/** The same for a conversation that is new, or that the person goes on with after it was deleted. */
+export const keep = (conversation) => put(conversation, true);
 
 export async function remove(id) {
-  removed.add(id);
   await run("readwrite", (store) => store.delete(id), () => memory.delete(id));
   changes?.postMessage(id);
 }
