@@ -229,6 +229,29 @@ def test_what_another_tab_deletes_stays_so_until_it_is_asked_again(
         one.check()
 
 
+def test_a_title_and_a_system_prompt_of_another_tab_are_kept(found: Any, tmp_path: Path) -> None:
+    with server_of_tasks(tmp_path) as server, visit(found, server, 1280) as one:
+        one.ask(QUESTION)
+        one.finished(1)
+        other = opened_again(one, n=1)
+        with server.hold():
+            one.ask("What is 1 + 1?")
+            writes(one.page)
+            other.get_by_text("Add a system prompt").click()
+            other.get_by_label("System prompt").fill("Be short.")
+            other.get_by_label("System prompt").press("Tab")
+            other.get_by_label("Rename").click(force=True)
+            other.get_by_label("New title").fill("Sums")
+            other.get_by_label("New title").press("Enter")
+            other.locator("#conversations .title", has_text="Sums").wait_for()
+        one.finished(2)
+        (stored,) = one.page.evaluate(STORED)
+        assert (stored["title"], stored["system"]) == ("Sums", "Be short.")
+        assert len(questions(one.page)[0]) == 2
+        one.page.locator("#conversations .title", has_text="Sums").wait_for()
+        one.check()
+
+
 def test_a_conversation_that_is_deleted_while_it_is_written_stays_deleted(
     found: Any, tmp_path: Path
 ) -> None:

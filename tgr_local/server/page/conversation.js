@@ -1,6 +1,7 @@
 // A conversation as a tree of messages: nothing here knows the screen, the server or the storage.
 //
-// { id, title, created, updated, system, nodes: { id: node }, chosen: { parent id or "": child id } }
+// { id, title, created, updated, system, setAt, nodes: { id: node }, chosen: { parent id or "": child id } }
+// `setAt` has the times at which the person set the title or the system prompt: { title, system }, each may be absent.
 // A node is { id, parent, role: "user" | "assistant", text }, of a user with files: [{ name, text, bytes }],
 // and of an assistant also { thinking, thinkingSeconds, state, error, cost, search, version }. Children of one parent are variants: of
 // a question that was edited, or of a reply that was made again. `chosen` has the one that is shown.
@@ -31,14 +32,25 @@ export function choose(conversation, node) {
   conversation.updated = Date.now();
 }
 
+/** Sets the title or the system prompt as the person wants it. */
+export function set(conversation, field, text) {
+  conversation[field] = text;
+  conversation.setAt = { ...conversation.setAt, [field]: Date.now() };
+}
+
 /** Takes in what another tab has stored of a conversation: its messages, and of one that both have the version that
-    was written further. */
+    was written further; the title and the system prompt that were set last. */
 export function merge(conversation, stored) {
   for (const [id, node] of Object.entries(stored.nodes)) {
     const own = (conversation.nodes[id] ??= node);
     if ((node.version ?? 0) > (own.version ?? 0)) Object.assign(own, node);
   }
   conversation.chosen = { ...stored.chosen, ...conversation.chosen };
+  for (const [field, time] of Object.entries(stored.setAt ?? {})) {
+    if (time <= (conversation.setAt?.[field] ?? 0)) continue;
+    conversation[field] = stored[field];
+    conversation.setAt = { ...conversation.setAt, [field]: time };
+  }
 }
 
 /** The messages that are shown, first to last. */

@@ -2,7 +2,7 @@
 
 import { get, Problem } from "./api.js";
 import { Composer, showContext } from "./composer.js";
-import { add, choose, contextOf, newConversation, path } from "./conversation.js";
+import { add, choose, contextOf, newConversation, path, set } from "./conversation.js";
 import { $, button, h, icon, toast } from "./dom.js";
 import { ask as askFor, goOn, onReply, runningIn } from "./reply.js";
 import { openSettings } from "./settings.js";
@@ -41,7 +41,7 @@ const actions = {
   settings: () => openSettings(about, settingsChanged),
   key: askForKey,
   system(text) {
-    conversation.system = text;
+    set(conversation, "system", text);
     if (path(conversation).length) store.put(conversation);
     draw();
   },

@@ -1,6 +1,6 @@
 // The list of conversations: choose, rename, delete, search, files.
 
-import { exported, imported, matches, titleOf } from "./conversation.js";
+import { exported, imported, matches, set, titleOf } from "./conversation.js";
 import { $, button, h, toast } from "./dom.js";
 import { runningIn } from "./reply.js";
 import * as store from "./store.js";
@@ -66,7 +66,7 @@ export class Sidebar {
       if (isDone) return;
       isDone = true;
       if (title && title !== conversation.title) {
-        conversation.title = titleOf(title);
+        set(conversation, "title", titleOf(title));
         await store.put(conversation);
       }
       await this.refresh();
