@@ -204,7 +204,7 @@ def test_files_that_are_mentioned_are_named_and_others_are_refused(project: Path
     uri = (project / "calc.py").as_uri()
 
     async def work() -> None:
-        async with driven(project, [[answer(RIGHT)]] * 3, ("reject",) * 3) as it:
+        async with driven(project, [[answer(RIGHT)]] * 4, ("reject",) * 4) as it:
             await it.open()
             link = acp.resource_link_block("calc.py", uri)
             test = acp.resource_link_block("test_calc.py", (project / "test_calc.py").as_uri())
@@ -218,7 +218,9 @@ def test_files_that_are_mentioned_are_named_and_others_are_refused(project: Path
             part = acp.resource_block(acp.embedded_text_resource(f"{uri}#L1:2", "def add(a, b):"))
             await it.prompt("Repair it.", part)
             assert len(it.client.asked) == 3
-            for bad in ("file:///etc/passwd", f"{project.as_uri()}/../x.py", "https://e.org/x"):
+            await it.prompt("Repair it, as in ", acp.resource_link_block("x", "https://e.org/x"))
+            assert "https://e.org/x is no file of this machine; it is not read" in it.client.text()
+            for bad in ("file:///etc/passwd", f"{project.as_uri()}/../x.py", "file://e.org/x"):
                 with pytest.raises(RequestError, match="no file"):
                     await it.prompt("Read it.", acp.resource_link_block("x", bad))
 

@@ -45,6 +45,9 @@ def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
     for block in blocks:
         if isinstance(block, schema.TextContentBlock):
             parts.append(block.text)
+        elif isinstance(block, schema.ResourceContentBlock) and not block.uri.startswith("file:"):
+            parts.append(block.uri)
+            notes.append(f"{block.uri:.200} is no file of this machine; it is not read")
         elif isinstance(block, schema.ResourceContentBlock):
             path, _ = _place(block.uri, cwd, workplace)
             mentioned.append(path)
