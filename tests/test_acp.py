@@ -204,7 +204,7 @@ def test_files_that_are_mentioned_are_named_and_others_are_refused(project: Path
     uri = (project / "calc.py").as_uri()
 
     async def work() -> None:
-        async with driven(project, [[answer(RIGHT)]] * 4, ("reject",) * 4) as it:
+        async with driven(project, [[answer(RIGHT)]] * 5, ("reject",) * 5) as it:
             await it.open()
             link = acp.resource_link_block("calc.py", uri)
             test = acp.resource_link_block("test_calc.py", (project / "test_calc.py").as_uri())
@@ -212,12 +212,16 @@ def test_files_that_are_mentioned_are_named_and_others_are_refused(project: Path
             read = next(one for title, one in it.client.calls().items() if "Read" in title)
             assert "calc.py: whole" in read["content"][0]["content"]["text"]
             assert "you named it" in read["content"][0]["content"]["text"]
+            assert "test_calc.py is a test; it is read, not changed" in it.client.text()
+            new = acp.embedded_text_resource((project / "new.py").as_uri(), "x = 1\n")
+            await it.prompt("Repair ", link, " with ", acp.resource_block(new))
+            assert "new.py is no text file on the disk; save it" in it.client.text()
             text = acp.resource_block(acp.embedded_text_resource(uri, "not saved"))
             await it.prompt("Repair it.", text)
             assert "calc.py is read from the disk, where it differs" in it.client.text()
             part = acp.resource_block(acp.embedded_text_resource(f"{uri}#L1:2", "def add(a, b):"))
             await it.prompt("Repair it.", part)
-            assert len(it.client.asked) == 3
+            assert len(it.client.asked) == 4
             await it.prompt("Repair it, as in ", acp.resource_link_block("x", "https://e.org/x"))
             assert "https://e.org/x is no file of this machine; it is not read" in it.client.text()
             for bad in ("file:///etc/passwd", f"{project.as_uri()}/../x.py", "file://e.org/x"):

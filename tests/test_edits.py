@@ -167,8 +167,10 @@ def test_a_function_is_indented_as_the_one_in_its_place() -> None:
     assert deeper.endswith("\ndef f(x):\n\tpass\n")
     tabs = Document("tabs.py", "def f(x):\n\tif x:\n\t\treturn 1\n")
     spaces = "def f(x):\n  if x:\n    return 2\n"
-    for head, format in (("tabs.py::f", "function"), ("tabs.py", "file")):
-        new = after(f"{head}\n```python\n{spaces}```", tabs, format=format)  # type: ignore[arg-type]
+    for new in (
+        after(f"tabs.py::f\n```python\n{spaces}```", tabs, format="function"),
+        after(f"tabs.py\n```python\n{spaces}```", tabs, format="file"),
+    ):
         assert new == tabs.text.replace("1", "2")
     comment = Document("a.c", "int f(void) {\n\treturn 1;\n}\n")
     new = after(
