@@ -212,8 +212,10 @@ def settle(folder: Path, wanted: Manifest, in_use: Set[str]) -> Manifest:
             raise TgrError(f"{folder} holds samples but no {NAME}; name another folder with --out")
         return _write(folder, wanted)
     known = read(folder)
+    same_file = known.model["sha256"] == wanted.model["sha256"]
     known = dataclasses.replace(
         known,
+        model=wanted.model if same_file else known.model,  # its name and words may change
         engine=anywhere(known.engine),
         versions=anywhere(known.versions),
         grading={k: v for k, v in known.grading.items() if k in in_use and v != ""},
