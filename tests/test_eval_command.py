@@ -425,6 +425,8 @@ def test_a_folder_in_use_is_not_touched(
         (["eval", "run", "countdown", "--injection-seeds", "x"], "injection_seeds is 'x', but mus"),
         (["eval", "run", "countdown", "--methods", "base", "--injection-seeds", "1"], "no system"),
         (["eval", "run", "countdown", "--limit", "-3"], "between 0"),
+        (["eval", "run", "countdown", "--methods", ","], "methods is ','; name some, or leave --m"),
+        (["eval", "run", "countdown", "--injection-seeds", ""], "injection_seeds is ''; name some"),
         (["eval", "run", "countdown", "--graders", "0"], "graders is 0, but must be between 1"),
         (["eval", "run", "countdown", "--grade-seconds", "0"], "grade_seconds is 0, but must be"),
         (["eval", "run", "countdown", "--methods", "magic"], "unknown method"),

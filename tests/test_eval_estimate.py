@@ -44,6 +44,12 @@ def test_what_is_left_by_hand() -> None:
     assert one.most == 0 and one.line(1.0) == ""
 
 
+def test_longer_prompts_than_the_average_do_not_raise_the_estimate_above_the_most() -> None:
+    one = Estimate({("toy", "base"): Work(4, 400)})
+    one.add(sample("base", "long", 0, counts={"query": 150}))
+    assert one.most == one.expected == 300
+
+
 def test_a_complete_run_has_no_estimate() -> None:
     assert Estimate({("toy", "base"): Work(0, 0)}).before() == ""
 

@@ -50,9 +50,10 @@ class Estimate:
 
     @property
     def expected(self) -> float:
-        """Forward tokens that the missing samples are expected to take; the most before the first
-        sample."""
-        return self.most * (self._spent / self._allowed if self._allowed else 1.0)
+        """Forward tokens that the missing samples are expected to take, at most `most`, as before
+        the first sample."""
+        # the first samples may have longer prompts than the average that `_allowed` counts
+        return self.most * (min(1.0, self._spent / self._allowed) if self._allowed else 1.0)
 
     def add(self, sample: Sample) -> None:
         """Counts a sample that was made. One that could not be made shows nothing about the cost of

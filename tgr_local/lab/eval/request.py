@@ -44,6 +44,10 @@ class EvaluationRequest:
 
 def from_arguments(args: argparse.Namespace) -> EvaluationRequest:
     """The request of a command line. ValueError for an invalid value."""
+    for name in ("methods", "metric", "k", "seeds", "injection_seeds", "reference"):
+        text = getattr(args, name)
+        if text is not None and not text.strip(", "):
+            raise ValueError(f"{name} is {text!r}; name some, or leave {flag_of(name)} out")
     base = recipe.load(args.recipe) if args.recipe is not None else recipe.Recipe("", "")
     names = tuple(dict.fromkeys(args.tasks or base.tasks))
     if not names:
