@@ -21,6 +21,10 @@ from surroundings import HANG, environment
 acp = pytest.importorskip("acp", reason="agent-client-protocol is not installed")
 from acp import RequestError, schema, text_block  # noqa: E402
 
+from tgr_local.code.acp import blocks  # noqa: E402
+from tgr_local.code.workplace import Workplace  # noqa: E402
+from tgr_local.options.config import CodeConfig  # noqa: E402
+
 WRONG = CALC.replace("a - b", "a * b")
 ARGUMENTS = ["acp", "--model", "coder.gguf", "--no-constrained", "-k", "2", "--test", "pytest"]
 REPAIR = [text_block("Repair it.")]
@@ -204,7 +208,7 @@ def test_files_that_are_mentioned_are_named_and_others_are_refused(project: Path
     uri = (project / "calc.py").as_uri()
 
     async def work() -> None:
-        async with driven(project, [[answer(RIGHT)]] * 5, ("reject",) * 5) as it:
+        async with driven(project, [[answer(RIGHT)]] * 10, ("reject",) * 10) as it:
             await it.open()
             link = acp.resource_link_block("calc.py", uri)
             test = acp.resource_link_block("test_calc.py", (project / "test_calc.py").as_uri())
@@ -222,13 +226,24 @@ def test_files_that_are_mentioned_are_named_and_others_are_refused(project: Path
             part = acp.resource_block(acp.embedded_text_resource(f"{uri}#L1:2", "def add(a, b):"))
             await it.prompt("Repair it.", part)
             assert len(it.client.asked) == 4
-            await it.prompt("Repair it, as in ", acp.resource_link_block("x", "https://e.org/x"))
-            assert "https://e.org/x is no file of this machine; it is not read" in it.client.text()
-            for bad in ("file:///etc/passwd", f"{project.as_uri()}/../x.py", "file://e.org/x"):
-                with pytest.raises(RequestError, match="no file"):
-                    await it.prompt("Read it.", acp.resource_link_block("x", bad))
+            elsewhere = (
+                "https://e.org/x", "http://[x", "file:///etc/passwd", f"{project.as_uri()}/../x.py",
+                "file://e.org/x",
+            )  # fmt: skip
+            for place in elsewhere:
+                it.client.updates.clear()
+                await it.prompt("Repair it, as in ", acp.resource_link_block("x", place))
+                assert f"{place} is no file in {project}; it is not read" in it.client.text()
 
     run(work())
+
+
+def test_a_text_from_elsewhere_is_quoted(project: Path) -> None:
+    texts = [acp.resource_block(acp.embedded_text_resource(uri, "y = 1\n"))
+             for uri in ("file:///x/y.py", "https://e.org/z")]  # fmt: skip
+    asked = blocks.read(texts, str(project), Workplace(project, CodeConfig()))
+    assert "file:///x/y.py:\n```\ny = 1\n" in asked.text and "https://e.org/z:\n" in asked.text
+    assert not asked.named and not asked.notes
 
 
 def test_places_as_editors_write_them(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from acp import schema
@@ -34,8 +34,8 @@ class Asked:
 
 
 def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
-    """The task in blocks. Raises ValueError for blocks that are not read here, for files outside of
-    `cwd` and for an empty or a very long text."""
+    """The task in blocks. Raises ValueError for blocks that are not read here and for an empty or a
+    very long text."""
     if len(blocks) > MAX_BLOCKS:
         raise ValueError(f"the prompt has {len(blocks):,} parts, but at most {MAX_BLOCKS} are read")
     parts: list[str] = []
@@ -45,21 +45,22 @@ def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
     for block in blocks:
         if isinstance(block, schema.TextContentBlock):
             parts.append(block.text)
-        elif isinstance(block, schema.ResourceContentBlock) and not block.uri.startswith("file:"):
-            parts.append(block.uri)
-            notes.append(f"{block.uri:.200} is no file of this machine; it is not read")
         elif isinstance(block, schema.ResourceContentBlock):
-            path, _ = _place(block.uri, cwd, workplace)
-            mentioned.append(path)
-            parts.append(path)
+            place = _place(block.uri, cwd, workplace)
+            parts.append(place.path if place else block.uri)
+            if place:
+                mentioned.append(place.path)
+            else:
+                notes.append(f"{block.uri:.200} is no file in {cwd:.200}; it is not read")
         elif isinstance(block, schema.EmbeddedResourceContentBlock):
             resource = block.resource
             if not isinstance(resource, schema.TextResourceContents):
                 raise ValueError(f"{resource.uri:.200} is no text; only texts are read")
-            if not resource.uri.startswith("file:"):
+            place = _place(resource.uri, cwd, workplace)
+            if not place:
                 quoted.append(_quoted(resource.uri, resource.text))
                 continue
-            path, lines = _place(resource.uri, cwd, workplace)
+            path, lines = place
             mentioned.append(path)
             parts.append(path)
             if lines:
@@ -96,12 +97,21 @@ def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
     return Asked(text, workplace.named(named), tuple(notes))
 
 
-def _place(uri: str, cwd: str, workplace: Workplace) -> tuple[str, str]:
-    """The path of a file's URI, relative to the session's folder, and the URI's fragment. Raises
-    ValueError."""
-    parts = urlsplit(uri)
+class _Place(NamedTuple):
+    path: str
+    """Relative to the session's folder."""
+    lines: str
+    """The fragment of the URI."""
+
+
+def _place(uri: str, cwd: str, workplace: Workplace) -> _Place | None:
+    """Where a URI lies in the session's folder; None = elsewhere."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # such as http://[
+        return None
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
-        raise ValueError(f"{uri:.200} is no file of this machine")
+        return None
     place, fragment, raw = unquote(parts.path), parts.fragment, uri.removeprefix("file://")
     if os.path.lexists(raw) and not os.path.lexists(place):  # some editors escape nothing
         place, fragment = raw, ""
@@ -112,9 +122,7 @@ def _place(uri: str, cwd: str, workplace: Workplace) -> tuple[str, str]:
         path = os.path.relpath(
             os.path.join(parent, os.path.basename(place)), workplace.project.folder
         )
-    if not os.path.isabs(place) or _leaves(path):
-        raise ValueError(f"{place:.200} is no file in {cwd}; it is not read")
-    return path, fragment
+    return None if not os.path.isabs(place) or _leaves(path) else _Place(path, fragment)
 
 
 def _leaves(path: str) -> bool:
