@@ -7,7 +7,7 @@ def test_highest():
 
 
 def test_count_above():
-    assert count_above([1, 5, 8, 5], 5) == 1
+    assert count_above([1, 5, 8, 9, 7], 5) == 3
     assert count_above([], 3) == 0
 
 
