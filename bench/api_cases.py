@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 from exact_records import Json, exact, joined, lasting, of_reply, parts
-from reply_cases import Case, Model, config
-from reply_options import BASE, EXACT
+from reply_cases import BASE, EXACT, Case, Model, config
 
 from tgr_local import (
     Cancel,

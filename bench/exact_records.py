@@ -140,8 +140,6 @@ def joined(chunks: Sequence[Any]) -> Json:
         others = {k: v for k, v in chunk.items() if k not in ("choices", "tgr") and v is not None}
         if chunk.get("tgr") and not event:
             others["tgr"] = chunk["tgr"]
-        if isinstance(more := others.pop("content", None), str):  # llama.cpp's words
-            rest["content"] = rest.get("content", "") + more
         rest |= others
     return {"choices": choices, "progress": progress, **rest}
 

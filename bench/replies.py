@@ -28,6 +28,7 @@ from api_cases import engine_cases, error_cases, llama_cases, vector_cases
 from exact_records import Json, add_compare, compare_files, save
 from f32_weights import with_f32_weights
 from reply_cases import (
+    EXACT,
     Case,
     Model,
     Prompt,
@@ -38,16 +39,10 @@ from reply_cases import (
     shipped_cases,
     variant_cases,
 )
-from reply_options import EXACT
 
 from tgr_local import EngineConfig, load
 from tgr_local.methods import METHODS
-
-
-def embedded_f32(folder: Path) -> Path:
-    """The embedded model with F32 weights, written into a folder."""
-    with load() as engine:
-        return with_f32_weights(Path(engine.path), folder / "embedded-f32.gguf")
+from tgr_local.models.library import embedded_model
 
 
 def stories() -> Path | None:
@@ -102,7 +97,10 @@ def outcome(case: Case, folder: Path) -> Any:
 
 def models(paths: Sequence[Path], folder: Path) -> Iterator[Model]:
     """Each model, open for the time that it is used."""
-    found = list(paths) or [embedded_f32(folder), *filter(None, [stories()])]
+    found = list(paths)
+    if not found:
+        found = [with_f32_weights(embedded_model(), folder / "embedded-f32.gguf")]
+        found += filter(None, [stories()])
     for path in found:
         with load(path, EngineConfig(**EXACT)) as engine:
             yield Model(path.stem, path, engine, prompts_of(engine))
