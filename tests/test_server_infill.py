@@ -63,6 +63,10 @@ def test_infill_takes_what_editors_send(coder: Path, tmp_path: Path) -> None:
         server.client.post("/infill", json=reads).json()
         again = server.client.post("/infill", json=reads | {"n_predict": 2}).json()
         assert again["tokens_cached"] == again["tokens_evaluated"] - 1
+        for line in ("x", "xy"):  # after a key only the new character is read
+            keys = reads | {"n_predict": 2, "prompt": line}
+            typed = server.client.post("/infill", json=keys).json()
+        assert typed["tokens_cached"] == typed["tokens_evaluated"] - 1
         refused = server.client.post("/infill", json=body | {"n_indnt": 2}).json()["error"]
         assert "did you mean n_indent" in refused["message"] and refused["param"] == "n_indnt"
 
