@@ -63,23 +63,25 @@ def of_candidates(candidates: Any) -> Json | None:
     }
 
 
-def of_step(step: Any) -> Json:
-    return {
-        **parts(step, "index", "tokens", "logprobs", "entropies", "finish", "cells", "figures"),
+def of_step(step: Any, streamed: bool = False) -> Json:
+    found = {
+        **parts(step, "index", "tokens", "logprobs", "entropies", "finish", "figures"),
         **parts(step, "origin", "anchor", "state", "top_ids", "top_logprobs"),
-        "counts": of_counts(step.counts),
         "candidates": of_candidates(step.candidates),
     }
+    return found if streamed else found | parts(step, "cells") | {"counts": of_counts(step.counts)}
 
 
-def of_reply(reply: Any) -> Json:
-    return {
+def of_reply(reply: Any, streamed: bool = False) -> Json:
+    """Without counts where it is streamed: how many tokens were decoded when a listener ends a
+    text is a matter of speed."""
+    found = {
         **parts(reply, "text", "thinking", "tokens", "n_tokens", "finish", "seed", "method"),
         "closed": reply.closed,
-        "counts": of_counts(reply.counts),
         "runs": [parts(run, "first", "query") for run in reply.runs],
-        "steps": [of_step(step) for step in reply.steps],
+        "steps": [of_step(step, streamed) for step in reply.steps],
     }
+    return found if streamed else found | {"counts": of_counts(reply.counts)}
 
 
 def of_events(events: Sequence[Any]) -> Json:
@@ -100,7 +102,7 @@ def of_events(events: Sequence[Any]) -> Json:
         elif hasattr(event, "index"):
             order.append([event.index, "step", len(tokens), event.finish])
         else:
-            order.append(["reply", of_reply(event)])
+            order.append(["reply", of_reply(event, streamed=True)])
     return {"text": text, "tokens": tokens, "order": order}
 
 
@@ -134,9 +136,9 @@ def joined(chunks: Sequence[Any]) -> Json:
                 elif key not in ("delta", "logprobs", "finish_reason"):
                     into[key] = part
         event = (chunk.get("tgr") or {}).get("progress")
-        if event:
+        if event and event["stage"] != "tokens":  # how many such there are is a matter of speed
             events = progress.setdefault(str(event.get("index")), [])
-            events += [event] if [event] != events[-1:] else []  # how often is a matter of speed
+            events += [event] if [event] != events[-1:] else []
         others = {k: v for k, v in chunk.items() if k not in ("choices", "tgr") and v is not None}
         if chunk.get("tgr") and not event:
             others["tgr"] = chunk["tgr"]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import sys
 import tempfile
 import time
@@ -120,6 +121,8 @@ def record(paths: Sequence[Path], seeds: Sequence[int]) -> Json:
         print(f"{model}: {len(cases)} cases so far, {time.monotonic() - begun:.0f} s", flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
+        for kind in ("CACHE", "STATE", "CONFIG"):  # what an earlier record measured is not there
+            os.environ[f"XDG_{kind}_HOME"] = folder
         for model in models(paths, Path(folder)):
             digest = hashlib.sha256(model.path.read_bytes()).hexdigest()
             about["models"][model.name] = digest

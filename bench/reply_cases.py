@@ -12,7 +12,6 @@ from typing import Any
 from exact_records import Json, of_events, of_reply, of_step
 
 from tgr_local import (
-    Cancel,
     EngineConfig,
     SearchConfig,
     generate,
@@ -215,7 +214,7 @@ def crew_cases(model: Model, seeds: Sequence[int]) -> Iterator[Case]:
 
 
 def event_cases(model: Model, seed: int) -> Iterator[Case]:
-    """What listeners and streams tell, steps one by one, and answers that are asked for."""
+    """What listeners and streams tell, and steps one by one."""
     (prompt, raw), *_ = model.prompts.values()
     engine = model.engine
 
@@ -244,11 +243,6 @@ def event_cases(model: Model, seed: int) -> Iterator[Case]:
                     break
         return found
 
-    def at_once() -> Any:
-        cancel = Cancel()
-        cancel.answer_now()
-        return of_reply(generate(engine, prompt, config(seed), raw=raw, cancel=cancel))
-
     def tokens() -> Any:
         ids = engine.tokenize("Once upon a time 12 + 5 =", add_special=True)
         return of_reply(generate(engine, ids, config(seed), method="tgr-token"))
@@ -265,7 +259,6 @@ def event_cases(model: Model, seed: int) -> Iterator[Case]:
     yield Case("events/verbatim", verbatim)
     yield Case("events/steps", lambda: steps(None))
     yield Case("events/two steps", lambda: steps(2))
-    yield Case("events/answer at once", at_once)
     yield Case("events/token ids", tokens)
     yield Case("events/default options", advised)
 
