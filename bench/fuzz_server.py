@@ -4,9 +4,9 @@ counts the answers; exit code 1 where a bound is broken.
 Each request goes to a random endpoint of /openapi.json: a valid body in which some parameters, of
 all endpoints, have other values. Several are sent at a time. The server must answer each within the
 request's time limit and `SLACK` seconds with a status below 500, or 503 when that limit is over;
-errors must have OpenAI's format. It must stay below `--memory` MiB, stay alive, write no traceback,
-be idle at the end and obey SIGTERM. Request number i of a seed is always the same: `--only` repeats
-some and prints them.
+errors must have OpenAI's format. It must stay below `--memory` MiB, stay alive, answer /health,
+write no traceback, be idle at the end and obey SIGTERM. Request number i of a seed is always the
+same: `--only` repeats some and prints them.
 
     python bench/fuzz_server.py --n 10000 --seed 0
     python bench/fuzz_server.py --only 17,4711
@@ -25,7 +25,6 @@ import random
 import re
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +32,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from target import Target, family, resident, seconds_until_idle, start
+from target import Target, Watch, seconds_until_idle, start
 
 from tgr_local.methods import METHODS
 from tgr_local.models.library import embedded_model
@@ -332,22 +331,6 @@ def _is_error(text: str) -> bool:
         return False
 
 
-class Memory:
-    """The peak of the memory of the server's processes together, sampled several times a second."""
-
-    def __init__(self) -> None:
-        self.peak = 0
-        self.target: Target | None = None
-        threading.Thread(target=self._look, daemon=True).start()
-
-    def _look(self) -> None:
-        while True:
-            if self.target:
-                total = sum(resident(pid) for pid in family(self.target.pid))
-                self.peak = max(self.peak, total)
-            time.sleep(0.1)
-
-
 def paths_of(target: Target) -> dict[str, str]:
     """Every endpoint of /openapi.json and its verb."""
     link = http.client.HTTPConnection(*target.address, timeout=30)
@@ -364,10 +347,9 @@ def run(arguments: argparse.Namespace, numbers: list[int]) -> Iterator[Outcome |
         "--shutdown-seconds=1", f"--max-running={arguments.jobs}",
         f"--slot-save-path={arguments.folder}", "--slot-save-mib=64",
     ]  # fmt: skip
-    memory, bound = Memory(), arguments.request_seconds + SLACK
-    waiting = collections.deque(numbers)
+    bound, waiting, most = arguments.request_seconds + SLACK, collections.deque(numbers), 0
     while waiting:
-        memory.target = target = start(flags, arguments.cap << 20)
+        target = start(flags, arguments.cap << 20)
         paths = paths_of(target)
 
         def one(i: int, target: Target = target, paths: dict[str, str] = paths) -> Outcome | None:
@@ -375,7 +357,8 @@ def run(arguments: argparse.Namespace, numbers: list[int]) -> Iterator[Outcome |
                 return None
             return ask(target, generated(arguments.seed, i, paths), bound)
 
-        with ThreadPoolExecutor(arguments.jobs) as pool:
+        watch = Watch(target, arguments.memory << 20)
+        with watch, ThreadPoolExecutor(arguments.jobs) as pool:
             while waiting and target.alive:
                 batch = [waiting.popleft() for _ in range(min(200, len(waiting)))]
                 for i, outcome in zip(batch, pool.map(one, batch), strict=True):
@@ -383,9 +366,12 @@ def run(arguments: argparse.Namespace, numbers: list[int]) -> Iterator[Outcome |
                         yield outcome
                     else:
                         waiting.append(i)
+        most = max(most, watch.peak)
         if not target.alive:
             yield f"the process ended: {target.end}"
             continue
+        if watch.sick:
+            yield watch.sick
         if seconds_until_idle(target, bound) == float("inf"):
             yield f"still busy {bound:g} s after the last reply"
         took, how = target.stop(1 + SLACK)
@@ -394,9 +380,9 @@ def run(arguments: argparse.Namespace, numbers: list[int]) -> Iterator[Outcome |
         if any("Traceback" in line for line in target.lines):
             yield "a traceback on stderr"
         print(f"ended {took:.1f} s after SIGTERM with {how}")
-    print(f"most memory: {memory.peak >> 20} MiB")
-    if memory.peak > arguments.memory << 20:
-        yield f"used {memory.peak >> 20} MiB, but may use {arguments.memory}"
+    print(f"most memory: {most >> 20} MiB")
+    if most > arguments.memory << 20:
+        yield f"used {most >> 20} MiB, but may use {arguments.memory}"
 
 
 def main() -> int:

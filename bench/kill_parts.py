@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from target import Target, start
 
 from tgr_local.chat import store
 
@@ -168,29 +169,18 @@ def _check_chat(folder: Path, turns: list[tuple[str, bool]], asked: str, seen: S
 # ---- a server ----
 
 
-class Server:
+def _serve(folder: Path) -> Target:
     """`tgr-local serve` with a folder for slots."""
+    (folder / "slots").mkdir(exist_ok=True)
+    flags = ["--method=base", "--n-threads=1", f"--slot-save-path={folder}/slots"]
+    return start(flags, env=environment(folder), own_group=True)
 
-    def __init__(self, folder: Path) -> None:
-        (folder / "slots").mkdir(exist_ok=True)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tgr_local", "serve", "--port=0", "--method=base",
-             "--n-threads=1", f"--slot-save-path={folder}/slots"],
-            stderr=subprocess.PIPE, text=True, env=environment(folder), start_new_session=True,
-        )  # fmt: skip
-        self.url = ""
-        assert self.process.stderr
-        for line in self.process.stderr:
-            self.url = line.split()[-1] if "listening on" in line else self.url
-            if "is ready" in line:
-                break
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
 
-    def post(self, path: str, body: dict[str, Any]) -> Any:
-        response = httpx.post(self.url + path, json=body, timeout=WAIT)
-        if response.status_code != 200:
-            raise ValueError(f"{path}: {response.status_code} {response.text}")
-        return response.json()
+def _post(one: Target, path: str, body: dict[str, Any]) -> Any:
+    response = httpx.post(one.url + path, json=body, timeout=WAIT)
+    if response.status_code != 200:
+        raise ValueError(f"{path}: {response.status_code} {response.text}")
+    return response.json()
 
 
 def server(folder: Path, kills: int, draw: random.Random) -> Seen:
@@ -201,7 +191,7 @@ def server(folder: Path, kills: int, draw: random.Random) -> Seen:
     typical = 0.0
     """Seconds of three requests with their slots; measured before the first kill."""
     while seen.kills < kills:
-        one = Server(folder)
+        one = _serve(folder)
         _check_slots(one, saved, seen)
         begun = time.monotonic()
         timer = later(draw.uniform(0, 2 * typical), one.process) if typical else None
@@ -214,9 +204,9 @@ def server(folder: Path, kills: int, draw: random.Random) -> Seen:
             flight: tuple[str, int] | None = None
             try:
                 body = {"prompt": text, "n_predict": 4, "id_slot": n % 3}
-                one.post("/completion", body)
+                _post(one, "/completion", body)
                 flight = (text, 0)
-                answer = one.post(f"/slots/{n % 3}?action=save", {"filename": name})
+                answer = _post(one, f"/slots/{n % 3}?action=save", {"filename": name})
                 saved[name] = (text, answer["n_saved"])
             except httpx.HTTPError:
                 if flight and name in saved:  # the file is that of before, or the new one
@@ -228,7 +218,7 @@ def server(folder: Path, kills: int, draw: random.Random) -> Seen:
         for path in (folder / "slots").iterdir():
             if path.name.startswith("."):
                 seen.add("unfinished files")
-    one = Server(folder)
+    one = _serve(folder)
     _check_slots(one, saved, seen)
     hidden = [path.name for path in (folder / "slots").iterdir() if path.name.startswith(".")]
     if hidden:
@@ -237,14 +227,14 @@ def server(folder: Path, kills: int, draw: random.Random) -> Seen:
     return seen
 
 
-def _check_slots(one: Server, saved: dict[str, tuple[str, int]], seen: Seen) -> None:
+def _check_slots(one: Target, saved: dict[str, tuple[str, int]], seen: Seen) -> None:
     """Restores every file: it has what was saved, and its text is not read again."""
     for name, (text, n_tokens) in saved.items():
         try:
-            answer = one.post("/slots/0?action=restore", {"filename": name})
+            answer = _post(one, "/slots/0?action=restore", {"filename": name})
             if answer["n_restored"] != n_tokens:
                 raise ValueError(f"{answer['n_restored']} tokens instead of {n_tokens}")
-            reply = one.post("/completion", {"prompt": text, "n_predict": 1})
+            reply = _post(one, "/completion", {"prompt": text, "n_predict": 1})
             if reply["tokens_cached"] < reply["tokens_evaluated"] - 2:
                 raise ValueError(f"{reply['tokens_cached']} of {reply['tokens_evaluated']} cached")
             seen.add("slots restored")

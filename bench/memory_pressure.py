@@ -15,9 +15,9 @@ import resource
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from target import start
@@ -51,7 +51,7 @@ def run(words: list[str], mib: int) -> str:
 
 
 def serve(mib: int) -> str:
-    """Eight clients ask for long replies, each three times."""
+    """Eight clients ask for long replies, three times on average."""
     try:
         target = start(["--max-running=8"], mib << 20)
     except RuntimeError as error:
@@ -60,17 +60,12 @@ def serve(mib: int) -> str:
             return f"BAD: {text[-200:]}"
         return f"does not start: {text[-150:]}"
     body = b'{"prompt": "' + b"1+2=3, " * 60 + b'", "max_tokens": 200, "n": 4}'
-    statuses: list[int] = []
 
-    def ask() -> None:
-        for _ in range(3):
-            statuses.append(target.post("/v1/completions", body, SECONDS).status)
+    def ask(_: int) -> int:
+        return target.post("/v1/completions", body, SECONDS).status
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as clients:
+        statuses = list(clients.map(ask, range(24)))
     alive, lines = target.alive, list(target.lines)
     how = target.stop(30)[1] if alive else target.end
     wrong = {status for status in statuses if (status >= 500 and status != 503) or not status}

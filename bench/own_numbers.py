@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+MOST = 480  # tokens of a reply: the eighth that is kept for an answer holds the largest one
 METHODS = ("base", "base", "markov", "random-anchor", "tgr-latent", "tgr-token", "self-consistency")
 
 
@@ -54,7 +55,7 @@ def _chat(draw: random.Random, number: int) -> Asked:
         "model": _model(draw),
         "messages": [{"role": "user", "content": _question(draw, number)}],
         "response_format": form,
-        "max_tokens": 120,
+        "max_tokens": MOST,
         "seed": number,
     }
     return Asked(
@@ -68,7 +69,7 @@ def _responses(draw: random.Random, number: int) -> Asked:
         "model": _model(draw),
         "input": _question(draw, number),
         "text": {"format": {"type": "json_schema", "name": "own", "schema": _schema(draw, number)}},
-        "max_output_tokens": 120,
+        "max_output_tokens": MOST,
         "store": draw.random() < 0.5,
     }
 
@@ -86,7 +87,7 @@ def _messages(draw: random.Random, number: int) -> Asked:
         "system": "Be brief.",
         "messages": [{"role": "user", "content": _question(draw, number)}],
         "output_config": {"format": {"type": "json_schema", "schema": _schema(draw, number)}},
-        "max_tokens": 120,
+        "max_tokens": MOST,
     }
 
     def number_in(reply: Any) -> int:
@@ -101,7 +102,7 @@ def _native(draw: random.Random, number: int) -> Asked:
     body = {
         "prompt": _question(draw, number),
         "json_schema": _schema(draw, number),
-        "n_predict": 120,
+        "n_predict": MOST,
         "temperature": draw.choice([0, 1]),
     }
     return Asked(

@@ -214,7 +214,7 @@ def crew_cases(model: Model, seeds: Sequence[int]) -> Iterator[Case]:
 
 
 def event_cases(model: Model, seed: int) -> Iterator[Case]:
-    """What listeners and streams tell, and steps one by one."""
+    """What listeners and streams tell; steps one by one."""
     (prompt, raw), *_ = model.prompts.values()
     engine = model.engine
 

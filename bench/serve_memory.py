@@ -14,18 +14,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import httpx
+from target import Target, start, start_llama_server
 
 N_CLIENTS, N_TOKENS, REST = 8, 32, 60.0
 LONG = "Sum up: " + " ".join(f"Item {i} costs {i * 7 % 90} coins." for i in range(100))
@@ -40,63 +38,41 @@ def row(program: str, when: str, pid: int, cells: str = "") -> None:
     print(f"| {program} | {when} | {numbers} | {cells} |", flush=True)
 
 
-@contextlib.contextmanager
-def running(command: list[str], **pipes: int) -> Iterator[subprocess.Popen[str]]:
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, text=True, **quiet | pipes) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-
-
-def get(url: str) -> str | None:
-    try:
-        with urllib.request.urlopen(url) as response:
-            return response.read().decode()
-    except (urllib.error.URLError, ConnectionError):
-        return None
-
-
 def ask(url: str, text: str, limit: dict[str, int]) -> None:
-    messages = [{"role": "user", "content": text}]
-    body = json.dumps({"messages": messages, "stream": True} | limit).encode()
-    headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(f"{url}/v1/chat/completions", body, headers)
-    with urllib.request.urlopen(request) as response:
-        for n, _ in enumerate(line for line in response if line.startswith(b"data: {")):
+    body = {"messages": [{"role": "user", "content": text}], "stream": True} | limit
+    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=None) as response:
+        response.raise_for_status()
+        for n, _ in enumerate(s for s in response.iter_lines() if s.startswith("data: {")):
             if not limit and n >= N_TOKENS:
                 return
 
 
-def server(name: str, command: list[str], limit: dict[str, int]) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    with running([*command, "--port", str(port)]) as process:
+def server(name: str, target: Target, limit: dict[str, int]) -> None:
+    """Its rows; it is stopped at the end."""
 
-        def noted(when: str) -> None:
-            found = re.search(r"^tgr_engine_n_ctx\S* (\S+)$", get(f"{url}/metrics") or "", re.M)
-            row(name, when, process.pid, f"{float(found[1]):,.0f}" if found else "")
+    def noted(when: str) -> None:
+        metrics = httpx.get(f"{target.url}/metrics", timeout=60).text  # llama-server has none
+        found = re.search(r"^tgr_engine_n_ctx\S* (\S+)$", metrics, re.M)
+        row(name, when, target.pid, f"{float(found[1]):,.0f}" if found else "")
 
-        while get(f"{url}/health") is None:
-            assert process.poll() is None, f"{name} has ended"
-            time.sleep(0.1)
+    try:
         noted("ready")
-        ask(url, LONG, limit)
+        ask(target.url, LONG, limit)
         noted("one request")
         texts = [f"You are number {i}. " * 25 + "Count to twenty." for i in range(N_CLIENTS)]
         with ThreadPoolExecutor(N_CLIENTS) as clients:
-            list(clients.map(lambda text: ask(url, text, limit), texts))  # raises what they did
+            list(clients.map(lambda text: ask(target.url, text, limit), texts))  # or raises
         noted(f"{N_CLIENTS} clients")
         time.sleep(REST)
         noted(f"{REST:.0f} s later")
+    finally:
+        target.stop(30)
 
 
 def chat(command: list[str]) -> None:
     command = [*command, "--no-save", "--max-tokens", str(N_TOKENS)]
-    with running(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **pipes) as process:
         replies = iter(process.stdout.readline, "")
 
         def say(text: str, shown: str) -> None:
@@ -111,6 +87,7 @@ def chat(command: list[str]) -> None:
         row("chat", "one request", process.pid)
         time.sleep(REST)
         row("chat", f"{REST:.0f} s later", process.pid)
+        process.terminate()
 
 
 def main() -> None:
@@ -123,12 +100,11 @@ def main() -> None:
     print("| program | when | Rss, MB | Pss | private | of no file | cells |")
     print("|---|---|---|---|---|---|---|")
     both = ["-m", args.model, *(["-c", args.n_ctx] if args.n_ctx else [])]
-    ours = [sys.executable, "-m", "tgr_local"]
     limit = {} if args.unlimited else {"max_tokens": N_TOKENS}
-    server("serve", [*ours, "serve", *both, *flags], limit)
-    chat([*ours, "chat", *both, *flags])
+    server("serve", start([*both, *flags]), limit)
+    chat([sys.executable, "-m", "tgr_local", "chat", *both, *flags])
     if args.llama_server:
-        server("llama-server", [args.llama_server, *both], limit)
+        server("llama-server", start_llama_server(args.llama_server, both), limit)
 
 
 if __name__ == "__main__":

@@ -31,11 +31,8 @@ import json
 import os
 import random
 import re
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -46,7 +43,7 @@ import httpx
 import numpy as np
 import own_numbers
 from f32_weights import with_f32_weights
-from target import family, resident
+from target import Target, family, flags_of, resident, serving
 
 from tgr_local.engine import Engine, Task
 from tgr_local.models.library import embedded_model
@@ -89,30 +86,10 @@ class Observed:
 
 
 @contextlib.contextmanager
-def server(arguments: argparse.Namespace) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The server's process and address; it is stopped at the end."""
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "tgr_local", "serve", "--model", str(arguments.model)),
-            *("--port", "0", "--max-running", str(arguments.clients), "--max-queue", "512"),
-            *(f"--{k.replace('_', '-')}={v}" for k, v in (SEARCH | EXACT).items()),
-            *("--shutdown-seconds", "2"),
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    url = ""
-    for line in process.stderr:
-        url = line.split()[-1] if "listening on" in line else url
-        if "is ready" in line:
-            break
-    threading.Thread(target=lambda: [None for _ in process.stderr or ()], daemon=True).start()
-    try:
-        yield process, url
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
+def server(model: Path | str, n_running: int) -> Iterator[Target]:
+    flags = [f"--model={model}", f"--max-running={n_running}", "--max-queue=512"]
+    with serving([*flags, *flags_of(SEARCH | EXACT), "--shutdown-seconds=2"]) as target:
+        yield target
 
 
 @dataclass
@@ -338,16 +315,12 @@ def main() -> int:
         "--rewritten", type=int, default=200, help="searched replies that are written again"
     )
     parser.add_argument("--leavers", type=int, default=200)
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.model is None:
             arguments.model = with_f32_weights(embedded_model(), Path(folder) / "f32.gguf")
         report = measure(arguments)
     passed = all(point["passed"] for point in report.values())
-    if arguments.json:
-        print(json.dumps(report | {"passed": passed}, indent=1))
-        return not passed
     for name, point in report.items():
         numbers = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in list(point.items())[1:])
         print(f"{'ok  ' if point['passed'] else 'FAIL'} {name}: {numbers}")
@@ -358,9 +331,10 @@ def main() -> int:
 def measure(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Both parts, point by point: whether it passed, and its numbers."""
     report: dict[str, dict[str, Any]] = {}
-    with server(arguments) as (process, url):
+    with server(arguments.model, arguments.clients) as target:
+        url = target.url
         if arguments.seconds:
-            observed, samples = asyncio.run(load(arguments, url, process.pid))
+            observed, samples = asyncio.run(load(arguments, url, target.pid))
             report |= _under_load(arguments, observed) | _held(samples)
         if arguments.leavers:
             left, errors = asyncio.run(leave(arguments, url))

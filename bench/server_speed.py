@@ -34,26 +34,24 @@ import contextlib
 import json
 import os
 import random
-import re
-import signal
-import socket
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from target import Target, cpu_seconds, start, start_llama_server
+
 from tgr_local.engine import Engine
+from tgr_local.lab.bench.measure import Spread
 from tgr_local.models.library import embedded_model
 from tgr_local.options.config import EngineConfig
 
 Json = dict[str, Any]
-START_SECONDS, REPLY_SECONDS = 300.0, 3600.0
-TICKS = os.sysconf("SC_CLK_TCK")
+REPLY_SECONDS = 3600.0
 WORDS = ("add", "carry", "digit", "even", "factor", "half", "less", "more", "odd", "root", "sum")
 
 
@@ -162,48 +160,20 @@ class Server:
     """A server under measurement."""
 
     name: str
-    process: subprocess.Popen[str]
-    port: int
-
-    def cpu(self) -> float:
-        """Seconds of processor time so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+    target: Target
 
     def ask(self, bodies: list[list[Json]]) -> Json:
         """The replies to the clients' bodies, with the server's processor time."""
-        before = self.cpu()
+        before = cpu_seconds(self.target.pid)
         found = subprocess.run(
             [sys.executable, __file__, "--clients-only"],
-            input=json.dumps({"port": self.port, "bodies": bodies}),
+            input=json.dumps({"port": self.target.address[1], "bodies": bodies}),
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
         report: Json = json.loads(found.stdout)
-        return report | {"cpu": self.cpu() - before}
-
-
-def _started(name: str, command: list[str], port: int, ready: str) -> Server:
-    """The server as soon as a line of its stderr matches `ready`; port 0 = the line has it."""
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    timer = threading.Timer(START_SECONDS, process.kill)
-    timer.start()
-    assert process.stderr is not None
-    lines = []
-    for line in process.stderr:
-        lines.append(line)
-        if found := re.search(r"listening on http://127\.0\.0\.1:(\d+)", line):
-            port = port or int(found.group(1))
-        if re.search(ready, line):
-            break
-    else:
-        raise RuntimeError(f"{name} did not start: {''.join(lines[-5:])}")
-    timer.cancel()
-    threading.Thread(target=lambda: [None for _ in process.stderr or ()], daemon=True).start()
-    return Server(name, process, port)
+        return report | {"cpu": cpu_seconds(self.target.pid) - before}
 
 
 def start_ours(name: str, python: str, arguments: argparse.Namespace, remembers: bool) -> Server:
@@ -215,28 +185,24 @@ def start_ours(name: str, python: str, arguments: argparse.Namespace, remembers:
         check=True,
     ).stdout
     off = ["--prefix-cells=0"] if "--prefix-cells" in offered and not remembers else []
-    command = [
-        *(python, "-m", "tgr_local", "serve", "--model", str(arguments.model), "--port", "0"),
-        *("--method", "base", "--n-threads", str(arguments.threads)),
-        *("--max-running", str(max(arguments.clients)), "--shutdown-seconds", "1", *off),
-    ]
-    return _started(name, command, 0, "is ready")
+    flags = [
+        f"--model={arguments.model}", "--method=base", f"--n-threads={arguments.threads}",
+        f"--max-running={max(arguments.clients)}", "--shutdown-seconds=1", *off,
+    ]  # fmt: skip
+    return Server(name, start(flags, python=python))
 
 
 def start_peer(arguments: argparse.Namespace, remembers: bool) -> Server:
     """llama-server, with a slot for each client."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     slots = max(arguments.clients)
-    command = [
-        *(arguments.peer, "-m", str(arguments.model), "--host", "127.0.0.1", "--port", str(port)),
-        *("-t", str(arguments.threads), "-tb", str(arguments.threads), "-np", str(slots)),
+    flags = [
+        *("-m", str(arguments.model), "-np", str(slots)),
+        *("-t", str(arguments.threads), "-tb", str(arguments.threads)),
         *("-c", str(slots * arguments.slot_cells), "--reasoning-format", "none"),
         *(() if remembers else ("--no-cache-prompt", "--cache-ram", "0")),
         *arguments.peer_args.split(),
     ]
-    return _started("llama-server", command, port, r"llama_server: listening on")
+    return Server("llama-server", start_llama_server(arguments.peer, flags))
 
 
 @contextlib.contextmanager
@@ -251,12 +217,7 @@ def servers(arguments: argparse.Namespace, *, remembers: bool) -> Iterator[list[
         yield running
     finally:
         for server in running:
-            server.process.send_signal(signal.SIGTERM)
-        for server in running:
-            try:
-                server.process.wait(30)
-            except subprocess.TimeoutExpired:
-                server.process.kill()
+            server.target.stop(30)
 
 
 # --- what is measured ---
@@ -391,17 +352,14 @@ def compare(
     print(f"\n{what}: median (range) of {arguments.rounds} rounds, load {os.getloadavg()[0]:.1f}")
     ours = running[0].name
     for quantity in rounds[0][ours]:
-        cells = [f"{name} {_spread([one[name][quantity] for one in rounds])}" for name in rounds[0]]
+        cells = [f"{name} {Spread.of([one[name][quantity] for one in rounds])}"
+                 for name in rounds[0]]  # fmt: skip
         for name in (server.name for server in running[1:]):
             if all(one[name][quantity] for one in rounds):
                 ratios = [one[ours][quantity] / one[name][quantity] for one in rounds]
-                cells.append(f"ratio to {name} {_spread(ratios)}")
+                cells.append(f"ratio to {name} {Spread.of(ratios)}")
         print(f"  {quantity:16}  " + "  |  ".join(sorted(cells)), flush=True)
     return {"what": what, "rounds": rounds}
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
 
 
 def main() -> int:

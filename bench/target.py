@@ -1,4 +1,4 @@
-"""A server under test: started under a memory cap, on 127.0.0.1, measured from outside."""
+"""A server under test, measured from outside: memory and time of all its processes, its health."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import http.client
 import os
+import re
 import resource
 import signal
 import socket
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from urllib.parse import urlsplit
 _PDEATHSIG = 1
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+START_SECONDS = 300.0  # also on a busy machine, with a large model
 
 
 @dataclass
@@ -35,12 +37,15 @@ class Answer:
 
 @dataclass
 class Target:
-    """A server's address and process; `lines` is its stderr, if it was started here."""
+    """A server's process and address; `lines` is its stderr."""
 
-    url: str
-    pid: int
-    process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[str]
+    url: str = ""
     lines: list[str] = field(default_factory=list)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     @property
     def address(self) -> tuple[str, int]:
@@ -49,14 +54,12 @@ class Target:
 
     @property
     def alive(self) -> bool:
-        if self.process:
-            return self.process.poll() is None
-        return Path(f"/proc/{self.pid}").exists()
+        return self.process.poll() is None
 
     @property
     def end(self) -> str:
         """How the process ended, and the last line on its stderr that is no log."""
-        code = self.process.poll() if self.process else None
+        code = self.process.poll()
         how = signal.Signals(-code).name if code and code < 0 else f"exit code {code}"
         words = [line for line in self.lines if not line.startswith("{")]
         return f"{how}, {words[-1][-120:] if words else 'without a word'}"
@@ -65,14 +68,11 @@ class Target:
         """One request on its own connection, with a timeout."""
         start, answer = time.monotonic(), Answer(0, 0.0)
         try:
-            with contextlib.closing(
-                http.client.HTTPConnection(*self.address, timeout=seconds)
-            ) as link:
+            link = http.client.HTTPConnection(*self.address, timeout=seconds)
+            with contextlib.closing(link):
                 link.connect()
-                with contextlib.suppress(
-                    ConnectionError
-                ):  # refused early: the answer can still be read
-                    kind = {"Content-Type": "application/json"}
+                kind = {"Content-Type": "application/json"}
+                with contextlib.suppress(ConnectionError):  # refused early: there is an answer
                     link.request("POST" if body else "GET", path, body or None, kind)
                 response = link.getresponse()
                 text = response.read(1 << 26)
@@ -96,7 +96,6 @@ class Target:
 
     def stop(self, seconds: float) -> tuple[float, str]:
         """Sends SIGTERM; seconds until the process ended, and how. Kills it after `seconds`."""
-        assert self.process is not None
         start = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         try:
@@ -108,50 +107,90 @@ class Target:
         return time.monotonic() - start, how
 
     def kill(self) -> None:
-        if self.process:
-            for pid in family(self.pid)[1:]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self.process.kill()
-            self.process.wait()
+        for pid in family(self.pid)[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
 
 
-def start(flags: list[str], cap_bytes: int) -> Target:
-    """A server on a free port with at most so much address space. RuntimeError if it fails."""
+def launch(
+    command: Sequence[str],
+    ready: str,
+    *,
+    cap_bytes: int = 0,
+    env: Mapping[str, str] | None = None,
+    own_group: bool = False,
+) -> Target:
+    """A server as soon as a line of its stderr matches `ready`, with at most so much address space
+    (0 = any). Its address is the one that a line names. It ends with the thread that started it.
+    RuntimeError if it fails."""
 
     libc = ctypes.CDLL(None)
 
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (cap_bytes, cap_bytes))
-        libc.prctl(_PDEATHSIG, signal.SIGKILL)  # it ends with this process
+        if cap_bytes:
+            resource.setrlimit(resource.RLIMIT_AS, (cap_bytes, cap_bytes))
+        libc.prctl(_PDEATHSIG, signal.SIGKILL)
 
     process = subprocess.Popen(
-        [sys.executable, "-m", "tgr_local", "serve", "--port", "0", *flags],
-        stderr=subprocess.PIPE,
-        preexec_fn=limit,
-    )
-    target = Target("", process.pid, process)
-    ready = threading.Event()
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+        env=env, start_new_session=own_group, preexec_fn=limit,
+    )  # fmt: skip
+    target, ended, is_ready = Target(process), threading.Event(), threading.Event()
 
     def listen() -> None:
         assert process.stderr is not None
-        for raw in process.stderr:
-            line = raw.decode("utf-8", "replace").rstrip("\n")
-            target.lines.append(line)
-            if "listening on http" in line:
-                target.url = line.split()[-1]
-            if "is ready" in line:
-                ready.set()
-        ready.set()
+        for line in process.stderr:
+            target.lines.append(line.rstrip("\n"))
+            if found := re.search(r"listening on (http://[\w.:]+)", line):
+                target.url = found[1]
+            if re.search(ready, line):
+                is_ready.set()
+                ended.set()
+        ended.set()
 
     threading.Thread(target=listen, daemon=True).start()
-    is_ready = ready.wait(120) and any("is ready" in line for line in target.lines)
-    if not is_ready or not target.url:
+    ended.wait(START_SECONDS)
+    if not is_ready.is_set() or not target.url:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(10)  # its last line came before its end
         target.kill()
         raise RuntimeError(f"the server did not start: {target.lines[-3:]}")
     return target
+
+
+def start(
+    flags: Sequence[str], cap_bytes: int = 0, python: str = sys.executable, **more: Any
+) -> Target:
+    """`tgr-local serve` on a free port; `more` is for `launch`."""
+    command = [python, "-m", "tgr_local", "serve", "--port=0", *flags]
+    return launch(command, "is ready", cap_bytes=cap_bytes, **more)
+
+
+def start_llama_server(program: str, flags: Sequence[str]) -> Target:
+    """llama.cpp's server on a free port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [program, "--host", "127.0.0.1", "--port", port, *flags]
+    return launch(command, r"llama_server: listening on|server is listening on")
+
+
+@contextlib.contextmanager
+def serving(flags: Sequence[str]) -> Iterator[Target]:
+    """The same for a block. RuntimeError if it does not end at SIGTERM."""
+    target = start(flags)
+    try:
+        yield target
+    finally:
+        _, how = target.stop(30)
+    if how != "exit code 0":
+        raise RuntimeError(f"SIGTERM: {how}")
+
+
+def flags_of(options: Mapping[str, Any]) -> list[str]:
+    return [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
 
 
 def family(pid: int) -> list[int]:

@@ -10,29 +10,26 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import itertools
 import json
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+from target import Target, resident, serving
 
 from tgr_local.lab.bench import shapes
 from tgr_local.models.library import embedded_model
 
 SHAPE = shapes.Shape(8, 512, 4, 2, 1536, n_vocab=8192)  # 58 MB of random weights
-EXACT = {"type_k": "f32", "type_v": "f32", "flash_attn": "off", "method": "base"}
+FLAGS = [
+    "--type-k=f32", "--type-v=f32", "--flash-attn=off", "--method=base", "--ping-seconds=0.2",
+]  # fmt: skip
 PROMPTS = ("1+1=", "What is 12+30?", "hello", "a b c d", "Count to ten.")
 GROWTH = 1.05  # of the largest resident memory, from the first half of the requests to the second
 
@@ -50,33 +47,6 @@ class Observed:
     streams: int = 0
     right: int = 0
     resident: list[int] = field(default_factory=list)
-
-
-@contextlib.contextmanager
-def server(*arguments: str) -> Iterator[tuple[int, str]]:
-    """The server's process id and address; it is stopped at the end."""
-    options = [f"--{key.replace('_', '-')}={value}" for key, value in EXACT.items()]
-    command = [sys.executable, "-m", "tgr_local", "serve", "--port=0", "--ping-seconds=0.2"]
-    process = subprocess.Popen([*command, *options, *arguments], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    url = ""
-    for line in process.stderr:
-        url = line.split()[-1] if "listening on" in line else url
-        if "is ready" in line:
-            break
-    threading.Thread(target=lambda: [None for _ in process.stderr or ()], daemon=True).start()
-    try:
-        yield process.pid, url
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
-
-
-def resident(pid: int) -> int:
-    """Resident bytes of a process."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found
-    return int(found[1]) << 10
 
 
 async def reply(
@@ -124,9 +94,8 @@ async def alone(url: str, questions: set[Question]) -> dict[Question, tuple[str,
 
 
 async def in_turns(
-    arguments: argparse.Namespace,
-    pid: int,
-    url: str,
+    n_clients: int,
+    target: Target,
     questions: list[Question],
     right: dict[Question, tuple[str, str]],
 ) -> Observed:
@@ -134,7 +103,7 @@ async def in_turns(
     observed, numbers = Observed(), itertools.count()
 
     async def client() -> None:
-        async with httpx.AsyncClient(base_url=url, timeout=600) as http:
+        async with httpx.AsyncClient(base_url=target.url, timeout=600) as http:
             while (number := next(numbers)) < len(questions):
                 question, stream = questions[number], number % 3 == 0
                 try:
@@ -148,9 +117,9 @@ async def in_turns(
                     observed.right += 1
                 else:
                     observed.wrong.append(f"{number}: {question} {model} {finish} {text!r:.80}")
-                observed.resident.append(resident(pid))
+                observed.resident.append(resident(target.pid))
 
-    await asyncio.gather(*(client() for _ in range(arguments.clients)))
+    await asyncio.gather(*(client() for _ in range(n_clients)))
     return observed
 
 
@@ -177,29 +146,23 @@ def measure(arguments: argparse.Namespace, folder: Path) -> int:
     ]
     right: dict[Question, tuple[str, str]] = {}
     for name in "ab":
-        with server(f"--model={folder / name}.gguf") as (pid, url):
-            right |= asyncio.run(alone(url, {one for one in questions if one[0] == name}))
-            print(f"     model {name} alone: {resident(pid) / 2**20:.1f} MiB resident")
+        with serving([*FLAGS, f"--model={folder / name}.gguf"]) as target:
+            right |= asyncio.run(alone(target.url, {one for one in questions if one[0] == name}))
+            print(f"     model {name} alone: {resident(target.pid) / 2**20:.1f} MiB resident")
     start = time.monotonic()
-    with server(f"--models-dir={folder}") as (pid, url):
-        observed = asyncio.run(in_turns(arguments, pid, url, questions, right))
-        text = httpx.get(f"{url}/metrics", timeout=30).text
-    loads = Counter(
-        {
-            name: int(float(n))
-            for name, n in re.findall(r'model_loads_total{model="(.)"} (\S+)', text)
-        }
-    )
+    with serving([*FLAGS, f"--models-dir={folder}"]) as target:
+        observed = asyncio.run(in_turns(arguments.clients, target, questions, right))
+        text = httpx.get(f"{target.url}/metrics", timeout=30).text
+    found = re.findall(r'model_loads_total{model="(.)"} (\S+)', text)
+    loads = {name: int(float(n)) for name, n in found}
     print(
         f"     {arguments.requests} requests of {arguments.clients} clients in "
         f"{time.monotonic() - start:.1f} s, {loads['a']} loads of a, {loads['b']} of b, "
         f"{observed.streams} streams with {observed.pings} pings"
     )
     half = len(observed.resident) // 2
-    first, second = (
-        max(observed.resident[:half], default=0),
-        max(observed.resident[half:], default=0),
-    )
+    first = max(observed.resident[:half], default=0)
+    second = max(observed.resident[half:], default=0)
     verdicts = {
         f"{observed.right} replies as the model gives them alone, {len(observed.wrong)} wrong": (
             observed.right + len(observed.errors) == arguments.requests and not observed.wrong

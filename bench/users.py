@@ -30,6 +30,8 @@ from dataclasses import dataclass
 import httpx
 from server_load import server
 
+from tgr_local.lab.bench.measure import Spread
+
 PROMPT, CHUNK, ROLLOUT, K = 1000, 512, 32, 8  # tokens, tokens, tokens, candidates
 LENGTHS = (512, 2048, 8192)  # of a reply, tokens
 LAYERS, HEADS, KV_HEADS, WIDTH = 36, 32, 8, 128  # Qwen3 4B and 8B
@@ -197,15 +199,15 @@ def check(options: argparse.Namespace) -> None:
     cases = [(n, 0.0) for n in CALIBRATED] + [(n, options.think) for n in numbers]
     found: dict[tuple[int, float], list[float]] = {case: [] for case in cases}
     n_replies = dict.fromkeys(cases, 0)
-    arguments = argparse.Namespace(model=options.model, clients=RUNNING)
-    with server(arguments) as (_, url):
+    with server(options.model, RUNNING) as target:
+        url = target.url
         asyncio.run(measured(url, RUNNING, 0.0, 3))  # does not count
         for round in range(ROUNDS):
             for case in cases if round % 2 == 0 else reversed(cases):
                 mean, n = asyncio.run(measured(url, *case, options.seconds))
                 found[case].append(mean)
                 n_replies[case] += n
-    one, many = (statistics.median(found[n, 0.0]) for n in CALIBRATED)
+    one, many = (Spread.of(found[n, 0.0]).median for n in CALIBRATED)
     each = (many - one) / (CALIBRATED[1] - CALIBRATED[0])
 
     def reply(n: int) -> float:
@@ -217,10 +219,9 @@ def check(options: argparse.Namespace) -> None:
     print("|---|---|---|---|---|")
     for (n, think), times in found.items():
         computed = 1000 * closed(n, think, RUNNING, reply)
-        low, middle, high = (1000 * f(times) for f in (min, statistics.median, max))
         note = " (by definition)" if not think else ""
         print(f"| {n} | {think:g} | {n_replies[n, think]} | {computed:.0f}{note} | "
-              f"{middle:.0f} ({low:.0f} to {high:.0f}) |")  # fmt: skip
+              f"{Spread.of(times).scaled(1000)} |")  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
