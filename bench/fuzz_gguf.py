@@ -1,38 +1,34 @@
 """Damages small valid GGUF files in random ways and counts what the engine makes of them.
 
-Every damaged file is loaded and used in a process of its own, so that an abort, a crash, a hang or
-a huge allocation is seen. What must come out is either a model that works or a one-line error of
-tgr-local. Damage number i of a seed is always the same: ``--only`` repeats one.
+Every damaged file is loaded and used in a process of its own, and must give a model that works, or
+an error of tgr-local in one line; forks.py has the rest.
 
     python bench/fuzz_gguf.py --n 3000 --seed 0
 """
 
 from __future__ import annotations
 
-import argparse
-import collections
 import contextlib
 import functools
 import inspect
 import os
 import random
 import re
-import resource
-import signal
 import struct
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no threads before the forks
 os.environ["GGML_NO_BACKTRACE"] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+import forks
 import gguf
 import numpy as np
 from families import FAMILIES
+from forks import Fuzzer
 from gguf_edit import ARRAY, BOOL, F32, I32, SCALARS, STRING, U32, U64, Array, Gguf
 from gguf_models import write_model
 from hostile_templates import template
@@ -44,8 +40,7 @@ TOKENIZERS = (
     b"gpt2", b"llama", b"bert", b"t5", b"rwkv", b"plamo2", b"gemma4", b"test", b"none",
     b"hybriddna", b"whitespace",
 )  # fmt: skip
-SECONDS = 90  # also on a busy machine, where the confined process of a template may take 20
-MEGABYTES = 1024  # more than this for a file of 150 kB is absurd
+MIB = 1024  # more than this for a file of 150 kB is absurd
 NUMBERS = [0, 1, 2, 3, 7, 255, 512, 4096, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63, -1]
 FLOATS = [0.0, -1.0, 1e-45, 1e38, -1e38, float("inf"), float("nan")]
 TEXTS = [b"", b"\0", b"\xff\xfe", b"a b c", b"x" * 5000, "ü".encode(), b"{{", b"{% for %}"]
@@ -314,26 +309,25 @@ def sources() -> list[bytes]:
     return [*files, file.to_bytes()]
 
 
-def damaged(files: list[bytes], seed: int, i: int) -> tuple[bytes, str]:
-    """Damage number i of a seed, and what it was."""
+def damage(seed: int, i: int, folder: Path) -> str:
     rng = random.Random(seed * 1_000_003 + i)
-    raw = rng.choice(files)
+    raw = rng.choice(sources())
     file = Gguf.parse(raw)
+    note = "nothing"
     if rng.random() < 0.4:
-        return change_bytes(rng, raw, len(file.header()))
-    notes = [rng.choice(STRUCTURED)(rng, file) for _ in range(rng.choice([1, 1, 1, 2, 3]))]
-    with contextlib.suppress(struct.error):
-        return file.to_bytes(), "; ".join(notes)
-    return raw, "nothing"
+        raw, note = change_bytes(rng, raw, len(file.header()))
+    else:
+        notes = [rng.choice(STRUCTURED)(rng, file) for _ in range(rng.choice([1, 1, 1, 2, 3]))]
+        with contextlib.suppress(struct.error):
+            raw, note = file.to_bytes(), "; ".join(notes)
+    (folder / "model.gguf").write_bytes(raw)
+    return note
 
 
-def use(path: Path) -> str:
-    """Loads the file and uses all that a front end uses; returns what came of it."""
-    try:
-        engine = Engine(path, EngineConfig(n_threads=1, n_seq_max=4, n_batch=64, n_ubatch=64))
-    except TgrError as error:
-        return f"{'UNCLEAR' if len(str(error).splitlines()) != 1 else 'refused'}: {error}"
-    outcome = "loads"
+def use(_: int, folder: Path) -> str:
+    """Loads the file and uses all that a front end uses."""
+    config = EngineConfig(n_threads=1, n_seq_max=4, n_batch=64, n_ubatch=64)
+    engine = Engine(folder / "model.gguf", config)
     try:
         with engine, engine.session(256, 2) as session:
             tokens = engine.tokenize("hello <think>\n ünï 12", add_special=True)[:64]
@@ -350,106 +344,19 @@ def use(path: Path) -> str:
             engine.detokenize(range(min(engine.n_vocab, 500)), special=True)
             engine.chat_prompt([{"role": "user", "content": "hi"}])
             engine.eoc_token()
-            if not (np.isfinite(output.logprobs).all() and np.isfinite(output.states).all()):
-                outcome = "LOADS, but gives numbers that are not finite"
+            if np.isfinite(output.logprobs).all() and np.isfinite(output.states).all():
+                return "works"
+            return "LOADS, but gives numbers that are not finite"
     except TgrError as error:
-        outcome = f"loads, then: {error}"
-    return outcome
-
-
-def child(path: Path, out: Path) -> None:
-    """The forked process: never returns."""
-    limit = (1 << 20) * (MEGABYTES + 4096)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    signal.alarm(SECONDS)
-    log = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    try:
-        outcome = use(path)
-    except BaseException as error:
-        outcome = f"UNEXPECTED {type(error).__name__}: {error}"
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    if peak > MEGABYTES:
-        outcome = f"MEMORY {peak} MB: {outcome}"
-    os.write(log, b"\noutcome " + outcome.encode("utf-8", "backslashreplace"))
-    os._exit(0)
-
-
-def verdict(status: int, log: str) -> str:
-    if os.WIFSIGNALED(status):
-        name = signal.Signals(os.WTERMSIG(status)).name
-        found = re.findall(
-            r"^.*(?:GGML_ASSERT|fatal error|GGML_ABORT|terminate|what\(\)).*$", log, re.M
-        )
-        why = re.sub(r"^.*/", "", found[-1]) if found else log.strip()[-100:]
-        return f"{'HANG' if name == 'SIGALRM' else name} {why}"
-    return log.rpartition("\noutcome ")[2]
-
-
-def run(
-    files: list[bytes], seed: int, numbers: list[int], jobs: int
-) -> Iterator[tuple[int, str, str]]:
-    """(number, damage, verdict) of each, as they come."""
-    with tempfile.TemporaryDirectory() as folder:
-        running: dict[int, tuple[int, str, Path, Path]] = {}
-        waiting = collections.deque(numbers)
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                i = waiting.popleft()
-                raw, note = damaged(files, seed, i)
-                path, log = Path(folder, f"{i}.gguf"), Path(folder, f"{i}.log")
-                path.write_bytes(raw)
-                if (pid := os.fork()) == 0:
-                    child(path, log)
-                running[pid] = i, note, path, log
-            pid, status = os.wait()
-            i, note, path, log = running.pop(pid)
-            yield i, note, verdict(status, log.read_text("utf-8", "replace"))
-            path.unlink()
-            log.unlink(missing_ok=True)
-
-
-def kind_of(outcome: str) -> str:
-    """The outcome without names and numbers, to count alike ones together."""
-    outcome = re.sub(r"/\S*\.gguf", "FILE", outcome)
-    outcome = re.sub(r"'[^']*'|\"[^\"]*\"", "'…'", outcome)
-    return re.sub(r"-?\d[\d.e+]*", "N", outcome)[:160]
+        return f"works, then: {error}"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--n", type=int, default=3000, help="damaged files (3000)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2, help="processes at a time (2)")
-    parser.add_argument("--only", type=int, help="this damage number alone, in full")
-    parser.add_argument("--keep", type=Path, help="with --only: write the damaged file here")
-    parser.add_argument("--all", action="store_true", help="print refusals too, by kind")
-    args = parser.parse_args()
-
-    files = sources()
-    numbers = list(range(args.n)) if args.only is None else [args.only]
-    if args.keep:
-        args.keep.write_bytes(damaged(files, args.seed, args.only)[0])
-    start = time.monotonic()
-    kinds: dict[str, list[tuple[int, str, str]]] = collections.defaultdict(list)
-    for i, note, outcome in run(files, args.seed, numbers, args.jobs):
-        if args.only is not None:
-            print(f"{note}\n{outcome}")
-        kinds[kind_of(outcome)].append((i, note, outcome))
-    good = {kind for kind in kinds if kind.startswith(("refused: ", "loads"))}
-    for kind, cases in sorted(kinds.items(), key=lambda item: -len(item[1])):
-        if kind not in good or args.all:
-            i, note, _ = cases[0]
-            others = "" if kind in good else ", ".join(str(case[0]) for case in cases[1:20])
-            print(f"{len(cases):5}  {kind}\n       e.g. {i}: {note[:150]}", *filter(None, [others]))
-    n_bad = sum(len(cases) for kind, cases in kinds.items() if kind not in good)
-    n_loads = sum(len(cases) for kind, cases in kinds.items() if kind.startswith("loads"))
-    print(
-        f"{len(numbers)} damaged files in {time.monotonic() - start:.0f} s: "
-        f"{len(numbers) - n_bad - n_loads} refused, {n_loads} load, {n_bad} BAD"
-    )
-    return 1 if n_bad else 0
+    options = forks.parser(__doc__).parse_args()
+    sources()  # made once, before the forks
+    fuzzer = Fuzzer(damage, use, lambda i: "model", (TgrError,), mib=MIB)
+    numbers = list(range(options.n)) if options.only is None else [options.only]
+    return forks.run(fuzzer, options, numbers)
 
 
 if __name__ == "__main__":
