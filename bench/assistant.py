@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repairs import percent
+from repairs import gain, percent
 
 from tgr_local import EngineConfig, SearchConfig, load, methods
 from tgr_local.code.candidate import Candidate
@@ -41,7 +41,6 @@ from tgr_local.lab.eval.bugs import checks, problem
 from tgr_local.lab.eval.bugs.checks import Result
 from tgr_local.lab.eval.bugs.output import Test, pytest_output
 from tgr_local.lab.eval.bugs.problem import Bug
-from tgr_local.lab.eval.metrics import paired
 from tgr_local.lab.eval.tasks.code import passes
 from tgr_local.models import library
 from tgr_local.options.config import CodeConfig
@@ -218,16 +217,9 @@ def line(name: str, rows: Sequence[Solved]) -> str:
 
 def differences(found: dict[str, list[Solved]]) -> str:
     """Each row with a budget against the first of them, problem by problem."""
-    first, *others = [name for name in found if ROWS[name].is_bounded] or [""]
-    lines = []
-    for name in others:
-        right = [[row.hidden for row in found[one]] for one in (name, first)]
-        gain = paired(right[0], right[1])
-        lines.append(
-            f"{name} - {first}: {100 * gain.mean:+.1f} points "
-            f"({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
-        )
-    return "\n".join(lines)
+    right = {n: [row.hidden for row in rows] for n, rows in found.items() if ROWS[n].is_bounded}
+    first, *others = right or [""]
+    return "\n".join(gain(name, right[name], first, right[first]) for name in others)
 
 
 def main() -> int:
@@ -240,7 +232,6 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW")
     parser.add_argument("--sandbox", choices=backends.CHOICES, default=programs.strongest())
-    parser.add_argument("--json", type=Path, help="file for all figures")
     options = parser.parse_args()
     programs.choose(options.sandbox)
     rng = random.Random(f"assistant {options.seed}")
@@ -265,9 +256,6 @@ def main() -> int:
             print(line(name, rows), flush=True)
             found[name] = rows
     print(f"\n{differences(found)}")
-    if options.json:
-        plain = {name: [dataclasses.asdict(row) for row in rows] for name, rows in found.items()}
-        options.json.write_text(json.dumps(plain))
     return 0
 
 

@@ -12,9 +12,9 @@ was chosen on. FOLDER has projects and a `tasks.tsv`: name, task, test command.
 
 A row is one way to ask. `chat` rows are what a person does without the assistant: the files, the
 wish and the failing output in one request, the code taken from the answer by the same reader, and
-the tests tried on each answer. The rows `file8`, `function8`, `quoted8` and `system8` also ask for
-a form; `no-tests` and `no-output` are the assistant, whose prompt lacks the source of the failing
-tests, or what they print. Everything runs as `tgr-local code` runs it. Intervals are 95%, by
+the tests tried on each answer. The rows `file8` and `quoted8` also ask for a form; `no-tests` and
+`no-output` are the assistant, whose prompt lacks the source of the failing tests, or what they
+print. Everything runs as `tgr-local code` runs it. Intervals are 95%, by
 bootstrap over the tasks.
 """
 
@@ -68,8 +68,6 @@ class Row:
     is_chat: bool = False
     closing: str = ""
     """A sentence at the end of the request."""
-    system: str = ""
-    """A system message in the place of that of the model's template."""
     without: str = ""
     """What the prompt does not show: tests, or their output."""
 
@@ -82,16 +80,7 @@ ROWS = {
     "chat": Row(1, is_chat=True),
     "chat8": Row(8, is_chat=True),
     "file8": Row(8, is_chat=True, closing="Write the whole changed file in a fenced block."),
-    "function8": Row(
-        8, is_chat=True, closing="Write each function that you change, whole, in a fenced block."
-    ),
     "quoted8": Row(8, is_chat=True, closing=_QUOTED),
-    "system8": Row(
-        8,
-        is_chat=True,
-        system="You change code. Write the whole changed file in a fenced block, after a line with "
-        "its name, and nothing else.",
-    ),
     "k1": Row(1),
     "k8": Row(8),
     "rounds": Row(8, rounds=3),
@@ -238,13 +227,11 @@ def shown(row: Row) -> Iterator[None]:
 
 @contextlib.contextmanager
 def asked(row: Row) -> Iterator[None]:
-    """Requests with the row's sentence and system message, without what only the assistant has."""
+    """Requests with the row's sentence, without what only the assistant has."""
     ask, free = prompt.conversation, departures.Found()
 
     def conversation(user: str, *more: str) -> list[prompt.Message]:
-        said = f"{user.rstrip()}\n\n{row.closing}\n" if row.closing else user
-        system = [{"role": "system", "content": row.system}] if row.system else []
-        return [*system, *ask(said, *more)]
+        return ask(f"{user.rstrip()}\n\n{row.closing}\n" if row.closing else user, *more)
 
     with (
         mock.patch.object(prompt, "conversation", conversation),
@@ -294,6 +281,15 @@ def percent(values: Sequence[float]) -> str:
         return "-"
     found = interval(values)
     return f"{100 * found.mean:.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})"
+
+
+def gain(name: str, rows: Sequence[bool], first: str, others: Sequence[bool]) -> str:
+    """A line about one row against the first, problem by problem."""
+    found = paired(rows, others)
+    return (
+        f"{name} - {first}: {100 * found.mean:+.1f} points "
+        f"({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+    )
 
 
 def line(name: str, rows: Sequence[Solved]) -> str:
@@ -350,14 +346,10 @@ def main() -> int:
                 said = f"{name} {one.name}: {last.n_passed} pass, hidden {last.hidden}"
                 print(f"{said}, {last.seconds:.0f} s", file=sys.stderr, flush=True)
             print(line(name, rows), flush=True)
-    for name, rows in found.items():
-        if name != options.rows[0]:
-            first = found[options.rows[0]]
-            gain = paired([row.hidden for row in rows], [row.hidden for row in first])
-            print(
-                f"{name} - {options.rows[0]}: {100 * gain.mean:+.1f} points "
-                f"({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
-            )
+    right = {name: [row.hidden for row in rows] for name, rows in found.items()}
+    first, *others = options.rows
+    for name in others:
+        print(gain(name, right[name], first, right[first]))
     if options.json:
         plain = {
             name: [
