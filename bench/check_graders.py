@@ -1,7 +1,7 @@
 """Checks every grader with the public data: correct answers pass, wrong ones fail.
 
 Run as ``python bench/check_graders.py DATA [NAME ...]``. DATA is a folder as in
-TGR_DATA; a benchmark without its file is skipped. HumanEval and `hostile` run code in the
+TGR_DATA; a benchmark without its file is skipped. HumanEval and BigCodeBench run code in the
 sandbox. `ifeval` is compared with lm-eval's own entry point in a process of its own, for which
 nltk's punkt_tab must be installed (NLTK_DATA; PUNKT names a folder that lm-eval alone gets, which
 shows what its absence costs).
@@ -239,47 +239,6 @@ def ifeval(data: Path, grader: Grader) -> None:
                 print(f"    {problem.id}: {row[column]} there, {grade.correct} {grade.detail}")
 
 
-HOSTILE = {
-    "fork bomb": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
-    "endless loop": "while True: pass",
-    "10 GB": "x = bytearray(10 << 30)",
-    "many threads": "import threading, time\n"
-    "for _ in range(9999): threading.Thread(target=time.sleep, args=(9,)).start()",
-    "write outside": "open({here!r} + '/hostile.txt', 'w').write('x')",
-    "write to /usr": "open('/usr/hostile.txt', 'w').write('x')",
-    "read the home folder": "import os, pathlib\nassert os.listdir(os.path.expanduser('~root'))\n"
-    "print(list(pathlib.Path('/home').iterdir()))",
-    "network": "import socket\nsocket.create_connection(('1.1.1.1', 53), timeout=3)",
-    "own network": "import socket\nsocket.create_connection(('127.0.0.1', 22), timeout=3)",
-    "kill the parent": "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n"
-    "os.kill(-1, signal.SIGKILL)",
-    "fill the disk": "for i in range(9999): open(f'/tmp/{{i}}', 'wb').write(bytes(10 ** 7))",
-    "endless output": "while True: print('x' * 10 ** 6)",
-    "deep recursion": "import sys\nsys.setrecursionlimit(10 ** 9)\ndef f(): f()\nf()",
-    "detached child": "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)",
-    "clean exit": "import os\nos._exit(0)",
-}
-
-
-def hostile(data: Path, grader: Grader) -> None:
-    test = "def check(candidate):\n    assert candidate() == 7\n"
-    reference = {"prompt": "def f():\n    ''' Seven. '''\n", "test": test, "entry_point": "f"}
-    problem = Problem("humaneval", "hostile", (), reference)
-    here = str(Path.cwd())
-    for name, code in HOSTILE.items():
-        body = "\n".join("    " + line for line in code.format(here=here).split("\n"))
-        started = time.monotonic()
-        grade = grader.submit(problem, body + "\n    return 0\n").result()
-        seconds = time.monotonic() - started
-        after = grader.submit(problem, "    return 7\n").result()
-        print(
-            f"    {name}: {grade.correct} after {seconds:.1f} s ({grade.detail}); "
-            f"the next, a right answer: {after.correct}"
-        )
-    left = [path for path in (Path(here, "hostile.txt"), Path("/usr/hostile.txt")) if path.exists()]
-    print(f"    files left outside: {left or 'none'}")
-
-
 CHECKS: dict[str, Callable[[Path, Grader], None]] = {
     "math500": math500,
     "gsm8k": gsm8k,
@@ -291,7 +250,6 @@ CHECKS: dict[str, Callable[[Path, Grader], None]] = {
     "ifeval": ifeval,
     "humaneval": humaneval,
     "bigcodebench": bigcodebench,
-    "hostile": hostile,
 }
 
 
