@@ -71,18 +71,28 @@ def known(folder: Path) -> dict[Key, Sample]:
 
 
 def page_of(folder: Path) -> list[object]:
-    """The contents of the report without times."""
-    page = report.build([run_folder.read(folder)])
+    """The contents of the report without times. Where several samples are made at a time, it has no
+    table of seconds at all."""
+    sections = report.build([run_folder.read(folder)]).sections
     return [
-        (section.task, section.notes, [timeless(t) for t in section.tables], section.cases)
-        for section in page.sections
+        (one.task, one.notes, [timeless(t) for t in one.tables if t.title != TIMED], one.cases)
+        for one in sections
     ]
 
 
 def timeless(table: Table) -> Table:
     keep = [i for i, column in enumerate(table.columns) if column not in OF_TIME]
-    rows = [[row[i] for i in keep] for row in table.rows if table.title != TIMED]
+    rows = [[row[i] for i in keep] for row in table.rows]
     return dataclasses.replace(table, columns=[table.columns[i] for i in keep], rows=rows)
+
+
+def compared(whole: Path, other: Path) -> tuple[int, list[Key], int, bool]:
+    """Of a run: its samples, those that differ from the whole run's, the superfluous lines, and
+    whether the reports are equal."""
+    expected, found = known(whole), known(other)
+    differing = [key for key in expected.keys() | found if expected.get(key) != found.get(key)]
+    superfluous = (other / "samples.jsonl").read_bytes().count(b"\n") - len(found)
+    return len(found), differing, superfluous, page_of(whole) == page_of(other)
 
 
 def evaluation(place: Path, kills: int, draw: random.Random) -> list[str]:
@@ -98,11 +108,8 @@ def evaluation(place: Path, kills: int, draw: random.Random) -> list[str]:
         n_kills += 1
         samples_then.append(len(samples.read(cut / "samples.jsonl")))
     finish(start(cut))
-    expected, found = known(whole), known(cut)
-    differing = [key for key in expected.keys() | found if expected.get(key) != found.get(key)]
-    superfluous = (cut / "samples.jsonl").read_bytes().count(b"\n") - len(found)
-    same = page_of(whole) == page_of(cut)
-    print(f"evaluation: {len(expected)} samples in {took:.0f} s; killed {n_kills} times, with")
+    n, differing, superfluous, same = compared(whole, cut)
+    print(f"evaluation: {n} samples in {took:.0f} s; killed {n_kills} times, with")
     print(f"    {' '.join(map(str, samples_then))} samples on disk")
     losses = [f"sample {key} differs" for key in differing]
     losses += [f"{superfluous} superfluous lines"] * bool(superfluous)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from tgr_local.engine import Engine, Sampling, Task
+from tgr_local.lab.bench.measure import Spread
 from tgr_local.options.config import EngineConfig
 
 WIDTHS, PROMPTS = (1, 2, 4, 8, 16), (128, 512)
@@ -30,7 +30,7 @@ def seconds(engine: Engine, n: int, n_prompt: int, n_generate: int) -> float:
     with engine.session((n_prompt + n_generate + 2) * n, n) as session:
         tasks = [
             Task(
-                session.sequence(), list(range(100, 100 + n_prompt)), n_generate=n_generate,
+                session.sequence(), [100 + i % 400 for i in range(n_prompt)], n_generate=n_generate,
                 ignore_eog=True, sampling=Sampling(temperature=0),
             )
             for _ in range(n)
@@ -78,12 +78,9 @@ def main() -> None:
                 for name, value in json.loads(output).items():
                     found[name][kind].append(value)
         for name, both in found.items():
-            cells = [
-                f"{statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g})"
-                for values in both.values()
-            ]
-            ratio = statistics.median(both["best"]) / statistics.median(both["ggml"])
-            print(f"| {model.name} | {name} | {' | '.join(cells)} | {ratio:.2f} |", flush=True)
+            ggml, ours = (Spread.of(values) for values in both.values())
+            ratio = ours.median / ggml.median
+            print(f"| {model.name} | {name} | {ggml} | {ours} | {ratio:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kill_resume import TIMED, known, timeless
+from kill_resume import compared
 
-from tgr_local.lab.eval import report, run_folder
+from tgr_local.lab.eval import run_folder
 
 COMMAND = [
     "eval", "run", "arithmetic3", "equations", "--k", "1..2", "--methods",
@@ -71,26 +71,11 @@ def n_lines(folder: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def page_of(folder: Path) -> list[object]:
-    """The contents of the report without times. Where several samples are made at a time, it has no
-    table of seconds at all."""
-    sections = report.build([run_folder.read(folder)]).sections
-    return [
-        (one.task, one.notes, [timeless(t) for t in one.tables if t.title != TIMED], one.cases)
-        for one in sections
-    ]
-
-
 def row(name: str, folder: Path, whole: Path) -> tuple[str, bool]:
     """A row of the table, and whether the run equals the one without Ray."""
-    expected, found = known(whole), known(folder)
-    differing = [key for key in expected.keys() | found if expected.get(key) != found.get(key)]
-    more = n_lines(folder) - len(found)
-    same = page_of(whole) == page_of(folder)
+    n, differing, more, same = compared(whole, folder)
     seconds = sum(phase["seconds"] for phase in run_folder.read(folder).phases)
-    text = (
-        f"| {name} | {60 * len(found) / seconds:.0f} | {len(differing)} of {len(found)} | {more} | "
-    )
+    text = f"| {name} | {60 * n / seconds:.0f} | {len(differing)} of {n} | {more} | "
     return text + f"{'equal' if same else 'NOT equal'} |", same and not differing and not more
 
 

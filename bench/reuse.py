@@ -2,7 +2,6 @@
 
     python bench/reuse.py --rounds 3
     python bench/reuse.py --shape 0.6b --only turn,reread,beside,forks
-    python bench/reuse.py --json out.json
 
 turn     turn 10 of a chat with 4,000 tokens before it: tokens decoded for the prompt, time to the
          first token; remembered, and read anew
@@ -20,20 +19,22 @@ Qwen3. "anew" is an engine with prefix_cells=0.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from target import resident
 
 from tgr_local.engine import Engine, Output, Sampling, Session, Task
 from tgr_local.lab.bench import shapes
+from tgr_local.lab.bench.measure import Spread
 from tgr_local.models import library
 from tgr_local.options.config import EngineConfig
 
@@ -119,23 +120,15 @@ def arrive(bench: Bench, n_requests: int) -> Numbers:
                 common = bench.tokens(engine, COMMON)
                 prompts = [common + bench.tokens(engine, 20) for _ in range(n_requests)]
             engine.grow_cache(COMMON + 64, n_requests)
-            written: list[list[int]] = [[] for _ in prompts]
 
-            def one(i: int, engine: Engine, prompt: list[int], to: list[list[int]]) -> None:
-                to[i] = reply(engine, prompt)[1].tokens.tolist()
+            def one(prompt: list[int], engine: Engine = engine) -> list[int]:
+                return reply(engine, prompt)[1].tokens.tolist()
 
-            threads = [
-                threading.Thread(target=one, args=(i, engine, prompt, written))
-                for i, prompt in enumerate(prompts)
-            ]
             start = time.monotonic()
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            with ThreadPoolExecutor(n_requests) as pool:
+                texts.append(list(pool.map(one, prompts)))
             numbers[f"{name}s"] = time.monotonic() - start
             numbers[f"{name}positions"] = engine.stats().n_positions
-            texts.append(written)
     same = sum(a == b for a, b in zip(*texts, strict=True))
     return numbers | {"equal texts": same, "ratio": numbers["s"] / numbers["anew: s"]}
 
@@ -221,19 +214,13 @@ def forks(bench: Bench) -> Numbers:
     return {"decodes that pass": passed, "ms": 1000 * took}
 
 
-def resident() -> float:
-    """MiB of this process in memory."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
 def memory(bench: Bench, n: int) -> Numbers:
     numbers: Numbers = {}
     with bench.engine(prefix_cells=2048) as engine:
         for i in range(1, n + 1):
             reply(engine, bench.tokens(engine, 100 + i * 37 % 150), 4)
             if i in (n // 5, n):
-                numbers[f"after {i}"] = resident()
+                numbers[f"after {i}"] = resident(os.getpid()) / 2**20
         numbers["remembered cells"] = engine.stats().cells_remembered
         numbers["cells"] = engine.n_ctx
     numbers["growth"] = numbers[f"after {n}"] / numbers[f"after {n // 5}"] - 1
@@ -250,7 +237,6 @@ def main() -> None:
     parser.add_argument("--conversations", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--only", default="", help="groups, with commas between them")
-    parser.add_argument("--json", type=Path, help="also write all numbers there")
     args = parser.parse_args()
     if args.shape:
         path = shapes.model_file(args.shape.lower(), args.type)
@@ -271,23 +257,12 @@ def main() -> None:
             f"there is no group {', '.join(sorted(unknown))}; choose of {', '.join(groups)}"
         )
     print(f"{path.name}, load {os.getloadavg()[0]:.1f}")
-    everything: dict[str, list[Numbers]] = {}
     for name in chosen:
-        rounds = 1 if name == "memory" else args.rounds
-        everything[name] = [groups[name]() for _ in range(rounds)]
+        rounds = [groups[name]() for _ in range(1 if name == "memory" else args.rounds)]
         print(name)
-        for quantity in everything[name][0]:
-            values = [one[quantity] for one in everything[name]]
-            spread = f"  ({min(values):.4g} to {max(values):.4g})" if len(values) > 1 else ""
-            print(f"  {quantity:22} {statistics.median(values):.4g}{spread}", flush=True)
-    if args.json:
-        report = {
-            "model": path.name,
-            "load": os.getloadavg(),
-            "cores": os.cpu_count(),
-            "groups": everything,
-        }
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+        for quantity in rounds[0]:
+            spread = Spread.of([one[quantity] for one in rounds])
+            print(f"  {quantity:22} {spread}", flush=True)
 
 
 if __name__ == "__main__":

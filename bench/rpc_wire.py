@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -23,10 +22,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from tgr_local.engine import Engine, Sampling, Task, rpc
-from tgr_local.errors import ModelError
+import numpy as np
+from rpc_servers import server
+
+from tgr_local.engine import Engine, Sampling, Task
 from tgr_local.models import library
 from tgr_local.options.config import EngineConfig
 from tgr_local.search import geometry
@@ -71,25 +72,9 @@ class Wire:
 @contextlib.contextmanager
 def servers(n_servers: int) -> Iterator[list[Wire]]:
     """Servers on this machine, behind proxies."""
-    started, wires = [], []
-    try:
-        for _ in range(n_servers):
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = free.getsockname()[1]
-            words = ["-m", "tgr_local", "rpc-server", "--port", str(port), "-t", "1"]
-            started.append(subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL))
-            for _ in range(600):
-                with contextlib.suppress(ModelError):
-                    rpc.check(f"127.0.0.1:{port}")
-                    break
-                time.sleep(0.1)
-            wires.append(Wire(port))
-        yield wires
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+    with contextlib.ExitStack() as stack:
+        addresses = [stack.enter_context(server())[0] for _ in range(n_servers)]
+        yield [Wire(int(address.rpartition(":")[2])) for address in addresses]
 
 
 def counted(wires: list[Wire]) -> tuple[int, int]:

@@ -31,6 +31,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import random
@@ -178,17 +179,11 @@ class Server:
 
 def start_ours(name: str, python: str, arguments: argparse.Namespace, remembers: bool) -> Server:
     """A server of this package, as installed for `python`."""
-    offered = subprocess.run(
-        [python, "-m", "tgr_local", "serve", "--help"],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    ).stdout
-    off = ["--prefix-cells=0"] if "--prefix-cells" in offered and not remembers else []
     flags = [
         f"--model={arguments.model}", "--method=base", f"--n-threads={arguments.threads}",
-        f"--max-running={max(arguments.clients)}", "--shutdown-seconds=1", *off,
+        f"--max-running={max(arguments.clients)}", "--shutdown-seconds=1",
     ]  # fmt: skip
+    flags += [] if remembers else ["--prefix-cells=0"]
     return Server(name, start(flags, python=python))
 
 
@@ -223,77 +218,59 @@ def servers(arguments: argparse.Namespace, *, remembers: bool) -> Iterator[list[
 # --- what is measured ---
 
 
-def _body(messages: list[Json], n_tokens: int, ends: list[int], seed: int) -> Json:
-    return {
-        "messages": messages,
-        "max_tokens": n_tokens,
-        "temperature": 1.0,
-        "top_k": 0,
-        "top_p": 1.0,
-        "min_p": 0.0,
-        "seed": seed,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "logit_bias": {str(token): -100 for token in ends},
-    }
-
-
 def _user(text: str) -> list[Json]:
     return [{"role": "user", "content": text}]
 
 
-def load(arguments: argparse.Namespace, ends: list[int], n: int) -> Callable[[Server, int], Json]:
-    """Measures a server under `n` clients."""
+@dataclass
+class Work:
+    """What is asked; each kind gives the figures of a server in a round."""
 
-    def measure(server: Server, turn: int) -> Json:
-        draw = random.Random(turn * 1000 + n)
-        bodies = [
-            [
-                _body(
-                    _user(f"[{draw.randrange(10**6)}] What is {draw.randrange(99)} * 7 + 12?"),
-                    arguments.tokens,
-                    ends,
-                    draw.randrange(2**31),
-                )
-                for _ in range(arguments.replies)
-            ]
-            for _ in range(n)
-        ]
-        report = server.ask(bodies)
+    options: argparse.Namespace
+    engine: Engine
+
+    def body(self, messages: list[Json], n_tokens: int, seed: int) -> Json:
+        return {
+            "messages": messages, "max_tokens": n_tokens, "seed": seed, "temperature": 1.0,
+            "top_k": 0, "top_p": 1.0, "min_p": 0.0, "stream": True,
+            "stream_options": {"include_usage": True},
+            "logit_bias": {str(token): -100 for token in self.engine.end_tokens},
+        }  # fmt: skip
+
+    def words(self, draw: random.Random, n_tokens: int) -> str:
+        """A text of about so many tokens."""
+        each = len(self.engine.tokenize(" ".join(WORDS))) / len(WORDS)
+        return " ".join(draw.choice(WORDS) for _ in range(max(1, int(n_tokens / each))))
+
+    def load(self, server: Server, turn: int, n_clients: int) -> Json:
+        draw, n_tokens = random.Random(turn * 1000 + n_clients), self.options.tokens
+
+        def question() -> Json:
+            text = f"[{draw.randrange(10**6)}] What is {draw.randrange(99)} * 7 + 12?"
+            return self.body(_user(text), n_tokens, draw.randrange(2**31))
+
+        n_replies = self.options.replies
+        report = server.ask([[question() for _ in range(n_replies)] for _ in range(n_clients)])
         replies = report["replies"]
-        if any(reply["tokens"] != arguments.tokens for reply in replies):
+        if any(reply["tokens"] != n_tokens for reply in replies):
             raise RuntimeError(f"{server.name} wrote a reply of another length")
-        tokens = sum(reply["tokens"] for reply in replies)
         wall = max(one["end"] for one in replies) - min(one["start"] for one in replies)
         gaps = sorted(1000 * gap for reply in replies for gap in reply["gaps"])
         return {
-            "tokens/s": tokens / wall,
+            "tokens/s": n_tokens * len(replies) / wall,
             "p50 gap ms": gaps[len(gaps) // 2],
             "p99 gap ms": gaps[int(len(gaps) * 0.99)],
             "largest gap ms": gaps[-1],
             "first ms": 1000 * statistics.median(reply["first"] for reply in replies),
-            "text events": (len(gaps) + len(replies)) / tokens,
-            "cpu ms": 1000 * report["cpu"] / tokens,
+            "text events": (len(gaps) + len(replies)) / (n_tokens * len(replies)),
+            "cpu ms": 1000 * report["cpu"] / (n_tokens * len(replies)),
             "client": report["share"],
         }
 
-    return measure
-
-
-def _words(draw: random.Random, n_tokens: int, count: Callable[[str], int]) -> str:
-    """A text of about so many tokens."""
-    each = count(" ".join(WORDS)) / len(WORDS)
-    return " ".join(draw.choice(WORDS) for _ in range(max(1, int(n_tokens / each))))
-
-
-def prompt(
-    arguments: argparse.Namespace, ends: list[int], count: Callable[[str], int]
-) -> Callable[[Server, int], Json]:
-    """Measures the first and the second reading of a prompt."""
-
-    def measure(server: Server, turn: int) -> Json:
-        text = _words(random.Random(turn), arguments.prompt_tokens, count)
-        body = _body(_user(text), 4, ends, 1)
+    def prompt(self, server: Server, turn: int) -> Json:
+        """The first and the second reading of a prompt."""
+        text = self.words(random.Random(turn), self.options.prompt_tokens)
+        body = self.body(_user(text), 4, 1)
         first, second = (server.ask([[body]])["replies"][0] for _ in range(2))
         return {
             "prompt tokens": first["prompt_tokens"],
@@ -302,24 +279,19 @@ def prompt(
             "decoded again": second["decoded"],
         }
 
-    return measure
-
-
-def chat(
-    arguments: argparse.Namespace, ends: list[int], count: Callable[[str], int]
-) -> Callable[[Server, int], Json]:
-    """Measures the last turn of a chat."""
-
-    def measure(server: Server, turn: int) -> Json:
+    def chat(self, server: Server, turn: int) -> Json:
+        """The last turn of a chat."""
         draw, messages, n_reply = random.Random(turn), list[Json](), 16
-        each = max(1, arguments.prompt_tokens // (arguments.turns - 1) - n_reply - 12)
-        for number in range(arguments.turns - 1):
-            messages += _user(_words(draw, each, count))
-            reply = server.ask([[_body(messages, n_reply, ends, number)]])["replies"][0]
+        n_turns = self.options.turns
+        each = max(1, self.options.prompt_tokens // (n_turns - 1) - n_reply - 12)
+        for number in range(n_turns - 1):
+            messages += _user(self.words(draw, each))
+            reply = server.ask([[self.body(messages, n_reply, number)]])["replies"][0]
             messages.append({"role": "assistant", "content": reply["text"]})
+        questions = [_user(self.words(draw, 24)) for _ in range(self.options.last)]
         last = [
-            server.ask([[_body([*messages, *_user(text)], n_reply, ends, arguments.turns)]])
-            for text in (_words(draw, 24, count) for _ in range(arguments.last))
+            server.ask([[self.body([*messages, *question], n_reply, n_turns)]])
+            for question in questions
         ]
         replies = [report["replies"][0] for report in last]
         return {
@@ -329,27 +301,22 @@ def chat(
             "cpu s": statistics.median(report["cpu"] for report in last),
         }
 
-    return measure
-
 
 # --- the report ---
 
 
 def compare(
-    what: str,
-    running: list[Server],
-    measure: Callable[[Server, int], Json],
-    arguments: argparse.Namespace,
-) -> Json:
-    """Rounds in which every server is measured once; prints the table, returns the figures."""
+    what: str, running: list[Server], measure: Callable[[Server, int], Json], n_rounds: int
+) -> None:
+    """Rounds in which every server is measured once; prints the table."""
     rounds: list[dict[str, Json]] = []
-    for turn in range(arguments.rounds + 1):
+    for turn in range(n_rounds + 1):
         order = running if turn % 2 else running[::-1]
         found = {server.name: measure(server, turn) for server in order}
         if turn:  # the first one warms up
             rounds.append(found)
-        print(f"{what}: round {turn} of {arguments.rounds}", end="\r", file=sys.stderr)
-    print(f"\n{what}: median (range) of {arguments.rounds} rounds, load {os.getloadavg()[0]:.1f}")
+        print(f"{what}: round {turn} of {n_rounds}", end="\r", file=sys.stderr)
+    print(f"\n{what}: median (range) of {n_rounds} rounds, load {os.getloadavg()[0]:.1f}")
     ours = running[0].name
     for quantity in rounds[0][ours]:
         cells = [f"{name} {Spread.of([one[name][quantity] for one in rounds])}"
@@ -359,7 +326,6 @@ def compare(
                 ratios = [one[ours][quantity] / one[name][quantity] for one in rounds]
                 cells.append(f"ratio to {name} {Spread.of(ratios)}")
         print(f"  {quantity:16}  " + "  |  ".join(sorted(cells)), flush=True)
-    return {"what": what, "rounds": rounds}
 
 
 def main() -> int:
@@ -379,7 +345,6 @@ def main() -> int:
     parser.add_argument("--prompt-tokens", type=int, default=1500)
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--last", type=int, default=5, help="versions of the last turn in a round")
-    parser.add_argument("--json", type=Path, help="file for all figures")
     parser.add_argument("--clients-only", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.clients_only:
@@ -389,33 +354,19 @@ def main() -> int:
     if unknown := set(kinds) - {"load", "prompt", "chat"}:
         parser.error(f"--only names {sorted(unknown)}, but has load, prompt and chat")
     with Engine(arguments.model, EngineConfig(n_ctx=64, n_gpu_layers=0)) as engine:
-        ends, most = sorted(engine.end_tokens), engine.n_ctx_train
-        figures = _measured(arguments, kinds, ends, lambda text: len(engine.tokenize(text)), most)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=1))
+        work, most = Work(arguments, engine), engine.n_ctx_train
+        arguments.slot_cells = min(most, arguments.tokens + 256)
+        if "load" in kinds:
+            with servers(arguments, remembers=False) as running:
+                for n in arguments.clients:
+                    load = functools.partial(work.load, n_clients=n)
+                    compare(f"{n} clients", running, load, arguments.rounds)
+        arguments.clients, arguments.slot_cells = [2], min(most, arguments.prompt_tokens + 1024)
+        for kind, measure in (("prompt", work.prompt), ("chat", work.chat)):
+            if kind in kinds:
+                with servers(arguments, remembers=True) as running:
+                    compare(kind, running, measure, arguments.rounds)
     return 0
-
-
-def _measured(
-    arguments: argparse.Namespace,
-    kinds: list[str],
-    ends: list[int],
-    count: Callable[[str], int],
-    most: int,
-) -> list[Json]:
-    arguments.slot_cells = min(most, arguments.tokens + 256)
-    figures = []
-    if "load" in kinds:
-        with servers(arguments, remembers=False) as running:
-            for n in arguments.clients:
-                measure = load(arguments, ends, n)
-                figures.append(compare(f"{n} clients", running, measure, arguments))
-    arguments.clients, arguments.slot_cells = [2], min(most, arguments.prompt_tokens + 1024)
-    for kind, make in (("prompt", prompt), ("chat", chat)):
-        if kind in kinds:
-            with servers(arguments, remembers=True) as running:
-                figures.append(compare(kind, running, make(arguments, ends, count), arguments))
-    return figures
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ have the same seed, so a pair writes the same text, and each reply begins with n
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 
 from tgr_local import EngineConfig, SearchConfig, TextDelta, load, stream
+from tgr_local.lab.bench.measure import Spread
 
 CASES = (
     ("Name the capital of France.", 0),
@@ -50,9 +50,8 @@ def main() -> None:
             for i, what in enumerate(("first text", "whole reply")):
                 ours, plain = ([times[i] for times in found[method]] for method in METHODS)
                 ratios = [a / b for a, b in zip(ours, plain, strict=True)]
-                seconds = f"{statistics.median(ours):.3f} s, base {statistics.median(plain):.3f} s"
-                ratio = f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
-                print(f"  {what}: {seconds}, ratio {ratio}")
+                seconds = f"{Spread.of(ours).median:.3f} s, base {Spread.of(plain).median:.3f} s"
+                print(f"  {what}: {seconds}, ratio {Spread.of(ratios)}")
 
 
 if __name__ == "__main__":

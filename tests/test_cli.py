@@ -129,7 +129,7 @@ def test_texts_to_stop_at_may_be_several() -> None:
 @pytest.mark.parametrize("arguments", [["--help"], ["chat", "--help"], ["--version"]])
 def test_help_is_instant_since_nothing_heavy_is_loaded(arguments: list[str]) -> None:
     start = f"from tgr_local.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass"
-    heavy = {"numpy", "llama_cpp", "rich", "prompt_toolkit", "fastapi", "tomllib"}
+    heavy = {"numpy", "llama_cpp", "rich", "prompt_toolkit", "fastapi", "pydantic", "tomllib"}
     assert not loaded(start) & {*heavy, "tgr_local.engine", "tgr_local.generation"}
 
 
@@ -143,7 +143,7 @@ def test_the_first_prompt_waits_for_nothing_that_it_does_not_need() -> None:
     )
     found = loaded(start)
     assert {"prompt_toolkit", "tgr_local._engine"} <= found
-    late = {"llama_cpp", "rich", "huggingface_hub", "fastapi", "gguf", "matplotlib"}
+    late = {"llama_cpp", "rich", "huggingface_hub", "fastapi", "pydantic", "gguf", "matplotlib"}
     assert not found & late
 
 
