@@ -22,9 +22,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tgr_local.engine import ReplyFormat
 from tgr_local.openai import calls
 from tgr_local.openai.events import ApiEvent, CallArguments, CallBegun, TextPart
+from tgr_local.search.reply_format import ReplyFormat
 from tgr_local.system import confined
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -118,12 +118,8 @@ def cases_of(source: Path) -> list[dict[str, Any]]:
     (library,) = sorted(ROOT.glob("build/*/libchat.a"))[:1] or [None]
     if library is None:
         sys.exit("there is no build/*/libchat.a; build the project here first")
-    headers = [
-        source / "common",
-        source / "vendor",
-        source / "include",
-        library.parent / "ggml-include",
-    ]
+    headers = [source / name for name in ("common", "vendor", "include")]
+    headers += [library.parent / name for name in ("ggml-include", "llama.cpp-plain/ggml/include")]
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "cases.cpp"
         made.write_text(

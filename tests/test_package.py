@@ -229,6 +229,28 @@ def test_everything_can_be_imported() -> None:
         importlib.import_module(f"tgr_local.{name}".removesuffix(".__init__"))
 
 
+SCRIPTS = sorted((ROOT / "bench").glob("*.py"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_a_script_of_bench_imports_names_that_are_there(script: Path) -> None:
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tgr_local"):
+            module = importlib.import_module(node.module or "")
+            for name in (alias.name for alias in node.names):
+                inside = f"{node.module}.{name}".removeprefix("tgr_local.")
+                assert hasattr(module, name) or inside in MODULES, inside
+
+
+def test_a_page_names_every_script_of_bench() -> None:
+    elsewhere = ("csrc/README.md", "examples/desktop/README.md", "models/code/MODEL_CARD.md")
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *map(ROOT.joinpath, elsewhere)]
+    texts = [page.read_text(encoding="utf-8") for page in pages]
+    named = {name for text in texts for name in re.findall(r"bench/(\w+\.py)", text)}
+    scripts = {path.name for path in SCRIPTS if "__main__" in path.read_text(encoding="utf-8")}
+    assert scripts <= named <= {path.name for path in SCRIPTS}
+
+
 def test_the_pinned_version_is_the_same_everywhere() -> None:
     pyproject, cmake = ROOT / "pyproject.toml", ROOT / "CMakeLists.txt"
     if not (pyproject.exists() and cmake.exists()):
