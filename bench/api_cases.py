@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from exact_records import Json, exact, joined, lasting, of_reply, parts
+from exact_records import Json, exact, joined, lasting
 from reply_cases import BASE, EXACT, Case, Model, config
 
 from tgr_local import (
@@ -190,7 +190,8 @@ def engine_cases(model: Model) -> Iterator[Case]:
     def about() -> Any:
         shown = ("n_vocab", "n_embd", "n_layer", "n_ctx_train", "n_params", "size_bytes", "bos")
         names = (*shown, "eos", "description", "metadata", "chat_template")
-        return parts(engine, *names) | {"eoc": engine.eoc_token()}
+        found = {name: exact(getattr(engine, name)) for name in names}
+        return found | {"eoc": engine.eoc_token()}
 
     yield Case("engine/tokens", tokens)
     yield Case("engine/about", about)
@@ -205,15 +206,15 @@ def error_cases(model: Model) -> Iterator[Case]:
 
     def ask(prompt: Any = prompt, method: str = "tgr-latent", **options: Any) -> Any:
         is_raw = raw and isinstance(prompt, str)
-        return of_reply(generate(engine, prompt, config(0, **options), method=method, raw=is_raw))
+        return exact(generate(engine, prompt, config(0, **options), method=method, raw=is_raw))
 
     def cancelled() -> Any:
         cancel = Cancel()
         cancel.cancel()
-        return of_reply(generate(engine, [1, 2, 3], config(0), cancel=cancel))
+        return exact(generate(engine, [1, 2, 3], config(0), cancel=cancel))
 
     def many(k: int, **options: Any) -> Any:
-        return [of_reply(one) for one in generate_many(engine, [1, 2, 3], config(0, **options), k)]
+        return [exact(one) for one in generate_many(engine, [1, 2, 3], config(0, **options), k)]
 
     def llama(**given: Any) -> Any:
         with TgrLlama(model.path, config=config(0), seed=0, **EXACT) as it:
@@ -274,7 +275,7 @@ def error_cases(model: Model) -> Iterator[Case]:
     def closed() -> Any:
         with load(model.path, EngineConfig(**EXACT)) as engine:
             pass
-        return of_reply(generate(engine, [1, 2, 3], config(0)))
+        return exact(generate(engine, [1, 2, 3], config(0)))
 
     for name, run in bad.items():
         yield Case(f"error/{name}", run)

@@ -71,7 +71,11 @@ class Attack:
 
 
 def post(path: str, body: Callable[[], bytes]) -> Run:
-    return lambda target, seconds: [target.post(path, body(), seconds + 2)]
+    def run(target: Target, seconds: float) -> list[Answer]:
+        data = body()
+        return [target.ask(path, data, seconds + 2, "POST" if data else "GET")]
+
+    return run
 
 
 def leave(path: str, body: Callable[[], bytes], n: int = N_LEAVERS) -> Run:

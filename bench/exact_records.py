@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import json
 import re
@@ -16,8 +17,12 @@ Json = dict[str, Any]
 LISTED = 64  # elements of an array up to which they are listed, not hashed
 
 
-def exact(value: Any) -> Any:
-    """A value as JSON that loses nothing: floats in hexadecimal, large arrays as their SHA-256."""
+def exact(value: Any, without: Sequence[str] = ("seconds",)) -> Any:
+    """A value as JSON that loses nothing: floats in hexadecimal, large arrays as their SHA-256,
+    records as their fields but for those `without`."""
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value) if field.name not in without]
+        return {name: exact(getattr(value, name), without) for name in names}
     if isinstance(value, np.ndarray):
         described: Json = {"shape": list(value.shape), "dtype": str(value.dtype)}
         if value.size <= LISTED:
@@ -26,62 +31,15 @@ def exact(value: Any) -> Any:
         return described | {"sha256": hashlib.sha256(data).hexdigest()}
     if isinstance(value, np.generic):
         return exact(value.item())
-    if isinstance(value, float):
+    if isinstance(value, float | bytes):
         return value.hex()
     if value is None or isinstance(value, bool | int | str):
         return value
-    if isinstance(value, bytes):
-        return value.hex()
     if isinstance(value, Mapping):
-        return {str(key): exact(one) for key, one in value.items()}
+        return {str(key): exact(one, without) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [exact(one) for one in value]
+        return [exact(one, without) for one in value]
     raise TypeError(f"cannot record a {type(value).__name__}")
-
-
-def parts(value: Any, *names: str) -> Json:
-    """These attributes of a record."""
-    return {name: exact(getattr(value, name)) for name in names}
-
-
-def of_counts(counts: Any) -> Json:
-    return parts(counts, "query", "rebuild", "rollouts", "chunk", "delimiter", "discarded", "total")
-
-
-def of_scores(scores: Any) -> Json:
-    weights = parts(scores.weights, "foresight_weight", "lambda_b", "lambda_u")
-    shown = parts(scores, "foresight", "bumpiness", "uniformity", "total", "chosen")
-    return {**shown, "weights": weights}
-
-
-def of_candidates(candidates: Any) -> Json | None:
-    if candidates is None:
-        return None
-    return {
-        **parts(candidates, "anchors", "tokens", "logprobs", "owners"),
-        "scores": of_scores(candidates.scores),
-    }
-
-
-def of_step(step: Any, streamed: bool = False) -> Json:
-    found = {
-        **parts(step, "index", "tokens", "logprobs", "entropies", "finish", "figures"),
-        **parts(step, "origin", "anchor", "state", "top_ids", "top_logprobs"),
-        "candidates": of_candidates(step.candidates),
-    }
-    return found if streamed else found | parts(step, "cells") | {"counts": of_counts(step.counts)}
-
-
-def of_reply(reply: Any, streamed: bool = False) -> Json:
-    """Without counts where it is streamed: how many tokens were decoded when a listener ends a
-    text is a matter of speed."""
-    found = {
-        **parts(reply, "text", "thinking", "tokens", "n_tokens", "finish", "seed", "method"),
-        "closed": reply.closed,
-        "runs": [parts(run, "first", "query") for run in reply.runs],
-        "steps": [of_step(step, streamed) for step in reply.steps],
-    }
-    return found if streamed else found | {"counts": of_counts(reply.counts)}
 
 
 def of_events(events: Sequence[Any]) -> Json:
@@ -96,13 +54,14 @@ def of_events(events: Sequence[Any]) -> Json:
         elif hasattr(event, "stage") and event.stage == "tokens":
             tokens += event.tokens
         elif hasattr(event, "stage"):
-            progress = [event.chunk, event.stage, of_candidates(event.candidates)]
+            progress = [event.chunk, event.stage, exact(event.candidates)]
             if [progress] != order[-1:]:
                 order.append(progress)
         elif hasattr(event, "index"):
             order.append([event.index, "step", len(tokens), event.finish])
         else:
-            order.append(["reply", of_reply(event, streamed=True)])
+            # how many tokens were decoded when a listener ends a text is a matter of speed
+            order.append(["reply", exact(event, ("seconds", "counts", "cells"))])
     return {"text": text, "tokens": tokens, "order": order}
 
 

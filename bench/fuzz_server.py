@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
 import copy
 import dataclasses
-import http.client
 import json
 import random
 import re
@@ -32,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from target import Target, Watch, seconds_until_idle, start
+from target import Answer, Target, Watch, seconds_until_idle, start
 
 from tgr_local.methods import METHODS
 from tgr_local.models.library import embedded_model
@@ -293,34 +291,22 @@ class Outcome:
     """The outcome of a request; `failure` is empty if every bound held."""
 
     request: Case
-    status: int
-    seconds: float
-    text: str
+    answer: Answer
     failure: str = ""
 
 
 def ask(target: Target, request: Case, bound: float) -> Outcome:
-    begun = time.monotonic()
-    link = http.client.HTTPConnection(*target.address, timeout=bound + 10)
-    status, text, failure = 0, "", ""
-    try:
-        link.connect()
-        with contextlib.suppress(ConnectionError):  # refused early: there is an answer
-            link.request(request.verb, request.path, request.body or None)
-        response = link.getresponse()
-        status, text = response.status, response.read().decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException) as error:
-        failure = f"no answer: {type(error).__name__} {error}"
-    finally:
-        link.close()
-    seconds = time.monotonic() - begun
-    if status >= 500 and not (status == 503 and '"timeout"' in text):
+    answer = target.ask(request.path, request.body, bound + 10, request.verb)
+    status, text, failure = answer.status, answer.note, ""
+    if not status:
+        failure = f"no answer: {text}"
+    elif status >= 500 and not (status == 503 and '"timeout"' in text):
         failure = f"status {status}: {text[:300]}"
     elif status >= 400 and not _is_error(text):
         failure = f"status {status} without an error in JSON: {text[:200]}"
-    elif seconds > bound:
-        failure = f"took {seconds:.1f} s of {bound:g}"
-    return Outcome(request, status, seconds, text, failure)
+    elif answer.seconds > bound:
+        failure = f"took {answer.seconds:.1f} s of {bound:g}"
+    return Outcome(request, answer, failure)
 
 
 def _is_error(text: str) -> bool:
@@ -333,10 +319,7 @@ def _is_error(text: str) -> bool:
 
 def paths_of(target: Target) -> dict[str, str]:
     """Every endpoint of /openapi.json and its verb."""
-    link = http.client.HTTPConnection(*target.address, timeout=30)
-    link.request("GET", "/openapi.json")
-    found = json.loads(link.getresponse().read())["paths"]
-    link.close()
+    found = json.loads(target.ask("/openapi.json", b"", 30, "GET").note)["paths"]
     return {path: next(iter(verbs)).upper() for path, verbs in sorted(found.items())}
 
 
@@ -407,8 +390,9 @@ def main() -> int:
         if isinstance(outcome, Outcome):
             outcomes.append(outcome)
             if only:
-                took = f"{outcome.status} {outcome.seconds:.2f} s"
-                print(f"{outcome.request}\n-> {took} {outcome.text[:500]}")
+                answer = outcome.answer
+                took = f"{answer.status} {answer.seconds:.2f} s"
+                print(f"{outcome.request}\n-> {took} {answer.note[:500]}")
             failure = failure and f"--seed {arguments.seed} --only {outcome.request.i}: {failure}"
         if failure:
             failures.append(failure)
@@ -424,12 +408,14 @@ def _sum_up(outcomes: list[Outcome], seconds: float) -> None:
     def key(outcome: Outcome) -> tuple[str, int]:
         path = re.sub("/slots/.*", "/slots/{id_slot}", outcome.request.path)
         path = "answer-now" if "answer-now" in path else path
-        return path if outcome.request.verb == "POST" else outcome.request.verb, outcome.status
+        verb = outcome.request.verb
+        return path if verb == "POST" else verb, outcome.answer.status
 
     for (path, status), n in sorted(collections.Counter(map(key, outcomes)).items()):
         print(f"  {path:24} {status or 'none':>4} {n:6}")
-    for outcome in sorted(outcomes, key=lambda outcome: -outcome.seconds)[:5]:
-        print(f"  slowest: {outcome.seconds:.2f} s, {outcome.status}, --only {outcome.request.i}")
+    for outcome in sorted(outcomes, key=lambda outcome: -outcome.answer.seconds)[:5]:
+        seconds, status = outcome.answer.seconds, outcome.answer.status
+        print(f"  slowest: {seconds:.2f} s, {status}, --only {outcome.request.i}")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def serve(mib: int) -> str:
     body = b'{"prompt": "' + b"1+2=3, " * 60 + b'", "max_tokens": 200, "n": 4}'
 
     def ask(_: int) -> int:
-        return target.post("/v1/completions", body, SECONDS).status
+        return target.ask("/v1/completions", body, SECONDS).status
 
     with ThreadPoolExecutor(8) as clients:
         statuses = list(clients.map(ask, range(24)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exact_records import Json, of_events, of_reply, of_step
+from exact_records import Json, exact, of_events
 
 from tgr_local import (
     EngineConfig,
@@ -126,7 +126,7 @@ def write(
 
     def run() -> Any:
         made = config(seed, **options)
-        return of_reply(generate(model.engine, text, made, method=method, raw=raw))
+        return exact(generate(model.engine, text, made, method=method, raw=raw))
 
     return run
 
@@ -185,7 +185,7 @@ def crew_cases(model: Model, seeds: Sequence[int]) -> Iterator[Case]:
         def run() -> Any:
             made = config(seed, **options)
             replies = generate_many(model.engine, prompt, made, k, method=method, raw=raw)
-            return [of_reply(reply) for reply in replies]
+            return [exact(reply) for reply in replies]
 
         return run
 
@@ -232,23 +232,23 @@ def event_cases(model: Model, seed: int) -> Iterator[Case]:
         return of_events([*events, reply])
 
     def verbatim() -> Any:
-        return of_reply(generate(engine, prompt, config(seed), raw=raw, verbatim=True))
+        return exact(generate(engine, prompt, config(seed), raw=raw, verbatim=True))
 
     def steps(n: int | None) -> Any:
         found = []
         with contextlib.closing(generate_steps(engine, prompt, config(seed), raw=raw)) as going:
             for step in going:
-                found.append(of_step(step))
+                found.append(exact(step))
                 if len(found) == n:
                     break
         return found
 
     def tokens() -> Any:
         ids = engine.tokenize("Once upon a time 12 + 5 =", add_special=True)
-        return of_reply(generate(engine, ids, config(seed), method="tgr-token"))
+        return exact(generate(engine, ids, config(seed), method="tgr-token"))
 
     def advised() -> Any:
-        return of_reply(generate(engine, [5, 6, 7, 8], SearchConfig(max_tokens=70)))
+        return exact(generate(engine, [5, 6, 7, 8], SearchConfig(max_tokens=70)))
 
     for method in METHODS:
         yield Case(f"events/stream/{method}", streamed(method, max_tokens=60))
@@ -271,7 +271,7 @@ def shipped_cases(seed: int) -> Iterator[Case]:
             made = None if given == "defaults" else config(seed)
 
             def run(method: str = method, made: SearchConfig | None = made) -> Any:
-                return of_reply(generate(engine, "What is 48 * 7 - 5?", made, method=method))
+                return exact(generate(engine, "What is 48 * 7 - 5?", made, method=method))
 
             yield Case(f"{method}/{given}", run)
     engine.close()

@@ -28,7 +28,8 @@ START_SECONDS = 300.0  # also on a busy machine, with a large model
 
 @dataclass
 class Answer:
-    """An answer: the status (0 = none), the seconds until it, and the beginning of its text."""
+    """An answer: the status, 0 where there is none, the seconds until its end, and its text, or why
+    there is none."""
 
     status: int
     seconds: float
@@ -64,7 +65,7 @@ class Target:
         words = [line for line in self.lines if not line.startswith("{")]
         return f"{how}, {words[-1][-120:] if words else 'without a word'}"
 
-    def post(self, path: str, body: bytes, seconds: float) -> Answer:
+    def ask(self, path: str, body: bytes, seconds: float, verb: str = "POST") -> Answer:
         """One request on its own connection, with a timeout."""
         start, answer = time.monotonic(), Answer(0, 0.0)
         try:
@@ -73,17 +74,17 @@ class Target:
                 link.connect()
                 kind = {"Content-Type": "application/json"}
                 with contextlib.suppress(ConnectionError):  # refused early: there is an answer
-                    link.request("POST" if body else "GET", path, body or None, kind)
+                    link.request(verb, path, body or None, kind)
                 response = link.getresponse()
-                text = response.read(1 << 26)
-                answer = Answer(response.status, 0.0, text[:300].decode("utf-8", "replace"))
+                text = response.read(1 << 26).decode("utf-8", "replace")
+                answer = Answer(response.status, 0.0, text)
         except (OSError, http.client.HTTPException) as error:
             answer.note = f"{type(error).__name__} {error}"
         answer.seconds = time.monotonic() - start
         return answer
 
     def health(self, seconds: float) -> Answer:
-        return self.post("/health", b"", seconds)
+        return self.ask("/health", b"", seconds, "GET")
 
     def connect(self, seconds: float = 10.0) -> socket.socket:
         return socket.create_connection(self.address, timeout=seconds)

@@ -19,7 +19,6 @@ import random
 import sys
 import tempfile
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,29 +82,13 @@ def functions(draw: random.Random) -> list[dict[str, Any]]:
 
 # --- the APIs ---
 
-
-class Api(ABC):
-    """One API: the body of a request, and the calls in a response and in a stream."""
-
-    path = ""
-
-    @abstractmethod
-    def body(self, functions: list[dict[str, Any]], named: str) -> dict[str, Any]:
-        """The body of a request that forces a call."""
-
-    @abstractmethod
-    def whole(self, response: dict[str, Any]) -> list[Call]:
-        """The calls of a whole response."""
-
-    @abstractmethod
-    def streamed(self, events: Iterator[dict[str, Any]]) -> list[Call]:
-        """The calls of a stream."""
-
+# Each API has the path and the body of a request that forces a call, and reads the calls of a whole
+# response and of a stream.
 
 ASK = [{"role": "user", "content": "Call it."}]
 
 
-class Chat(Api):
+class Chat:
     path = "/v1/chat/completions"
 
     def body(self, functions: list[dict[str, Any]], named: str) -> dict[str, Any]:
@@ -139,7 +122,7 @@ class Chat(Api):
         return [(name, arguments) for name, arguments in calls]
 
 
-class Messages(Api):
+class Messages:
     path = "/v1/messages"
 
     def body(self, functions: list[dict[str, Any]], named: str) -> dict[str, Any]:
@@ -172,7 +155,7 @@ class Messages(Api):
         return [(name, arguments) for name, arguments in calls.values()]
 
 
-class Responses(Api):
+class Responses:
     path = "/v1/responses"
 
     def body(self, functions: list[dict[str, Any]], named: str) -> dict[str, Any]:
@@ -205,6 +188,7 @@ class Responses(Api):
         return [(name, arguments) for name, arguments in calls.values()]
 
 
+Api = Chat | Messages | Responses
 APIS: dict[str, Api] = {"chat": Chat(), "messages": Messages(), "responses": Responses()}
 
 
