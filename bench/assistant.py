@@ -27,15 +27,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repairs import gain, percent
+from repairs import Clock, gain, percent
 
 from tgr_local import EngineConfig, SearchConfig, load, methods
-from tgr_local.code.candidate import Candidate
-from tgr_local.code.context import Context
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
-from tgr_local.code.rounds import Outcome, Task, solve
+from tgr_local.code.rounds import Task, solve
 from tgr_local.engine import Cancel, Engine
 from tgr_local.lab.eval.bugs import checks, problem
 from tgr_local.lab.eval.bugs.checks import Result
@@ -88,17 +86,6 @@ ROWS = {
     "function": Row(1, 1, "function"),
     "function, free": Row(1, 1, "function", constrained=False),
 }
-
-
-class Silent:
-    """A `Listener` that says nothing."""
-
-    def before(self, verdict: Verdict) -> None: ...
-    def context(self, context: Context, form: Form) -> None: ...
-    def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None: ...
-    def update(self, candidate: Candidate, text: str) -> None: ...
-    def round_ends(self, outcome: Outcome) -> None: ...
-    def adopts(self, candidate: Candidate) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -190,7 +177,7 @@ def one(engine: Engine, bug: Bug, text: str, row: Row, config: SearchConfig, bud
         text, (bug.path, bug.test_path), folder.read, folder.judge, tests=code.test,
         refusal=lambda path: "a test" if path == bug.test_path else "",
     )  # fmt: skip
-    outcome = solve(engine, task, config, methods.get("base"), code, Silent())
+    outcome = solve(engine, task, config, methods.get("base"), code, Clock())
     every = [candidate for some in outcome.rounds for candidate in some]
     best = outcome.best
     chosen = next((c.after for c in best.changes if c.path == bug.path), "") if best else ""

@@ -23,7 +23,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tgr_local import Engine, EngineConfig, SearchConfig, generate
+from tgr_local import Engine, EngineConfig
 from tgr_local.code.edits import (
     FORMATS,
     Document,
@@ -126,30 +126,6 @@ def run(engine: Engine, documents: list[Document], n: int, rng: random.Random) -
     return n - n_applied
 
 
-def replies(engine: Engine, documents: list[Document], n: int, rng: random.Random) -> int:
-    """The same through the public function, for several methods; returns how many failed."""
-    failed = 0
-    for i in range(n):
-        format = FORMATS[i % len(FORMATS)]
-        some = subject(documents, format, rng)
-        edits = constraint(some, format)
-        least = engine.edit_tokens(edits)
-        config = SearchConfig(
-            max_tokens=least + rng.randint(*ROOM), seed=rng.randrange(1 << 30), chunk_len=24,
-            n_candidates=2, n_mc=1, rollout_len=4, max_chunks=1000,
-        )  # fmt: skip
-        method = ("base", "tgr-latent", "best-of-n")[i // len(FORMATS) % 3]
-        reply = generate(engine, "Fix it.", config, method=method, raw=True, edits=edits)
-        try:
-            read_edits(reply.text, some, format)
-            failed += reply.finish != "stop"
-        except EditError as error:
-            failed += 1
-            print(f"{method}, {format}: {error}\n{reply.text!r}\n", file=sys.stderr)
-    print(f"{n - failed} of {n} replies apply (base, tgr-latent, best-of-n)")
-    return failed
-
-
 def cost(engine: Engine, documents: list[Document], n_tokens: int, rng: random.Random) -> None:
     """Prints what the constraint adds to the time of a step, for each format."""
     for format in FORMATS:
@@ -199,7 +175,6 @@ def main() -> int:
         with Engine(model, EngineConfig(prefix_cells=0, n_threads=1)) as engine:
             print(f"{len(documents)} files, {model.name}")
             failed = run(engine, documents, args.edits, rng)
-            failed += replies(engine, documents, max(9, args.edits // 200), rng)
     if args.cost:
         model = shapes.model_file("0.6b", args.cost_model)
         with Engine(model, EngineConfig(prefix_cells=0)) as engine:

@@ -308,120 +308,90 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--tokens", type=int, default=64, help="new tokens of a reply at most")
-    parser.add_argument(
-        "--scored", type=int, default=5000, help="plainly sampled replies that are scored again"
-    )
-    parser.add_argument(
-        "--rewritten", type=int, default=200, help="searched replies that are written again"
-    )
+    parser.add_argument("--scored", type=int, default=5000, help="plainly sampled replies")
+    parser.add_argument("--rewritten", type=int, default=200, help="searched replies")
     parser.add_argument("--leavers", type=int, default=200)
     arguments = parser.parse_args()
+    passed = True
     with tempfile.TemporaryDirectory() as folder:
         if arguments.model is None:
             arguments.model = with_f32_weights(embedded_model(), Path(folder) / "f32.gguf")
-        report = measure(arguments)
-    passed = all(point["passed"] for point in report.values())
-    for name, point in report.items():
-        numbers = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in list(point.items())[1:])
-        print(f"{'ok  ' if point['passed'] else 'FAIL'} {name}: {numbers}")
+        for holds, point in verdicts(arguments):
+            passed &= holds
+            print(f"{'ok  ' if holds else 'FAIL'} {point}", flush=True)
     print("passed" if passed else "FAILED")
     return not passed
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Both parts, point by point: whether it passed, and its numbers."""
-    report: dict[str, dict[str, Any]] = {}
+Verdicts = Iterator[tuple[bool, str]]
+"""Whether each point holds, and what was seen."""
+
+
+def verdicts(arguments: argparse.Namespace) -> Verdicts:
     with server(arguments.model, arguments.clients) as target:
         url = target.url
         if arguments.seconds:
             observed, samples = asyncio.run(load(arguments, url, target.pid))
-            report |= _under_load(arguments, observed) | _held(samples)
+            yield from _under_load(arguments, observed)
+            yield from _held(samples)
         if arguments.leavers:
             left, errors = asyncio.run(leave(arguments, url))
             held, seconds = left_over(url)
-            report["leavers"] = {
-                "passed": not held and not errors and left > 0,
-                "clients": arguments.leavers,
-                "went_before_the_end": left,
-                "still_held": held or "nothing",
-                "seconds_until_free": round(seconds, 2),
-                "errors": errors[:5] or "none",
-            }
-    return report
+            yield (
+                not held and not errors and left > 0,
+                f"{left} of {arguments.leavers} clients went before the end; still held "
+                f"{held or 'nothing'} after {seconds:.2f} s; errors {errors[:5] or 'none'}",
+            )
 
 
-def _under_load(arguments: argparse.Namespace, observed: Observed) -> dict[str, dict[str, Any]]:
-    scoring = _some(observed.plain, arguments.scored)
-    chosen = _some(observed.searched, arguments.rewritten)
+def _under_load(arguments: argparse.Namespace, observed: Observed) -> Verdicts:
+    plain, searched, own = observed.plain, observed.searched, observed.own
+    yield (
+        bool(plain and searched and own) and not observed.errors,
+        f"{arguments.clients} clients, {arguments.seconds:g} s: {len(plain) + len(searched)} "
+        f"streams, {sum(own.values())} replies with their own number {dict(sorted(own.items()))}, "
+        f"{len(observed.errors)} errors {observed.errors[:5] or ''}",
+    )
+    scoring, chosen = _some(plain, arguments.scored), _some(searched, arguments.rewritten)
     with Engine(arguments.model, EngineConfig(**EXACT)) as engine:
         scored = scored_alone(engine, scoring)
         written, parted = written_again(engine, chosen)
-    every = [*observed.plain, *observed.searched]
-    return {
-        "replies": {
-            "passed": bool(every and observed.own) and not observed.errors,
-            "clients": arguments.clients,
-            "seconds": arguments.seconds,
-            "replies": len(every),
-            "tokens": sum(len(reply.tokens) for reply in every),
-            "replies_with_their_own_number": sum(observed.own.values()),
-            "of_them": dict(sorted(observed.own.items())),
-            "n_errors": len(observed.errors),
-            "errors": observed.errors[:5] or "none",
-        },
-        "plain replies scored alone": {
-            "passed": bool(observed.plain) and scored <= TOLERANCE,
-            "replies": f"{len(scoring)} of {len(observed.plain)}",
-            "tokens": sum(len(reply.tokens) for reply in scoring),
-            "largest_difference_in_nats": round(scored, 6),
-        },
-        "searched replies written alone again": {
-            "passed": bool(chosen) and written <= TOLERANCE and parted <= PARTED * len(chosen),
-            "replies": f"{len(chosen)} of {len(observed.searched)}",
-            "parted": parted,
-            "largest_difference_in_nats": round(written, 6),
-        },
-        "seconds to the first event": {"passed": True} | _quantiles(observed.first),
-        "seconds between events": {"passed": True} | _quantiles(observed.gaps),
-    }
+    yield (
+        bool(scoring) and scored <= TOLERANCE,
+        f"{len(scoring)} of {len(plain)} plain streams scored alone: at most {scored:.6f} nats off",
+    )
+    yield (
+        bool(chosen) and written <= TOLERANCE and parted <= PARTED * len(chosen),
+        f"{len(chosen)} of {len(searched)} searched ones written alone again: {parted} parted, "
+        f"the others are at most {written:.6f} nats off",
+    )
+    for name, values in (("to the first event", observed.first), ("between two", observed.gaps)):
+        median, p99, most = np.percentile(values or [np.nan], (50, 99, 100))
+        yield True, f"seconds {name}: median {median:.4f}, p99 {p99:.4f}, largest {most:.4f}"
 
 
 def _some(received: list[Received], n: int) -> list[Received]:
     return random.Random(0).sample(received, min(n, len(received)))
 
 
-def _held(samples: list[Held]) -> dict[str, dict[str, Any]]:
+def _held(samples: list[Held]) -> Verdicts:
     """The first third warms up; of the rest, the second half must not hold more than the first."""
     steady = samples[len(samples) // 3 :]
-    memory = [one.memory for one in steady]
-    spread = (max(memory) - min(memory)) / min(memory)
-    report: dict[str, dict[str, Any]] = {
-        "memory": {
-            "passed": spread <= FLAT,
-            "MiB_first": round(memory[0] / 2**20, 1),
-            "MiB_last": round(memory[-1] / 2**20, 1),
-            "MiB_most": round(max(memory) / 2**20, 1),
-            "spread_in_percent": round(100 * spread, 2),
-        }
-    }
+    memory = np.array([one.memory for one in steady]) / 2**20
+    spread = (memory.max() - memory.min()) / memory.min()
+    yield (
+        bool(spread <= FLAT),
+        f"memory {memory[0]:.1f} MiB first, {memory[-1]:.1f} last, {memory.max():.1f} at most: "
+        f"{spread:.1%}",
+    )
     half = len(steady) // 2
     for name in ("descriptors", "threads"):
         counts = [getattr(one, name) for one in steady]
         early, late = float(np.median(counts[:half])), float(np.median(counts[half:]))
-        report[name] = {
-            "passed": late <= early + 1 and max(counts[half:]) <= max(counts[:half]) + 2,
-            "median_of_the_first_half": early,
-            "of_the_second": late,
-            "most": max(counts),
-        }
-    return report
-
-
-def _quantiles(values: list[float]) -> dict[str, float]:
-    names = {"median": 50, "p99": 99, "largest": 100}
-    return {
-        name: round(float(np.percentile(values or [np.nan], q)), 4) for name, q in names.items()
-    }
+        yield (
+            late <= early + 1 and max(counts[half:]) <= max(counts[:half]) + 2,
+            f"{name}: {early:g} in the first half, {late:g} in the second, {max(counts)} at most",
+        )
 
 
 if __name__ == "__main__":
