@@ -5,12 +5,10 @@
 
 turn     turn 10 of a chat with 4,000 tokens before it: tokens decoded for the prompt, time to the
          first token; remembered, and read anew
-arrive   32 requests with 2,000 tokens in common, at once: positions decoded, time, the same texts
 reread   first and second reading of a prompt of 2,000 tokens
 beside   one text is written while a prompt of 4,096 tokens is read: the writer's longest gap, and
          the time of the prompt alone / beside the writer
 forks    8 forks with 8 injections beside a text that is written: its decodes that pass meanwhile
-memory   1,000 different conversations through 2,048 remembered cells: resident memory, in MiB
 
 Medians of the rounds, with the lowest and the highest. --shape makes random weights in a shape of
 Qwen3. "anew" is an engine with prefix_cells=0.
@@ -24,13 +22,11 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from target import resident
 
 from tgr_local.engine import Engine, Output, Sampling, Session, Task
 from tgr_local.lab.bench import shapes
@@ -41,7 +37,7 @@ from tgr_local.options.config import EngineConfig
 Numbers = dict[str, float]
 GREEDY = Sampling(temperature=0)
 N_TURNS, BEFORE, TURN = 10, 4000, 40
-N_REQUESTS, COMMON = 32, 2000
+COMMON = 2000
 LONG = 4096
 
 
@@ -108,29 +104,6 @@ def turn(bench: Bench) -> Numbers:
     numbers["ratio"] = numbers["first token s"] / first
     numbers["same text"] = float(remembered.tokens.tolist() == anew.tokens.tolist())
     return numbers
-
-
-def arrive(bench: Bench, n_requests: int) -> Numbers:
-    numbers: Numbers = {}
-    texts: list[list[list[int]]] = []
-    prompts: list[list[int]] = []
-    for name, options in (("", {}), ("anew: ", {"prefix_cells": 0})):
-        with bench.engine(**options) as engine:
-            if not prompts:
-                common = bench.tokens(engine, COMMON)
-                prompts = [common + bench.tokens(engine, 20) for _ in range(n_requests)]
-            engine.grow_cache(COMMON + 64, n_requests)
-
-            def one(prompt: list[int], engine: Engine = engine) -> list[int]:
-                return reply(engine, prompt)[1].tokens.tolist()
-
-            start = time.monotonic()
-            with ThreadPoolExecutor(n_requests) as pool:
-                texts.append(list(pool.map(one, prompts)))
-            numbers[f"{name}s"] = time.monotonic() - start
-            numbers[f"{name}positions"] = engine.stats().n_positions
-    same = sum(a == b for a, b in zip(*texts, strict=True))
-    return numbers | {"equal texts": same, "ratio": numbers["s"] / numbers["anew: s"]}
 
 
 def reread(bench: Bench) -> Numbers:
@@ -214,27 +187,12 @@ def forks(bench: Bench) -> Numbers:
     return {"decodes that pass": passed, "ms": 1000 * took}
 
 
-def memory(bench: Bench, n: int) -> Numbers:
-    numbers: Numbers = {}
-    with bench.engine(prefix_cells=2048) as engine:
-        for i in range(1, n + 1):
-            reply(engine, bench.tokens(engine, 100 + i * 37 % 150), 4)
-            if i in (n // 5, n):
-                numbers[f"after {i}"] = resident(os.getpid()) / 2**20
-        numbers["remembered cells"] = engine.stats().cells_remembered
-        numbers["cells"] = engine.n_ctx
-    numbers["growth"] = numbers[f"after {n}"] / numbers[f"after {n // 5}"] - 1
-    return numbers
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", nargs="?", help="a GGUF file; default: the embedded model")
     parser.add_argument("--shape", help=f"random weights: {', '.join(shapes.SHAPES)}")
     parser.add_argument("--type", default="q8_0", help="of the random weights")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--requests", type=int, default=N_REQUESTS)
-    parser.add_argument("--conversations", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--only", default="", help="groups, with commas between them")
     args = parser.parse_args()
@@ -243,14 +201,7 @@ def main() -> None:
     else:
         path = library.model_file(args.model)
     bench = Bench(path, {"n_threads": args.threads})
-    groups: dict[str, Callable[[], Numbers]] = {
-        "turn": lambda: turn(bench),
-        "arrive": lambda: arrive(bench, args.requests),
-        "reread": lambda: reread(bench),
-        "beside": lambda: beside(bench),
-        "forks": lambda: forks(bench),
-        "memory": lambda: memory(bench, args.conversations),
-    }
+    groups = {"turn": turn, "reread": reread, "beside": beside, "forks": forks}
     chosen = args.only.split(",") if args.only else list(groups)
     if unknown := set(chosen) - set(groups):
         parser.error(
@@ -258,7 +209,7 @@ def main() -> None:
         )
     print(f"{path.name}, load {os.getloadavg()[0]:.1f}")
     for name in chosen:
-        rounds = [groups[name]() for _ in range(1 if name == "memory" else args.rounds)]
+        rounds = [groups[name](bench) for _ in range(args.rounds)]
         print(name)
         for quantity in rounds[0]:
             spread = Spread.of([one[quantity] for one in rounds])
