@@ -28,13 +28,6 @@ from tgr_local.search.reply_format import ReplyFormat
 from tgr_local.system import confined
 
 ROOT = Path(__file__).resolve().parents[1]
-FAMILIES = {
-    "Qwen3": ("Qwen-Qwen3", "Qwen3.5", "QwQ"),
-    "Qwen3-Coder": ("Qwen3-Coder",),
-    "Llama 3": ("meta-llama-Llama-3",),
-    "Mistral": ("mistral", "Mistral", "Devstral", "Ministral"),
-    "gpt-oss": ("gpt-oss",),
-}
 DUMP = r"""
 static void test_peg_parser(common_chat_templates * tmpls,
                             const std::function<void(peg_test_case &)> & init, bool) {
@@ -187,13 +180,6 @@ def failure(case: dict[str, Any]) -> str:
     return ""
 
 
-def family_of(name: str) -> str:
-    for family, begins in FAMILIES.items():
-        if any(part in name for part in begins):
-            return family
-    return "others"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -216,7 +202,7 @@ def main() -> None:
             continue
         why = failure(case)
         has_tools = bool(case["request"]["tools"])
-        for key in {family_of(name), name, "all"}:
+        for key in (name, "all"):
             counts[key]["cases"] += 1
             counts[key]["equal"] += not why
             counts[key]["calls"] += has_tools

@@ -1,14 +1,11 @@
-"""What a check of replies writes down, bit for bit, and where two such files differ."""
+"""What replies.py writes down, bit for bit."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import hashlib
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,63 +105,3 @@ def joined(chunks: Sequence[Any]) -> Json:
 def _extend(into: Json, more: Mapping[str, Any]) -> None:
     for key, part in more.items():
         into[key] = into.get(key, []) + part if isinstance(part, list) else part
-
-
-# ---- files ----
-
-
-def differences(a: Any, b: Any, path: str = "") -> Iterator[str]:
-    """Where two JSON values differ, and how, deepest places first named."""
-    if isinstance(a, dict) and isinstance(b, dict):
-        for key in [*a, *(key for key in b if key not in a)]:
-            place = f"{path} > {key}" if path else str(key)
-            if key not in a or key not in b:
-                yield f"{place}: only in the {'first' if key in a else 'second'}"
-            else:
-                yield from differences(a[key], b[key], place)
-    elif isinstance(a, list) and isinstance(b, list):
-        if len(a) != len(b):
-            yield f"{path}: {len(a)} items != {len(b)}"
-        for i, (one, other) in enumerate(zip(a, b, strict=False)):
-            yield from differences(one, other, f"{path}[{i}]")
-    elif type(a) is not type(b) or a != b:
-        yield f"{path}: {json.dumps(a):.120} != {json.dumps(b):.120}"
-
-
-def compare(a: Json, b: Json) -> int:
-    """Prints every difference; the exit code."""
-    found = list(differences(a["about"], b["about"], "about"))
-    bad = set()
-    for name in [*a["cases"], *(name for name in b["cases"] if name not in a["cases"])]:
-        ones = [{name: r["cases"][name]} if name in r["cases"] else {} for r in (a, b)]
-        more = list(differences(ones[0], ones[1]))
-        bad |= {name} if more else set()
-        found += more
-    print("\n".join(found), end="\n" if found else "")
-    n = len(a["cases"])
-    if found:
-        print(f"{len(found)} differences, in {len(bad)} of {n} cases")
-    else:
-        print(f"no difference in {n} cases")
-    return int(bool(found))
-
-
-def save(path: Path, recorded: Json) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
-    cases = recorded["cases"]
-    refused = sum(isinstance(case, dict) and "error" in case for case in cases.values())
-    print(f"{path}: {len(cases)} cases, {refused} of them errors")
-
-
-def add_compare(commands: Any) -> None:
-    """The subcommand that compares two files."""
-    parser = commands.add_parser("compare", help="print where two records differ")
-    parser.add_argument("first", type=Path)
-    parser.add_argument("second", type=Path)
-
-
-def compare_files(arguments: argparse.Namespace) -> int:
-    files = (arguments.first, arguments.second)
-    first, second = (json.loads(path.read_text(encoding="utf-8")) for path in files)
-    return compare(first, second)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from api_cases import engine_cases, error_cases, llama_cases, vector_cases
-from exact_records import Json, add_compare, compare_files, save
+from exact_records import Json
 from f32_weights import with_f32_weights
 from reply_cases import (
     EXACT,
@@ -132,6 +133,46 @@ def record(paths: Sequence[Path], seeds: Sequence[int]) -> Json:
     return {"about": about, "cases": cases}
 
 
+# ---- files ----
+
+
+def differences(a: Any, b: Any, path: str = "") -> Iterator[str]:
+    """Where two JSON values differ, and how, deepest places first named."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in [*a, *(key for key in b if key not in a)]:
+            place = f"{path} > {key}" if path else str(key)
+            if key not in a or key not in b:
+                yield f"{place}: only in the {'first' if key in a else 'second'}"
+            else:
+                yield from differences(a[key], b[key], place)
+    elif isinstance(a, list) and isinstance(b, list):
+        if len(a) != len(b):
+            yield f"{path}: {len(a)} items != {len(b)}"
+        for i, (one, other) in enumerate(zip(a, b, strict=False)):
+            yield from differences(one, other, f"{path}[{i}]")
+    elif type(a) is not type(b) or a != b:
+        yield f"{path}: {json.dumps(a):.120} != {json.dumps(b):.120}"
+
+
+def compare(a: Json, b: Json) -> int:
+    """Prints every difference; the exit code."""
+    found = list(differences(a, b))
+    for line in found:
+        print(line)
+    ours, theirs = a["cases"], b["cases"]
+    n_bad = sum(ours.get(name) != theirs.get(name) for name in ours.keys() | theirs.keys())
+    print(f"{len(found)} differences, in {n_bad} of {len(ours)} cases")
+    return int(bool(found))
+
+
+def save(path: Path, recorded: Json) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
+    cases = recorded["cases"]
+    refused = sum(isinstance(case, dict) and "error" in case for case in cases.values())
+    print(f"{path}: {len(cases)} cases, {refused} of them errors")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -139,10 +180,11 @@ def main() -> int:
     recorder.add_argument("out", type=Path)
     recorder.add_argument("--model", type=Path, nargs="+", default=[], help="GGUF files")
     recorder.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    add_compare(commands)
+    comparer = commands.add_parser("compare", help="print where two records differ")
+    comparer.add_argument("files", type=Path, nargs=2)
     arguments = parser.parse_args()
     if arguments.command == "compare":
-        return compare_files(arguments)
+        return compare(*(json.loads(path.read_text(encoding="utf-8")) for path in arguments.files))
     save(arguments.out, record(arguments.model, arguments.seeds))
     return 0
 
