@@ -9,19 +9,17 @@ finish_reason. The resident memory is read after every reply. Exit code 1 where 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import itertools
 import json
 import re
 import shutil
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-from target import Target, resident, serving
+from target import resident, serving
 
 from tgr_local.lab.bench import shapes
 from tgr_local.models.library import embedded_model
@@ -31,110 +29,53 @@ FLAGS = [
     "--type-k=f32", "--type-v=f32", "--flash-attn=off", "--method=base", "--ping-seconds=0.2",
 ]  # fmt: skip
 PROMPTS = ("1+1=", "What is 12+30?", "hello", "a b c d", "Count to ten.")
-GROWTH = 1.05  # of the largest resident memory, from the first half of the requests to the second
+GROWTH = 1.05  # of the largest resident memory, from the third quarter of the requests to the last
 
 Question = tuple[str, str, int]
 """The model, the prompt and the number of new tokens."""
+Reply = tuple[str, str, str]
+"""The model, the text and the finish_reason."""
 
 
-@dataclass
-class Observed:
-    """What the clients saw."""
-
-    wrong: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    pings: int = 0
-    streams: int = 0
-    right: int = 0
-    resident: list[int] = field(default_factory=list)
-
-
-async def reply(
-    http: httpx.AsyncClient, question: Question, stream: bool
-) -> tuple[str, str, str, int]:
-    """Model, text, finish_reason and the number of pings. ValueError for an error or a stream that
-    is incomplete."""
-    name, prompt, n_tokens = question
-    body = {
-        "model": name, "prompt": prompt, "temperature": 0, "max_tokens": n_tokens,
-        "stream": stream,
-    }  # fmt: skip
+def asked(url: str, question: Question, stream: bool = False) -> tuple[Reply, int]:
+    """A reply, and the number of pings before its end. ValueError for an error or a stream that is
+    incomplete."""
+    model, prompt, n_tokens = question
+    body = {"model": model, "prompt": prompt, "temperature": 0, "max_tokens": n_tokens}
+    path = f"{url}/v1/completions"
+    text, finish, pings, ended = "", "", 0, False
     if not stream:
-        response = await http.post("/v1/completions", json=body)
+        response = httpx.post(path, json=body, timeout=600)
         if response.status_code != 200:
             raise ValueError(f"{response.status_code} {response.text}")
         whole = response.json()
         choice = whole["choices"][0]
-        return whole["model"], choice["text"], choice["finish_reason"], 0
-    model, text, finish, pings, ended = "", "", "", 0, False
-    async with http.stream("POST", "/v1/completions", json=body) as response:
-        async for line in response.aiter_lines():
+        return (whole["model"], choice["text"], choice["finish_reason"]), 0
+    with httpx.stream("POST", path, json=body | {"stream": True}, timeout=600) as response:
+        for line in response.iter_lines():
             pings += line == ": ping"
             ended |= line == "data: [DONE]"
             if line.startswith("data: {"):
                 chunk = json.loads(line.removeprefix("data: "))
                 if "error" in chunk:
                     raise ValueError(chunk["error"])
-                model = chunk["model"]
-                text += chunk["choices"][0]["text"]
-                finish = chunk["choices"][0]["finish_reason"] or finish
+                model, choice = chunk["model"], chunk["choices"][0]
+                text += choice["text"]
+                finish = choice["finish_reason"] or finish
     if not ended:
         raise ValueError("the stream has no end")
-    return model, text, finish, pings
-
-
-async def alone(url: str, questions: set[Question]) -> dict[Question, tuple[str, str]]:
-    """Text and finish_reason of each question, asked one after another."""
-    found = {}
-    async with httpx.AsyncClient(base_url=url, timeout=300) as http:
-        for question in sorted(questions):
-            _, text, finish, _ = await reply(http, question, False)
-            found[question] = (text, finish)
-    return found
-
-
-async def in_turns(
-    n_clients: int,
-    target: Target,
-    questions: list[Question],
-    right: dict[Question, tuple[str, str]],
-) -> Observed:
-    """All questions, by several clients at a time."""
-    observed, numbers = Observed(), itertools.count()
-
-    async def client() -> None:
-        async with httpx.AsyncClient(base_url=target.url, timeout=600) as http:
-            while (number := next(numbers)) < len(questions):
-                question, stream = questions[number], number % 3 == 0
-                try:
-                    model, text, finish, pings = await reply(http, question, stream)
-                except (httpx.HTTPError, ValueError) as error:
-                    observed.errors.append(f"{number}: {type(error).__name__} {error}")
-                    continue
-                observed.pings += pings
-                observed.streams += stream
-                if (text, finish) == right[question] and model == question[0]:
-                    observed.right += 1
-                else:
-                    observed.wrong.append(f"{number}: {question} {model} {finish} {text!r:.80}")
-                observed.resident.append(resident(target.pid))
-
-    await asyncio.gather(*(client() for _ in range(n_clients)))
-    return observed
+    return (model, text, finish), pings
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=100)
     parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--models", type=Path, nargs=2, metavar="FILE")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for i, path in enumerate(arguments.models or [embedded_model()]):
-            shutil.copy(path, folder / f"{'ab'[i]}.gguf")
-        if not arguments.models:
-            shapes.write(folder / "b.gguf", SHAPE, "f16")
+        shutil.copy(embedded_model(), folder / "a.gguf")
+        shapes.write(folder / "b.gguf", SHAPE, "f16")
         return measure(arguments, folder)
 
 
@@ -144,38 +85,47 @@ def measure(arguments: argparse.Namespace, folder: Path) -> int:
         ("ab"[i % 2], PROMPTS[i // 2 % len(PROMPTS)], (12, 40, 160)[i // 2 % 3])
         for i in range(arguments.requests)
     ]
-    right: dict[Question, tuple[str, str]] = {}
+    right: dict[Question, Reply] = {}
     for name in "ab":
         with serving([*FLAGS, f"--model={folder / name}.gguf"]) as target:
-            right |= asyncio.run(alone(target.url, {one for one in questions if one[0] == name}))
+            for question in sorted({one for one in questions if one[0] == name}):
+                right[question] = asked(target.url, question)[0]
             print(f"     model {name} alone: {resident(target.pid) / 2**20:.1f} MiB resident")
     start = time.monotonic()
     with serving([*FLAGS, f"--models-dir={folder}"]) as target:
-        observed = asyncio.run(in_turns(arguments.clients, target, questions, right))
-        text = httpx.get(f"{target.url}/metrics", timeout=30).text
-    found = re.findall(r'model_loads_total{model="(.)"} (\S+)', text)
-    loads = {name: int(float(n)) for name, n in found}
+
+        def one(number: int) -> tuple[str, int, int]:
+            """What is wrong with a reply, the pings, and the resident bytes after it."""
+            wrong, pings, question = "", 0, questions[number]
+            try:
+                found, pings = asked(target.url, question, stream=number % 3 == 0)
+                if found != right[question]:
+                    wrong = f"{number}: {question} became {found!r:.80}"
+            except (httpx.HTTPError, ValueError) as error:
+                wrong = f"{number}: {type(error).__name__} {error}"
+            return wrong, pings, resident(target.pid)
+
+        with ThreadPoolExecutor(arguments.clients) as clients:
+            seen = list(clients.map(one, range(arguments.requests)))
+        metrics = httpx.get(f"{target.url}/metrics", timeout=30).text
+    loads = dict(re.findall(r'model_loads_total{model="(.)"} (\S+)', metrics))
     print(
         f"     {arguments.requests} requests of {arguments.clients} clients in "
-        f"{time.monotonic() - start:.1f} s, {loads['a']} loads of a, {loads['b']} of b, "
-        f"{observed.streams} streams with {observed.pings} pings"
+        f"{time.monotonic() - start:.1f} s, loads {loads}, {sum(s[1] for s in seen)} pings"
     )
-    half = len(observed.resident) // 2
-    first = max(observed.resident[:half], default=0)
-    second = max(observed.resident[half:], default=0)
-    verdicts = {
-        f"{observed.right} replies as the model gives them alone, {len(observed.wrong)} wrong": (
-            observed.right + len(observed.errors) == arguments.requests and not observed.wrong
-        ),
-        f"{len(observed.errors)} requests failed or were cut": not observed.errors,
-        f"at most {first / 2**20:.1f} MiB resident in the first half, {second / 2**20:.1f} in the "
-        "second": 0 < second <= GROWTH * first,
-    }
-    for line in (*observed.wrong[:5], *observed.errors[:5]):
+    wrong = [one[0] for one in seen if one[0]]
+    memory, n = [one[2] for one in seen], max(1, len(seen) // 4)
+    third, last = max(memory[-2 * n : -n]), max(memory[-n:])  # the first half warms up
+    for line in wrong[:10]:
         print(f"     {line}")
-    for text, passed in verdicts.items():
-        print(f"{'ok  ' if passed else 'FAIL'} {text}")
-    return not all(verdicts.values())
+    points = {
+        f"{len(wrong)} replies wrong, cut or refused": not wrong,
+        f"at most {third / 2**20:.1f} MiB resident in the third quarter of the requests, "
+        f"{last / 2**20:.1f} in the last": 0 < last <= GROWTH * third,
+    }
+    for text, holds in points.items():
+        print(f"{'ok  ' if holds else 'FAIL'} {text}")
+    return not all(points.values())
 
 
 if __name__ == "__main__":
