@@ -255,6 +255,7 @@ def test_leading_line_breaks_are_text_where_nothing_was_thought(engine: Engine) 
     choice = chat(engine, grammar=grammar, max_tokens=4, logprobs=True)["choices"][0]
     assert choice["message"]["content"] == "\n\n\na"
     assert [one["token"] for one in choice["logprobs"]["content"]] == ["\n", "\n", "\n", "a"]
+    assert all(one["top_logprobs"] == [] for one in choice["logprobs"]["content"])
 
 
 def test_the_best_of_several_are_the_likeliest(engine: Engine) -> None:
@@ -304,7 +305,10 @@ def test_parameters_without_an_effect_are_listed(engine: Engine) -> None:
 def test_asked_for_more_tokens_a_method_writes_more_chunks(engine: Engine) -> None:
     assert chat(engine, max_tokens=40)["usage"]["completion_tokens"] == 40
     assert chat(engine)["usage"]["completion_tokens"] == SMALL.token_limit
-    assert chat(engine, max_completion_tokens=3)["usage"]["completion_tokens"] == 3
+    for older in (None, 900):
+        made = chat(engine, max_tokens=older, max_completion_tokens=3)
+        assert made["usage"]["completion_tokens"] == 3
+        assert made["choices"][0]["finish_reason"] == "length"
 
 
 @every_method

@@ -5,15 +5,13 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import socket
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from serving import HELD, Served, events, served
-from tool_models import CLOCK, WEATHER, tool, write_tool_model
+from tool_models import WEATHER, tool, write_tool_model
 
 from tgr_local.server.addresses import unknown
 
@@ -85,26 +83,6 @@ def test_a_call_without_content_and_results_in_parts_go_on(server: Served, conte
     assert "18 °C" in shown and '"text"' not in shown and "None" not in shown
 
 
-def test_a_streamed_call_has_index_id_type_and_name_at_its_beginning(server: Served) -> None:
-    choice = {"type": "function", "function": {"name": CLOCK["name"]}}
-    made = asked(
-        server, tools=[tool(WEATHER), tool(CLOCK)], tool_choice=choice, stream=True, max_tokens=200
-    )
-    deltas = [
-        call
-        for event in events(made)
-        if isinstance(event, dict)
-        for one in event["choices"]
-        for call in one["delta"].get("tool_calls", ())
-    ]
-    n_calls = len({one["index"] for one in deltas})
-    assert n_calls == 1 + max(one["index"] for one in deltas)
-    for index in range(n_calls):
-        first, *others = [one for one in deltas if one["index"] == index]
-        assert (first["type"], first["function"]["name"]) == ("function", CLOCK["name"])
-        assert first["id"] and not any("id" in one for one in others)
-
-
 def test_a_stream_whose_call_is_cut_ends_as_a_stream(server: Served) -> None:
     made = asked(server, tools=[tool(WEATHER)], tool_choice="required", stream=True, max_tokens=2)
     found = [event for event in events(made) if isinstance(event, dict)]
@@ -129,15 +107,6 @@ def test_an_empty_stop_text_neither_ends_the_reply_nor_is_ignored(server: Served
         assert refused.json()["error"]["message"] == "stop holds an empty text; remove it"
 
 
-def test_log_probabilities_without_alternatives(server: Served) -> None:
-    made = asked(server, logprobs=True, top_logprobs=None, max_tokens=3).json()
-    tokens = made["choices"][0]["logprobs"]["content"]
-    assert tokens and all(one["logprob"] <= 0 and one["top_logprobs"] == [] for one in tokens)
-    body = {"prompt": "he", "logprobs": 0, "max_tokens": 3, "tgr": BASE}
-    found = server.client.post("/v1/completions", json=body).json()["choices"][0]["logprobs"]
-    assert len(found["token_logprobs"]) == len(found["tokens"]) > 0
-
-
 def test_embeddings_in_base64_are_the_floats(server: Served) -> None:
     def embedded(kind: str) -> Any:
         body = {"input": "he said", "encoding_format": kind}
@@ -145,14 +114,6 @@ def test_embeddings_in_base64_are_the_floats(server: Served) -> None:
 
     packed = np.frombuffer(base64.b64decode(embedded("base64")), "<f4")
     assert np.allclose(packed, embedded("float"), atol=1e-6)
-
-
-def test_two_choices_have_their_index_in_a_stream_too(server: Served) -> None:
-    made = asked(server, n=2, stream=True, max_tokens=4, stream_options={"include_usage": True})
-    found = [event for event in events(made) if isinstance(event, dict)]
-    assert {one["index"] for event in found for one in event["choices"]} == {0, 1}
-    assert found[-1]["choices"] == [] and found[-1]["usage"]["completion_tokens"] > 0
-    assert all(event["usage"] is None for event in found[:-1])
 
 
 def test_every_event_of_responses_has_its_type_and_its_end_the_response(server: Served) -> None:
@@ -163,24 +124,6 @@ def test_every_event_of_responses_has_its_type_and_its_end_the_response(server: 
     assert all(name == data["type"] for name, data in found)
     assert found[0][1]["response"]["id"] == found[-1][1]["response"]["id"]
     assert found[-1][0] in ("response.completed", "response.incomplete")
-
-
-def test_the_newer_name_of_the_limit_bounds_a_reply(server: Served) -> None:
-    for older in (None, 900):
-        made = asked(server, max_tokens=older, max_completion_tokens=3, seed=1).json()
-        assert made["usage"]["completion_tokens"] == 3
-        assert made["choices"][0]["finish_reason"] == "length"
-
-
-def test_a_client_that_leaves_a_whole_reply_frees_its_place(server: Served) -> None:
-    body = json.dumps({"messages": USER, "max_tokens": 900, "tgr": BASE})
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
-    with server.hold():
-        url = urlsplit(server.url)
-        with socket.create_connection((url.hostname, url.port)) as client:
-            client.sendall(f"{head}{body}".encode())
-            server.until(server.is_held)
-        server.until(server.is_free)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

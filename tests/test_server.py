@@ -310,14 +310,6 @@ def test_a_stream_has_progress_and_usage_on_request(server: Served) -> None:
     assert parts[-1]["choices"] == [] and parts[-1]["usage"]["completion_tokens"] > 0
 
 
-def test_one_seed_gives_one_text_streamed_or_not(server: Served) -> None:
-    ask = {"max_tokens": 40, "seed": 7}
-    whole = server.chat("hi", **ask).json()["choices"][0]["message"]["content"]
-    parts = events(server.chat("hi", stream=True, **ask))
-    chunks = [part["choices"][0]["delta"] for part in parts if type(part) is dict]
-    assert "".join(delta.get("content", "") for delta in chunks) == whole != ""
-
-
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_disconnects_frees_everything(server: Served, stream: bool) -> None:
     headers = {"X-Request-Id": f"left-{stream}"}

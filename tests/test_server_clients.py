@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import subprocess
@@ -68,31 +67,6 @@ def test_chat_stream(client: Any) -> None:
             texts[choice.index] += choice.delta.content or ""
     assert texts == [choice.message.content for choice in whole.choices]
     assert chunk.usage == whole.usage
-
-
-def test_a_method_for_one_request(client: Any) -> None:
-    reply = client.chat.completions.create(
-        model="qwen3", messages=USER, max_tokens=20,
-        extra_body={"tgr": {"method": "base", "chunk_len": 10}},
-    )  # fmt: skip
-    assert reply.model_extra["tgr"]["method"] == "base"
-    assert reply.model_extra["tgr"]["forward_tokens"]["rollouts"] == 0
-
-
-def test_json_of_a_schema(client: Any) -> None:
-    schema = {
-        "type": "object",
-        "properties": {"x": {"type": "boolean"}, "y": {"enum": ["a", "b"]}},
-        "required": ["x", "y"],
-        "additionalProperties": False,
-    }
-    form = {"type": "json_schema", "json_schema": {"name": "f", "schema": schema}}
-    reply = client.chat.completions.create(
-        model="qwen3", messages=USER, max_tokens=200, response_format=form,
-        extra_body={"tgr": {"chunk_len": 64}},
-    )  # fmt: skip
-    value = json.loads(reply.choices[0].message.content)
-    assert type(value["x"]) is bool and value["y"] in ("a", "b")
 
 
 def test_errors_are_of_their_classes(client: Any, server: Served) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from engines import EXACT, is_free
 from openai_calls import SMALL
 from tool_models import CLOCK, WEATHER, tool, write_tool_model
 
-from tgr_local import SearchConfig, TgrLlama, methods
+from tgr_local import SearchConfig, methods
 from tgr_local.engine import Engine, GrammarTrigger
 from tgr_local.generation import Tools, chat_query, write_each
 from tgr_local.openai.calls import ReplyReader
@@ -197,16 +196,6 @@ def test_any_variables_reach_the_template(engine: Engine, monkeypatch: pytest.Mo
     request = chat_request(engine, body)
     prompt = engine.detokenize(request.prompts[0], special=True).decode()
     assert prompt.startswith("é low<|im_start|>")
-
-
-def test_llama_takes_tools(tmp_path: Path) -> None:
-    path = write_tool_model(tmp_path / "caller.gguf")
-    options = {"n_threads": 1, "n_gpu_layers": 0}
-    with TgrLlama(path, config=WARM, method="base", seed=5, **options) as llama:
-        choice = {"type": "function", "function": {"name": "clock"}}
-        reply = llama.create_chat_completion(ASK, tools=TOOLS, tool_choice=choice)
-    call, *_ = reply["choices"][0]["message"]["tool_calls"]
-    assert call["function"]["name"] == "clock"
 
 
 # --- grammars that begin at a trigger, under the methods ---
