@@ -1,19 +1,12 @@
-"""Histories of agents: every part that the official packages can send is read or becomes a line,
-since a client sends it again with every request."""
+"""Histories of agents: what is no text is read or becomes a line, since a client sends it again
+with every request."""
 
 from __future__ import annotations
 
-import typing
 from typing import Any
 
-import anthropic.types
-import anthropic.types.beta
 import pytest
-import typing_extensions
 from method_runs import PAPER
-from openai.types.chat import chat_completion_message_param
-from openai.types.responses import response_input_item_param
-from sdk_examples import example, members
 
 from tgr_local import SearchConfig, TgrLlama
 from tgr_local.engine import Engine
@@ -108,65 +101,6 @@ def test_a_result_with_an_image_is_read_alike_in_every_api(engine: Engine) -> No
         (from_responses, "input[2].output[1]"),
     ):
         assert made.prompts == expected and made.ignored == (place,)
-
-
-@pytest.mark.parametrize(
-    "block",
-    members(anthropic.types.beta.BetaContentBlockParam),
-    ids=lambda kind: str(kind.__name__),
-)
-def test_every_block_of_anthropics_package_is_accepted(engine: Engine, block: Any) -> None:
-    made = example(block)
-    use = made if made["type"] == "tool_use" else USE[1]["content"][0]
-    role = "user" if made["type"] == "tool_result" else "assistant"
-    if made["type"] == "tool_result":
-        made["tool_use_id"] = "t1"
-    messages = [
-        USE[0],
-        {"role": "assistant", "content": [use]},
-        {"role": role, "content": [made]} if made is not use else USE[0],
-        {"role": "user", "content": [made, {"type": "text", "text": "go on"}]}
-        if role == "assistant" and made is not use
-        else USE[0],
-    ]
-    request = messages_request(engine, {"messages": messages, "max_tokens": 1}, config=SMALL)
-    assert request.prompts[0]
-
-
-RESULT_PARTS = typing.get_args(
-    typing.get_args(
-        typing_extensions.get_type_hints(anthropic.types.beta.BetaToolResultBlockParam)["content"]
-    )[1]
-)[0]
-
-
-@pytest.mark.parametrize("part", members(RESULT_PARTS), ids=lambda kind: str(kind.__name__))
-def test_every_part_of_a_result_is_accepted(engine: Engine, part: Any) -> None:
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": [example(part)]}
-    body = {"messages": [*USE, {"role": "user", "content": [result]}]}
-    assert messages_request(engine, body, config=SMALL).prompts[0]
-
-
-@pytest.mark.parametrize(
-    "item",
-    members(response_input_item_param.ResponseInputItemParam),
-    ids=lambda kind: str(kind.__name__),
-)
-def test_every_item_of_openais_package_is_accepted(engine: Engine, item: Any) -> None:
-    items = [{"role": "user", "content": "Look."}, example(item), {"role": "user", "content": "?"}]
-    store = Responses(2, 1000).of(b"")
-    assert responses_request(engine, {"input": items}, config=SMALL, store=store).prompts[0]
-
-
-@pytest.mark.parametrize(
-    "message",
-    members(chat_completion_message_param.ChatCompletionMessageParam),
-    ids=lambda kind: str(kind.__name__),
-)
-def test_every_message_of_openais_package_is_accepted(engine: Engine, message: Any) -> None:
-    messages = [{"role": "user", "content": "Look."}, example(message),
-                {"role": "user", "content": "?"}]  # fmt: skip
-    assert chat_request(engine, {"messages": messages}, config=SMALL).prompts[0]
 
 
 def test_items_of_other_tools_are_calls_and_results(engine: Engine) -> None:

@@ -4,7 +4,7 @@ block, item and message that the official packages know among them, and no error
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import anthropic.types.beta
@@ -12,7 +12,6 @@ import pytest
 import typing_extensions
 from openai.types.chat import chat_completion_content_part_param, chat_completion_message_param
 from openai.types.responses import response_input_item_param
-from sdk_examples import example, members
 from serving import Served, served
 from tool_models import write_tool_model
 
@@ -22,6 +21,39 @@ SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 OUTPUT = "return x  # é <|im_end|>"
 FUNCTION = {"name": "look", "description": "Reads a file.", "parameters": SCHEMA}
 MESSAGES, ITEMS, CHAT = 80, 70, 50  # turns of each API
+
+
+def example(kind: Any) -> Any:
+    """A value of a type of the official packages with what it requires, and nothing more."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if typing_extensions.is_typeddict(kind):
+        hints = typing_extensions.get_type_hints(kind, include_extras=True)
+        required = [
+            name
+            for name, hint in hints.items()
+            if typing.get_origin(hint) is typing_extensions.Required
+            or (kind.__total__ and typing.get_origin(hint) is not typing_extensions.NotRequired)
+        ]
+        return {name: example(hints[name]) for name in required}
+    if origin in (typing.Literal, typing_extensions.Literal):
+        return args[0]
+    if origin in (typing.Union, typing.Annotated, typing_extensions.Required):
+        return example(args[0])
+    if kind in (str, int, float, bool):
+        return {str: "x", int: 1, float: 1.0, bool: True}[kind]
+    if kind is type(None):
+        return None
+    if origin is not None and issubclass(origin, Mapping):
+        return {}
+    if origin is not None and issubclass(origin, Iterable):
+        return [example(args[0])]
+    return {}
+
+
+def members(union: Any) -> list[Any]:
+    found = [one for one in typing.get_args(union) if typing_extensions.is_typeddict(one)]
+    assert found
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +97,7 @@ def test_blocks_of_anthropics_package(server: Served) -> None:
         result = {"type": "tool_result", "tool_use_id": use["id"],
                   "content": [{"type": "text", "text": OUTPUT}, results[turn]],
                   "is_error": turn % 5 == 0}  # fmt: skip
-        more = [block] if block["type"] in ("image", "document", "search_result") else []
-        history.append({"role": "user", "content": [result, *more]})
+        history.append({"role": "user", "content": [result, block]})
     usage = answer["usage"]  # what was read of the history is remembered
     assert usage["cache_read_input_tokens"] > usage["input_tokens"] > 0
     counted = sent(server, "/v1/messages/count_tokens", {"messages": history, "tools": tools})
