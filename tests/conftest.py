@@ -8,7 +8,6 @@ its cache.
 from __future__ import annotations
 
 import functools
-import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from engines import DEVICE, EXACT, ROUNDING, held, is_free
 from fake_engine import install
 from gguf_models import write_model
 from surroundings import HANG, ROOT, clear
+from tool_models import write_tool_model
 from trained_models import MODELS, VARIABLE, TrainedModel
 
 from tgr_local.console import progress
@@ -133,8 +133,32 @@ def _shared_engine(model: Callable[..., Path]) -> Iterator[Engine]:
 def engine(_shared_engine: Engine) -> Iterator[Engine]:
     """The exact engine of the default random model, shared by all tests, free after each."""
     yield _shared_engine
-    gc.collect()
-    assert not any(held(_shared_engine.stats()).values()), held(_shared_engine.stats())
+    assert is_free(_shared_engine), held(_shared_engine.stats())
+
+
+@pytest.fixture
+def use_template(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Engine]:
+    """`use_template(text)`: the shared engine, which has this chat template in the test."""
+
+    def use(text: str) -> Engine:
+        monkeypatch.setattr(engine, "chat_template", text)
+        return engine
+
+    return use
+
+
+@pytest.fixture(scope="session")
+def _shared_caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    path = write_tool_model(tmp_path_factory.mktemp("tools") / "caller.gguf")
+    with Engine(path, EngineConfig(**EXACT)) as engine:
+        yield engine
+
+
+@pytest.fixture
+def caller(_shared_caller: Engine) -> Iterator[Engine]:
+    """The same of a model whose template knows tools."""
+    yield _shared_caller
+    assert is_free(_shared_caller), held(_shared_caller.stats())
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ MESSAGES = [
     {"role": "user", "content": "3+3?"},
 ]
 SYSTEM = {"role": "system", "content": "Be brief."}
+Use = Callable[[str], Engine]
 
 
 @pytest.fixture
@@ -108,26 +109,25 @@ ALTERNATING = """{{ bos_token }}{% for m in messages %}
 {{- m.role + ': ' + m.content + '\n' }}{% endfor %}assistant:"""
 
 
-def test_messages_that_a_template_refuses_are_put_together(engine: Engine) -> None:
+def test_messages_that_a_template_refuses_are_put_together(
+    engine: Engine, use_template: Use
+) -> None:
     """Two of the user in a row, and later ones of the system, in chat as in the other APIs."""
     two = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
     late = [*two[:1], {"role": "system", "content": "s"}]
-    plain, engine.chat_template = engine.chat_template, ALTERNATING
-    try:
-        for messages, expected in ((two, "user: a\n\nb"), (late, "user: a\n\ns")):
-            request = chat_request(engine, {"messages": messages})
-            text = engine.detokenize(request.prompts[0], special=True).decode()
-            assert text.endswith(f"{expected}\nassistant:")
-            config = generation.advised(engine)
-            tokens = generation.query_tokens(engine, messages, config)
-            assert tokens == list(request.prompts[0])
-        engine.chat_template = "{{ raise_exception('never') }}"
-        with pytest.raises(ModelError, match="never"):
-            chat_request(engine, {"messages": two})
-    finally:
-        engine.chat_template = plain
     request = chat_request(engine, {"messages": two})  # a template that takes them gets both
     assert engine.detokenize(request.prompts[0], special=True).count(b"user\n") == 2
+    use_template(ALTERNATING)
+    for messages, expected in ((two, "user: a\n\nb"), (late, "user: a\n\ns")):
+        request = chat_request(engine, {"messages": messages})
+        text = engine.detokenize(request.prompts[0], special=True).decode()
+        assert text.endswith(f"{expected}\nassistant:")
+        config = generation.advised(engine)
+        tokens = generation.query_tokens(engine, messages, config)
+        assert tokens == list(request.prompts[0])
+    use_template("{{ raise_exception('never') }}")
+    with pytest.raises(ModelError, match="never"):
+        chat_request(engine, {"messages": two})
 
 
 STRICT = """{{ bos_token }}{% set ns = namespace(turn=0, asked=false) %}{% for m in messages %}
@@ -199,17 +199,13 @@ def _lines(engine: Engine, messages: list[dict[str, Any]]) -> list[str]:
     ],
 )
 def test_a_strict_template_gets_any_history(
-    engine: Engine, history: list[Any], lines: list[str]
+    use_template: Use, history: list[Any], lines: list[str]
 ) -> None:
     roles = {"S": "system", "Q": "user", "A": "assistant"}
     messages = [
         {"role": roles[one], "content": one} if isinstance(one, str) else one for one in history
     ]
-    plain, engine.chat_template = engine.chat_template, STRICT
-    try:
-        got = _lines(engine, messages)
-    finally:
-        engine.chat_template = plain
+    got = _lines(use_template(STRICT), messages)
     ids = dict.fromkeys(re.findall("(?:call|result) ([0-9a-f]{9}) ", "\n".join(got)))
     for i, name in enumerate(ids):
         got = [line.replace(name, str(i)) for line in got]
@@ -217,7 +213,7 @@ def test_a_strict_template_gets_any_history(
     assert got == [*lines, end]
 
 
-def test_what_a_template_leaves_out_reaches_the_model(engine: Engine) -> None:
+def test_what_a_template_leaves_out_reaches_the_model(use_template: Use) -> None:
     """Later messages of the system, and calls of a request that names no tools any more."""
     late = [
         {"role": "system", "content": "first"},
@@ -232,33 +228,22 @@ def test_what_a_template_leaves_out_reaches_the_model(engine: Engine) -> None:
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
         {"role": "function", "name": "f", "content": "sunny"},
     ]
-    plain, engine.chat_template = engine.chat_template, DEAF
-    try:
-        turns = ["user: Q", "assistant: A", "user: second", "", "Q", "assistant:"]
-        assert _lines(engine, late) == ["system: first", *turns]
-        for history in (called, old):
-            text = "\n".join(_lines(engine, history))
-            assert '"name": "f"' in text and "<tool_response>\nsunny\n</tool_response>" in text
-    finally:
-        engine.chat_template = plain
+    engine = use_template(DEAF)
+    turns = ["user: Q", "assistant: A", "user: second", "", "Q", "assistant:"]
+    assert _lines(engine, late) == ["system: first", *turns]
+    for history in (called, old):
+        text = "\n".join(_lines(engine, history))
+        assert '"name": "f"' in text and "<tool_response>\nsunny\n</tool_response>" in text
 
 
-def test_every_effort_reaches_the_template(engine: Engine) -> None:
-    plain, engine.chat_template = engine.chat_template, "{{ reasoning_effort }}"
-    try:
-        for effort in ("minimal", "low", "medium", "high", "xhigh", "max"):
-            asked = {"messages": MESSAGES[:1], "reasoning_effort": effort}
-            request = chat_request(engine, asked)
-            assert engine.detokenize(request.prompts[0]).decode() == effort
-    finally:
-        engine.chat_template = plain
-    budgets = [
-        chat_request(
-            engine, {"messages": MESSAGES[:1], "reasoning_effort": effort}
-        ).config.thinking_budget
-        for effort in ("high", "max")
-    ]
-    assert budgets[0] == budgets[1]
+def test_every_effort_reaches_the_template(use_template: Use) -> None:
+    engine, budgets = use_template("{{ reasoning_effort }}"), {}
+    for effort in ("minimal", "low", "medium", "high", "xhigh", "max"):
+        asked = {"messages": MESSAGES[:1], "reasoning_effort": effort}
+        request = chat_request(engine, asked)
+        assert engine.detokenize(request.prompts[0]).decode() == effort
+        budgets[effort] = request.config.thinking_budget
+    assert budgets["high"] == budgets["max"]
 
 
 def test_a_begin_token_that_a_raw_text_has_is_not_added_again(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import EXACT, is_free
+from engines import EXACT
 from openai_calls import SMALL
 from tool_models import CLOCK, WEATHER, tool, write_tool_model
 
@@ -37,15 +37,6 @@ THINKER = (
     "{% if enable_thinking is defined and enable_thinking is false %}"
     "{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}"
 )
-
-
-@pytest.fixture(scope="module")
-def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """An engine whose template knows tools."""
-    path = write_tool_model(tmp_path_factory.mktemp("continued") / "caller.gguf")
-    with Engine(path, EngineConfig(**EXACT)) as engine:
-        yield engine
-        assert is_free(engine)
 
 
 def prompt(engine: Engine, *messages: dict[str, Any], **body: Any) -> str:
@@ -201,10 +192,8 @@ def test_a_forced_call_follows_the_text(caller: Engine) -> None:
 
 
 @pytest.fixture
-def thinker(engine: Engine) -> Iterator[Engine]:
-    plain, engine.chat_template = engine.chat_template, THINKER
-    yield engine
-    engine.chat_template = plain
+def thinker(use_template: Callable[[str], Engine]) -> Engine:
+    return use_template(THINKER)
 
 
 def test_the_thinking_is_over_where_the_answer_has_begun(thinker: Engine) -> None:

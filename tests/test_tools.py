@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from engines import EXACT, is_free
 from openai_calls import SMALL
-from tool_models import CLOCK, WEATHER, tool, write_tool_model
+from tool_models import CLOCK, WEATHER, tool
 
 from tgr_local import SearchConfig, methods
 from tgr_local.engine import Engine, GrammarTrigger
@@ -20,7 +18,6 @@ from tgr_local.openai.completions import chunks, respond
 from tgr_local.openai.events import CallArguments, CallBegun, TextPart
 from tgr_local.openai.requests import chat_request
 from tgr_local.openai.validation import RequestError
-from tgr_local.options.config import EngineConfig
 from tgr_local.search.reply_format import ReplyFormat
 from tgr_local.search.run import Request
 from tgr_local.system import confined
@@ -28,15 +25,6 @@ from tgr_local.system import confined
 ASK = [{"role": "user", "content": "What is the weather?"}]
 TOOLS = [tool(WEATHER), tool(CLOCK)]
 WARM = SearchConfig(**vars(SMALL) | {"temperature": 1.0, "max_chunks": 100})
-
-
-@pytest.fixture(scope="module")
-def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """An engine whose template knows tools."""
-    path = write_tool_model(tmp_path_factory.mktemp("tools") / "caller.gguf")
-    with Engine(path, EngineConfig(**EXACT)) as engine:
-        yield engine
-        assert is_free(engine)
 
 
 def made(engine: Engine, **body: Any) -> dict[str, Any]:
