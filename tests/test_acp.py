@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +89,11 @@ class Driven:
 
     def __init__(self, agent: Any, process: Any, client: Client, folder: Path) -> None:
         self.agent, self.process, self.client, self.folder = agent, process, client, folder
-        self.session = ""
+        self.session, self.about = "", None
 
-    async def open(self, **more: Any) -> str:
-        await self.agent.initialize(protocol_version=1)
-        found = await self.agent.new_session(cwd=str(self.folder), mcp_servers=[], **more)
-        self.session = found.session_id
-        return self.session
+    async def open(self, *servers: Any) -> Any:
+        """Another session."""
+        return await self.agent.new_session(cwd=str(self.folder), mcp_servers=list(servers))
 
     async def prompt(self, *blocks: Any) -> str:
         text = [text_block(one) if isinstance(one, str) else one for one in blocks]
@@ -124,14 +123,20 @@ async def driven(
     answers: tuple[str, ...] = (),
     *more: str,
     before: str = "",
+    opens: bool = True,
 ) -> AsyncIterator[Driven]:
-    """An agent whose model answers with `rounds`, and a client that answers with `answers`."""
+    """An agent whose model answers with `rounds`, and a client that answers with `answers`, with an
+    open session unless `opens` is false."""
     client = Client(list(answers))
     async with acp.spawn_agent_process(
         client, sys.executable, "-c", program(rounds, *more, before=before), env=environment(),
         transport_kwargs={"stderr": None},
     ) as (agent, process):  # fmt: skip
-        yield Driven(agent, process, client, folder)
+        it = Driven(agent, process, client, folder)
+        it.about = await agent.initialize(protocol_version=1)
+        if opens:
+            it.session = (await it.open()).session_id
+        yield it
         process.stdin.close()
         assert await asyncio.wait_for(process.wait(), HANG) == 0
 
@@ -142,100 +147,93 @@ def program(rounds: list[list[str]], *more: str, before: str = "") -> str:
     return f"{start}sys.exit(main({[*ARGUMENTS, *more]!r}))"
 
 
-def run(work: Awaitable[None]) -> None:
-    async def limited() -> None:
-        await asyncio.wait_for(work, HANG)
+def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is a coroutine as a function that runs it, and fails where it hangs."""
 
-    asyncio.run(limited())
+    @functools.wraps(test)
+    def run(**fixtures: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(**fixtures), HANG))
+
+    return run
 
 
 # ---- prompts ----
 
 
-def test_an_edit_is_shown_allowed_written_and_undone(project: Path) -> None:
-    async def work() -> None:
-        async with driven(project, [[answer(WRONG), answer(RIGHT)]], ("allow",)) as it:
-            about = await it.agent.initialize(protocol_version=1)
-            assert about.protocol_version == 1 and about.agent_capabilities.load_session
-            assert about.agent_capabilities.prompt_capabilities.embedded_context
-            await it.open()
-            assert await it.prompt("Repair it.") == "end_turn"
-            assert it.calc == RIGHT
-            commands = it.client.of("available_commands_update")[0].available_commands
-            assert {"test", "undo", "diff", "add", "drop"} <= {one.name for one in commands}
-            ((tool_call, options),) = it.client.asked
-            assert [one.kind for one in options] == ["allow_once", "reject_once"]
-            (diff,) = tool_call.content
-            assert (diff.path, diff.old_text, diff.new_text) == (
-                str(project / "calc.py"), CALC, RIGHT
-            )  # fmt: skip
-            assert await it.prompt("/undo") == "end_turn"
-            assert it.calc == CALC and "restored calc.py" in it.client.text()
-
-    run(work())
+@asynchronous
+async def test_an_edit_is_shown_allowed_written_and_undone(project: Path) -> None:
+    async with driven(project, [[answer(WRONG), answer(RIGHT)]], ("allow",)) as it:
+        assert it.about.protocol_version == 1 and it.about.agent_capabilities.load_session
+        assert it.about.agent_capabilities.prompt_capabilities.embedded_context
+        assert await it.prompt("Repair it.") == "end_turn"
+        assert it.calc == RIGHT
+        commands = it.client.of("available_commands_update")[0].available_commands
+        assert {"test", "undo", "diff", "add", "drop"} <= {one.name for one in commands}
+        ((tool_call, options),) = it.client.asked
+        assert [one.kind for one in options] == ["allow_once", "reject_once"]
+        (diff,) = tool_call.content
+        assert (diff.path, diff.old_text, diff.new_text) == (
+            str(project / "calc.py"), CALC, RIGHT
+        )  # fmt: skip
+        assert await it.prompt("/undo") == "end_turn"
+        assert it.calc == CALC and "restored calc.py" in it.client.text()
 
 
-def test_what_happens_is_a_plan_tool_calls_and_thoughts(project: Path) -> None:
-    async def work() -> None:
-        rounds = [[answer(WRONG), answer(HALF)], [answer(RIGHT), answer(WRONG)]]
-        async with driven(project, rounds, ("reject",), "--rounds", "2") as it:
-            await it.open()
-            assert await it.prompt("Repair it.") == "end_turn"
-            assert it.calc == CALC
-            plans = [[one.status for one in plan.entries] for plan in it.client.of("plan")]
-            assert plans[0] == ["in_progress", "pending", "pending", "pending"]
-            assert ["completed", "in_progress", "pending", "pending"] in plans
-            assert ["completed", "completed", "completed", "in_progress"] in plans
-            assert plans[-1] == ["completed"] * 4
-            calls = it.client.calls()
-            assert calls["pytest"]["kind"] == "execute"
-            assert calls["pytest"]["raw_input"] == {"command": "pytest"}
-            shown = calls["Round 1: 2 candidates"]["content"][0]["content"]["text"]
-            assert ">  2  1 of 2 pass" in shown
-            assert {one["status"] for one in calls.values()} == {"completed", "failed"}
-            assert calls["Candidate 3: 2 of 2 pass"]["status"] == "failed"  # rejected
-            thoughts = it.client.text("agent_thought_chunk")
-            assert "Candidate 1:" in thoughts and "def add" in thoughts
-            assert "4 candidates in 2 rounds" in it.client.text()
-            assert "The folder is unchanged" in it.client.text()
-
-    run(work())
+@asynchronous
+async def test_what_happens_is_a_plan_tool_calls_and_thoughts(project: Path) -> None:
+    rounds = [[answer(WRONG), answer(HALF)], [answer(RIGHT), answer(WRONG)]]
+    async with driven(project, rounds, ("reject",), "--rounds", "2") as it:
+        assert await it.prompt("Repair it.") == "end_turn"
+        assert it.calc == CALC
+        plans = [[one.status for one in plan.entries] for plan in it.client.of("plan")]
+        assert plans[0] == ["in_progress", "pending", "pending", "pending"]
+        assert ["completed", "in_progress", "pending", "pending"] in plans
+        assert ["completed", "completed", "completed", "in_progress"] in plans
+        assert plans[-1] == ["completed"] * 4
+        calls = it.client.calls()
+        assert calls["pytest"]["kind"] == "execute"
+        assert calls["pytest"]["raw_input"] == {"command": "pytest"}
+        shown = calls["Round 1: 2 candidates"]["content"][0]["content"]["text"]
+        assert ">  2  1 of 2 pass" in shown
+        assert {one["status"] for one in calls.values()} == {"completed", "failed"}
+        assert calls["Candidate 3: 2 of 2 pass"]["status"] == "failed"  # rejected
+        thoughts = it.client.text("agent_thought_chunk")
+        assert "Candidate 1:" in thoughts and "def add" in thoughts
+        assert "4 candidates in 2 rounds" in it.client.text()
+        assert "The folder is unchanged" in it.client.text()
 
 
-def test_files_that_are_mentioned_are_named_and_others_are_refused(project: Path) -> None:
+@asynchronous
+async def test_files_that_are_mentioned_are_named_and_others_are_refused(project: Path) -> None:
     (project / "test_calc.py").write_text("import calc\n")
     (project / "other.py").write_text("x = 1\n")
     uri = (project / "calc.py").as_uri()
 
-    async def work() -> None:
-        async with driven(project, [[answer(RIGHT)]] * 10, ("reject",) * 10) as it:
-            await it.open()
-            link = acp.resource_link_block("calc.py", uri)
-            test = acp.resource_link_block("test_calc.py", (project / "test_calc.py").as_uri())
-            await it.prompt("Repair ", link, " for ", test)
-            read = next(one for title, one in it.client.calls().items() if "Read" in title)
-            assert "calc.py: whole" in read["content"][0]["content"]["text"]
-            assert "you named it" in read["content"][0]["content"]["text"]
-            assert "test_calc.py is a test; it is read, not changed" in it.client.text()
-            new = acp.embedded_text_resource((project / "new.py").as_uri(), "x = 1\n")
-            await it.prompt("Repair ", link, " with ", acp.resource_block(new))
-            assert "new.py is no text file on the disk; save it" in it.client.text()
-            text = acp.resource_block(acp.embedded_text_resource(uri, "not saved"))
-            await it.prompt("Repair it.", text)
-            assert "calc.py is read from the disk, where it differs" in it.client.text()
-            part = acp.resource_block(acp.embedded_text_resource(f"{uri}#L1:2", "def add(a, b):"))
-            await it.prompt("Repair it.", part)
-            assert len(it.client.asked) == 4
-            elsewhere = (
-                "https://e.org/x", "http://[x", "file:///etc/passwd", f"{project.as_uri()}/../x.py",
-                "file://e.org/x",
-            )  # fmt: skip
-            for place in elsewhere:
-                it.client.updates.clear()
-                await it.prompt("Repair it, as in ", acp.resource_link_block("x", place))
-                assert f"{place} is no file in {project}; it is not read" in it.client.text()
-
-    run(work())
+    async with driven(project, [[answer(RIGHT)]] * 10, ("reject",) * 10) as it:
+        link = acp.resource_link_block("calc.py", uri)
+        test = acp.resource_link_block("test_calc.py", (project / "test_calc.py").as_uri())
+        await it.prompt("Repair ", link, " for ", test)
+        read = next(one for title, one in it.client.calls().items() if "Read" in title)
+        assert "calc.py: whole" in read["content"][0]["content"]["text"]
+        assert "you named it" in read["content"][0]["content"]["text"]
+        assert "test_calc.py is a test; it is read, not changed" in it.client.text()
+        new = acp.embedded_text_resource((project / "new.py").as_uri(), "x = 1\n")
+        await it.prompt("Repair ", link, " with ", acp.resource_block(new))
+        assert "new.py is no text file on the disk; save it" in it.client.text()
+        text = acp.resource_block(acp.embedded_text_resource(uri, "not saved"))
+        await it.prompt("Repair it.", text)
+        assert "calc.py is read from the disk, where it differs" in it.client.text()
+        part = acp.resource_block(acp.embedded_text_resource(f"{uri}#L1:2", "def add(a, b):"))
+        await it.prompt("Repair it.", part)
+        assert len(it.client.asked) == 4
+        elsewhere = (
+            "https://e.org/x", "http://[x", "file:///etc/passwd", f"{project.as_uri()}/../x.py",
+            "file://e.org/x",
+        )  # fmt: skip
+        for place in elsewhere:
+            it.client.updates.clear()
+            await it.prompt("Repair it, as in ", acp.resource_link_block("x", place))
+            assert f"{place} is no file in {project}; it is not read" in it.client.text()
 
 
 def test_a_text_from_elsewhere_is_quoted(project: Path) -> None:
@@ -246,7 +244,8 @@ def test_a_text_from_elsewhere_is_quoted(project: Path) -> None:
     assert not asked.named and not asked.notes
 
 
-def test_places_as_editors_write_them(tmp_path: Path) -> None:
+@asynchronous
+async def test_places_as_editors_write_them(tmp_path: Path) -> None:
     """Some escape nothing, some know the folder by way of a link, some mention the folder itself;
     texts come with the file's line ends or with LF."""
     folder = tmp_path / "C# 100%41"
@@ -256,215 +255,182 @@ def test_places_as_editors_write_them(tmp_path: Path) -> None:
         (folder / name).write_bytes(b"\xef\xbb\xbf" + CALC.replace("\n", "\r\n").encode())
     read = (folder / "calc.py").read_bytes().decode()
 
-    async def work() -> None:
-        async with driven(tmp_path / "link", [[answer(HALF)]] * 15, ("reject",) * 5) as it:
-            await it.open()
-            await it.prompt("/test true")
-            for uri, path in [
-                (f"file://{folder}/calc.py", "calc.py"),
-                (f"file://{tmp_path}/link/calc.py", "calc.py"),
-                ((folder / "a%20b#c?.py").as_uri(), "a%20b#c?.py"),
-                (f"file://{folder}/a%20b#c?.py", "a%20b#c?.py"),
-            ]:
-                it.client.updates.clear()
-                text = acp.resource_block(acp.embedded_text_resource(uri, read))
-                await it.prompt("Repair ", text)
-                (about,) = (one for title, one in it.client.calls().items() if "Read" in title)
-                shown = about["content"][0]["content"]["text"]
-                assert f"{path}: whole" in shown and "you named it" in shown
-                assert "save it" not in it.client.text()
-            whole = acp.resource_link_block("all", folder.as_uri())
-            assert await it.prompt("Repair ", whole) == "end_turn"
-            await it.prompt("/add other.py calc.py")
-            assert "may be changed: other.py (new), calc.py\n" in it.client.text()
-
-    run(work())
+    async with driven(tmp_path / "link", [[answer(HALF)]] * 15, ("reject",) * 5) as it:
+        await it.prompt("/test true")
+        for uri, path in [
+            (f"file://{folder}/calc.py", "calc.py"),
+            (f"file://{tmp_path}/link/calc.py", "calc.py"),
+            ((folder / "a%20b#c?.py").as_uri(), "a%20b#c?.py"),
+            (f"file://{folder}/a%20b#c?.py", "a%20b#c?.py"),
+        ]:
+            it.client.updates.clear()
+            text = acp.resource_block(acp.embedded_text_resource(uri, read))
+            await it.prompt("Repair ", text)
+            (about,) = (one for title, one in it.client.calls().items() if "Read" in title)
+            shown = about["content"][0]["content"]["text"]
+            assert f"{path}: whole" in shown and "you named it" in shown
+            assert "save it" not in it.client.text()
+        whole = acp.resource_link_block("all", folder.as_uri())
+        assert await it.prompt("Repair ", whole) == "end_turn"
+        await it.prompt("/add other.py calc.py")
+        assert "may be changed: other.py (new), calc.py\n" in it.client.text()
 
 
-def test_an_edit_that_passes_is_accepted_by_itself_in_that_mode(project: Path) -> None:
-    async def work() -> None:
-        async with driven(project, [[answer(HALF)], [answer(RIGHT)]], ("reject",)) as it:
-            await it.open()
-            await it.agent.set_session_mode(session_id=it.session, mode_id="accept")
-            await it.prompt("/set rounds 1")
-            await it.prompt("Repair it.")
-            assert it.calc == CALC and len(it.client.asked) == 1  # it does not pass
-            await it.prompt("/again")
-            assert it.calc == RIGHT and len(it.client.asked) == 1
-            with pytest.raises(RequestError, match="must be 'ask' or 'accept'"):
-                await it.agent.set_session_mode(session_id=it.session, mode_id="god")
-
-    run(work())
+@asynchronous
+async def test_an_edit_that_passes_is_accepted_by_itself_in_that_mode(project: Path) -> None:
+    async with driven(project, [[answer(HALF)], [answer(RIGHT)]], ("reject",)) as it:
+        await it.agent.set_session_mode(session_id=it.session, mode_id="accept")
+        await it.prompt("/set rounds 1")
+        await it.prompt("Repair it.")
+        assert it.calc == CALC and len(it.client.asked) == 1  # it does not pass
+        await it.prompt("/again")
+        assert it.calc == RIGHT and len(it.client.asked) == 1
+        with pytest.raises(RequestError, match="must be 'ask' or 'accept'"):
+            await it.agent.set_session_mode(session_id=it.session, mode_id="god")
 
 
-def test_commands_of_a_session(project: Path) -> None:
-    async def work() -> None:
-        async with driven(project, [[answer(HALF)]], ("reject",), "--rounds", "1") as it:
-            await it.open()
-            said = {
-                "/diff": "there is no edit yet",
-                "/add calc.py": "may be changed: calc.py",
-                "/drop": "the files that the tests and the task point to",
-                "/test make check": "tests: make check",
-                "/undo": "there is nothing to undo",
-                "/nothing": "unknown command /nothing",
-                "/help": "unknown command /help; there are /test, /add,",
-                "/add ../x.py": "lies outside of",
-            }
-            for command, text in said.items():
-                before = len(it.client.text())
-                assert await it.prompt(command) == "end_turn"
-                assert text in it.client.text()[before:]
-            await it.prompt("/run")
-            assert it.client.calls()["make check"]["status"] == "completed"
-            await it.prompt("Repair it.")
-            await it.prompt("/diff")
-            assert "-    return a - b\n+    return a + b\n" in it.client.text()
-            await it.prompt("/accept 1")
-            assert it.calc == HALF
-
-    run(work())
+@asynchronous
+async def test_commands_of_a_session(project: Path) -> None:
+    async with driven(project, [[answer(HALF)]], ("reject",), "--rounds", "1") as it:
+        said = {
+            "/diff": "there is no edit yet",
+            "/add calc.py": "may be changed: calc.py",
+            "/drop": "the files that the tests and the task point to",
+            "/test make check": "tests: make check",
+            "/undo": "there is nothing to undo",
+            "/nothing": "unknown command /nothing",
+            "/help": "unknown command /help; there are /test, /add,",
+            "/add ../x.py": "lies outside of",
+        }
+        for command, text in said.items():
+            before = len(it.client.text())
+            assert await it.prompt(command) == "end_turn"
+            assert text in it.client.text()[before:]
+        await it.prompt("/run")
+        assert it.client.calls()["make check"]["status"] == "completed"
+        await it.prompt("Repair it.")
+        await it.prompt("/diff")
+        assert "-    return a - b\n+    return a + b\n" in it.client.text()
+        await it.prompt("/accept 1")
+        assert it.calc == HALF
 
 
-def test_what_cannot_be_changed_may_be_mentioned(project: Path) -> None:
+@asynchronous
+async def test_what_cannot_be_changed_may_be_mentioned(project: Path) -> None:
     (project / "data").mkdir()
     (project / "fixed.py").write_text("x = 1\n")
     (project / "fixed.py").chmod(0o444)
     names = ["data", "fixed.py", "new.py", "calc.py"]
     links = [acp.resource_link_block(name, (project / name).as_uri()) for name in names]
 
-    async def work() -> None:
-        async with driven(project, [[answer(HALF)]], ("reject",), "--rounds", "1") as it:
-            await it.open()
-            await it.prompt("Repair ", *links)
-            assert "fixed.py is read-only" in it.client.text()
-            (read,) = (one for title, one in it.client.calls().items() if "Read" in title)
-            text = read["content"][0]["content"]["text"]
-            assert text.count("you named it") == 2 and text.count("not there yet") == 1
-            assert "new.py: whole" in text
-
-    run(work())
+    async with driven(project, [[answer(HALF)]], ("reject",), "--rounds", "1") as it:
+        await it.prompt("Repair ", *links)
+        assert "fixed.py is read-only" in it.client.text()
+        (read,) = (one for title, one in it.client.calls().items() if "Read" in title)
+        text = read["content"][0]["content"]["text"]
+        assert text.count("you named it") == 2 and text.count("not there yet") == 1
+        assert "new.py: whole" in text
 
 
-def test_a_budget_that_is_spent_is_a_reason_to_stop(project: Path) -> None:
-    async def work() -> None:
-        async with driven(project, [], (), "--budget", "50") as it:
-            await it.open()
-            assert await it.prompt("Repair it.") == "max_tokens"
-            assert "has no room for another candidate" in it.client.text()
-
-    run(work())
+@asynchronous
+async def test_a_budget_that_is_spent_is_a_reason_to_stop(project: Path) -> None:
+    async with driven(project, [], (), "--budget", "50") as it:
+        assert await it.prompt("Repair it.") == "max_tokens"
+        assert "has no room for another candidate" in it.client.text()
 
 
-def test_without_any_sandbox_a_prompt_says_how_to_go_on(project: Path) -> None:
+@asynchronous
+async def test_without_any_sandbox_a_prompt_says_how_to_go_on(project: Path) -> None:
     gone = "'' if kind == 'none' else f'there is no program {kind}'"
     before = (
         f"from tgr_local.system.sandbox import programs; programs.obstacle = lambda kind: {gone}"
     )
 
-    async def work() -> None:
-        async with driven(project, [[answer(RIGHT)]], ("allow",), before=before) as it:
-            await it.open()
-            with pytest.raises(RequestError, match="no sandbox works here") as raised:
-                await it.prompt("Repair it.")
-            assert "\n" not in str(raised.value) and "--sandbox none" in str(raised.value)
-            await it.prompt("/set sandbox none")
-            assert await it.prompt("Repair it.") == "end_turn"
-            assert "with code of the model, run without a sandbox" in it.client.text()
-            assert it.calc == RIGHT
-
-    run(work())
+    async with driven(project, [[answer(RIGHT)]], ("allow",), before=before) as it:
+        with pytest.raises(RequestError, match="no sandbox works here") as raised:
+            await it.prompt("Repair it.")
+        assert "\n" not in str(raised.value) and "--sandbox none" in str(raised.value)
+        await it.prompt("/set sandbox none")
+        assert await it.prompt("Repair it.") == "end_turn"
+        assert "with code of the model, run without a sandbox" in it.client.text()
+        assert it.calc == RIGHT
 
 
 # ---- cancel, end ----
 
 
-def test_a_prompt_is_cancelled_while_the_model_writes(project: Path) -> None:
-    async def work() -> None:
-        rounds = [[answer(WRONG), WAIT], [answer(RIGHT)]]
-        async with driven(project, rounds, ("allow",)) as it:
-            await it.open()
-            prompt = it.begin("Repair it.")
-            await it.client.until(lambda: "Candidate 1" in it.client.text("agent_thought_chunk"))
-            with pytest.raises(RequestError, match="under way; cancel it first"):
-                await it.prompt("Another.")
-            await it.agent.cancel(session_id=it.session)
-            assert await prompt == "cancelled"
-            assert it.calc == CALC
-            assert not [one for one in it.client.calls().values() if "progress" in one["status"]]
-            assert await it.prompt("/again") == "end_turn"
-            assert it.calc == RIGHT
-
-    run(work())
+@asynchronous
+async def test_a_prompt_is_cancelled_while_the_model_writes(project: Path) -> None:
+    rounds = [[answer(WRONG), WAIT], [answer(RIGHT)]]
+    async with driven(project, rounds, ("allow",)) as it:
+        prompt = it.begin("Repair it.")
+        await it.client.until(lambda: "Candidate 1" in it.client.text("agent_thought_chunk"))
+        with pytest.raises(RequestError, match="under way; cancel it first"):
+            await it.prompt("Another.")
+        await it.agent.cancel(session_id=it.session)
+        assert await prompt == "cancelled"
+        assert it.calc == CALC
+        assert not [one for one in it.client.calls().values() if "progress" in one["status"]]
+        assert await it.prompt("/again") == "end_turn"
+        assert it.calc == RIGHT
 
 
 @pytest.mark.parametrize("given", ["never", "cancelled"])
-def test_a_prompt_is_cancelled_while_the_person_is_asked(project: Path, given: str) -> None:
-    async def work() -> None:
-        async with driven(project, [[answer(RIGHT)]], (given,)) as it:
-            await it.open()
-            prompt = it.begin("Repair it.")
-            await it.client.until(lambda: bool(it.client.asked))
-            if given == "never":
-                await it.agent.cancel(session_id=it.session)
-            assert await prompt == "cancelled"
-            assert it.calc == CALC
-            await it.prompt("/accept")
-            assert it.calc == RIGHT  # nothing is lost
-
-    run(work())
+@asynchronous
+async def test_a_prompt_is_cancelled_while_the_person_is_asked(project: Path, given: str) -> None:
+    async with driven(project, [[answer(RIGHT)]], (given,)) as it:
+        prompt = it.begin("Repair it.")
+        await it.client.until(lambda: bool(it.client.asked))
+        if given == "never":
+            await it.agent.cancel(session_id=it.session)
+        assert await prompt == "cancelled"
+        assert it.calc == CALC
+        await it.prompt("/accept")
+        assert it.calc == RIGHT  # nothing is lost
 
 
 @pytest.mark.parametrize(
     ("given", "why"), [("error", "no window is open"), ("no outcome", "its answer is no outcome")]
 )
-def test_a_client_that_cannot_ask_loses_nothing(project: Path, given: str, why: str) -> None:
-    async def work() -> None:
-        async with driven(project, [[answer(RIGHT)]], (given,)) as it:
-            await it.open()
-            assert await it.prompt("Repair it.") == "end_turn"
-            assert f"cannot ask: {why}; /accept takes the edit" in it.client.text()
-            assert it.calc == CALC
-            await it.prompt("/accept")
-            assert it.calc == RIGHT
-
-    run(work())
+@asynchronous
+async def test_a_client_that_cannot_ask_loses_nothing(project: Path, given: str, why: str) -> None:
+    async with driven(project, [[answer(RIGHT)]], (given,)) as it:
+        assert await it.prompt("Repair it.") == "end_turn"
+        assert f"cannot ask: {why}; /accept takes the edit" in it.client.text()
+        assert it.calc == CALC
+        await it.prompt("/accept")
+        assert it.calc == RIGHT
 
 
-def test_another_session_waits_and_can_be_cancelled_meanwhile(project: Path) -> None:
-    async def work() -> None:
-        async with driven(project, [[WAIT], [answer(RIGHT)]], ("allow",)) as it:
-            first = await it.open()
-            running = it.begin("Repair it.")
-            await it.client.until(lambda: bool(it.client.of("plan")))
-            it.session = (await it.agent.new_session(cwd=str(project), mcp_servers=[])).session_id
-            waiting = it.begin("Repair it, too.")
-            await it.client.until(lambda: "waits for it" in it.client.text("agent_thought_chunk"))
-            await it.agent.cancel(session_id=it.session)
-            assert await waiting == "cancelled" and not running.done()
-            waiting = it.begin("Repair it, too.")
-            await it.agent.cancel(session_id=first)
-            assert await running == "cancelled"
-            assert await waiting == "end_turn" and it.calc == RIGHT
-
-    run(work())
+@asynchronous
+async def test_another_session_waits_and_can_be_cancelled_meanwhile(project: Path) -> None:
+    async with driven(project, [[WAIT], [answer(RIGHT)]], ("allow",)) as it:
+        first = it.session
+        running = it.begin("Repair it.")
+        await it.client.until(lambda: bool(it.client.of("plan")))
+        it.session = (await it.open()).session_id
+        waiting = it.begin("Repair it, too.")
+        await it.client.until(lambda: "waits for it" in it.client.text("agent_thought_chunk"))
+        await it.agent.cancel(session_id=it.session)
+        assert await waiting == "cancelled" and not running.done()
+        waiting = it.begin("Repair it, too.")
+        await it.agent.cancel(session_id=first)
+        assert await running == "cancelled"
+        assert await waiting == "end_turn" and it.calc == RIGHT
 
 
 @pytest.mark.parametrize("how", ["stdin", "SIGTERM", "SIGINT"])
-def test_the_process_ends_in_the_middle_of_a_prompt(project: Path, how: str) -> None:
-    async def work() -> None:
-        async with driven(project, [[WAIT]]) as it:
-            await it.open()
-            prompt = it.begin("Repair it.")
-            await it.client.until(lambda: "Round 1: 2 candidates" in it.client.calls())
-            if how == "stdin":
-                it.process.stdin.close()
-            else:
-                it.process.send_signal(getattr(signal, how))
-            assert await asyncio.wait_for(it.process.wait(), HANG) == 0
-            assert await prompt == "cancelled" and it.calc == CALC
-
-    run(work())
+@asynchronous
+async def test_the_process_ends_in_the_middle_of_a_prompt(project: Path, how: str) -> None:
+    async with driven(project, [[WAIT]]) as it:
+        prompt = it.begin("Repair it.")
+        await it.client.until(lambda: "Round 1: 2 candidates" in it.client.calls())
+        if how == "stdin":
+            it.process.stdin.close()
+        else:
+            it.process.send_signal(getattr(signal, how))
+        assert await asyncio.wait_for(it.process.wait(), HANG) == 0
+        assert await prompt == "cancelled" and it.calc == CALC
 
 
 def test_the_process_ends_where_the_client_does_not_read(project: Path) -> None:
@@ -505,108 +471,83 @@ engine.load_with_progress = load
 """
 
 
-def test_a_model_that_is_not_loaded_is_loaded_with_the_next_prompt(project: Path) -> None:
+@asynchronous
+async def test_a_model_that_is_not_loaded_is_loaded_with_the_next_prompt(project: Path) -> None:
     mark = project / "loading"
 
-    async def work() -> None:
-        before = LOADS.replace("FILE", repr(str(mark)))
-        async with driven(project, [[answer(RIGHT)]], ("allow",), before=before) as it:
-            await it.open()
-            with pytest.raises(RequestError, match="the file is damaged"):
-                await it.prompt("Repair it.")
-            prompt = it.begin("Repair it.")
-            while not mark.exists():
-                await asyncio.sleep(0.01)
-            await it.agent.cancel(session_id=it.session)
-            assert await prompt == "cancelled"
-            assert await it.prompt("Repair it.") == "end_turn"
-            assert it.calc == RIGHT
-
-    run(work())
+    before = LOADS.replace("FILE", repr(str(mark)))
+    async with driven(project, [[answer(RIGHT)]], ("allow",), before=before) as it:
+        with pytest.raises(RequestError, match="the file is damaged"):
+            await it.prompt("Repair it.")
+        prompt = it.begin("Repair it.")
+        while not mark.exists():
+            await asyncio.sleep(0.01)
+        await it.agent.cancel(session_id=it.session)
+        assert await prompt == "cancelled"
+        assert await it.prompt("Repair it.") == "end_turn"
+        assert it.calc == RIGHT
 
 
 # ---- sessions on the disk ----
 
 
-def test_a_session_is_loaded_by_another_process(project: Path) -> None:
-    async def first() -> str:
-        async with driven(project, [[answer(HALF)]], ("allow",), "--rounds", "1") as it:
-            await it.open()
-            await it.prompt("/test make check")
-            await it.prompt("Repair it.")
-            return it.session
-
-    async def second(session: str) -> None:
-        async with driven(project, [[answer(RIGHT)]], ("allow",)) as it:
-            await it.agent.initialize(protocol_version=1)
-            (listed,) = (await it.agent.list_sessions(cwd=str(project))).sessions
-            assert listed.session_id == session and listed.title == "Repair it."
-            it.session = session
-            await it.agent.load_session(cwd=str(project), session_id=session, mcp_servers=[])
-            assert it.client.text("user_message_chunk") == "/test make checkRepair it."
-            assert "changed calc.py" in it.client.text()
-            assert [one.status for one in it.client.of("plan")[-1].entries] == ["completed"] * 3
-            calls = it.client.calls()
-            assert calls["make check"]["status"] == "completed"
-            assert calls["Candidate 1: 1 of 2 pass; it does not pass"]["content"][0]["type"] == (
-                "diff"
-            )
-            await it.prompt("/test")
-            assert it.client.text().endswith("tests: make check\n\n")
-            await it.prompt("/undo")
-            assert it.calc == CALC
-
-    async def work() -> None:
-        await second(await first())
-
-    run(work())
+@asynchronous
+async def test_a_session_is_loaded_by_another_process(project: Path) -> None:
+    async with driven(project, [[answer(HALF)]], ("allow",), "--rounds", "1") as it:
+        session = it.session
+        await it.prompt("/test make check")
+        await it.prompt("Repair it.")
+    async with driven(project, [[answer(RIGHT)]], ("allow",), opens=False) as it:
+        (listed,) = (await it.agent.list_sessions(cwd=str(project))).sessions
+        assert listed.session_id == session and listed.title == "Repair it."
+        it.session = session
+        await it.agent.load_session(cwd=str(project), session_id=session, mcp_servers=[])
+        assert it.client.text("user_message_chunk") == "/test make checkRepair it."
+        assert "changed calc.py" in it.client.text()
+        assert [one.status for one in it.client.of("plan")[-1].entries] == ["completed"] * 3
+        calls = it.client.calls()
+        assert calls["make check"]["status"] == "completed"
+        assert calls["Candidate 1: 1 of 2 pass; it does not pass"]["content"][0]["type"] == ("diff")
+        await it.prompt("/test")
+        assert it.client.text().endswith("tests: make check\n\n")
+        await it.prompt("/undo")
+        assert it.calc == CALC
 
 
-def test_sessions_that_cannot_be_loaded_say_why(project: Path, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-
-    async def work() -> None:
-        async with driven(project, []) as it:
-            await it.open()
-            await it.prompt("/test")
-            load = it.agent.load_session
-            for name in ("../../x", "0" * 32, ""):
-                with pytest.raises(RequestError, match="no session"):
-                    await load(cwd=str(project), session_id=name, mcp_servers=[])
-            with pytest.raises(RequestError, match="belongs to"):
-                await load(cwd=str(tmp_path), session_id=it.session, mcp_servers=[])
-            (path,) = state.rglob(f"{it.session}.jsonl")
-            whole = path.read_text()
-            for text, line in [
-                ("", 1), ("[]\n", 1), (whole.replace("tgr-acp 1", "tgr-acp 9"), 1),
-                ("\x80", 1), (f"{whole}{{}}\n", 3),
-                (f'{whole}{{"prompt": "", "updates": [{{"sessionUpdate": "x"}}]}}\n', 3),
-                (whole + "[" * 100_000 + "\n", 3),
-            ]:  # fmt: skip
-                path.write_text(text)
-                with pytest.raises(RequestError, match=f"damaged in line {line}"):
-                    await load(cwd=str(project), session_id=it.session, mcp_servers=[])
-            path.unlink()
-            path.symlink_to(project / "calc.py")
-            with pytest.raises(RequestError, match="symbolic links"):
+@asynchronous
+async def test_sessions_that_cannot_be_loaded_say_why(project: Path, tmp_path: Path) -> None:
+    async with driven(project, []) as it:
+        await it.prompt("/test")
+        load = it.agent.load_session
+        for name in ("../../x", "0" * 32, ""):
+            with pytest.raises(RequestError, match="no session"):
+                await load(cwd=str(project), session_id=name, mcp_servers=[])
+        with pytest.raises(RequestError, match="belongs to"):
+            await load(cwd=str(tmp_path), session_id=it.session, mcp_servers=[])
+        (path,) = (tmp_path / "state").rglob(f"{it.session}.jsonl")
+        whole = path.read_text()
+        for text, line in [
+            ("", 1), ("[]\n", 1), (whole.replace("tgr-acp 1", "tgr-acp 9"), 1),
+            ("\x80", 1), (f"{whole}{{}}\n", 3),
+            (f'{whole}{{"prompt": "", "updates": [{{"sessionUpdate": "x"}}]}}\n', 3),
+            (whole + "[" * 100_000 + "\n", 3),
+        ]:  # fmt: skip
+            path.write_text(text)
+            with pytest.raises(RequestError, match=f"damaged in line {line}"):
                 await load(cwd=str(project), session_id=it.session, mcp_servers=[])
+        path.unlink()
+        path.symlink_to(project / "calc.py")
+        with pytest.raises(RequestError, match="symbolic links"):
+            await load(cwd=str(project), session_id=it.session, mcp_servers=[])
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(state))
-        run(work())
 
-
-def test_without_saving_nothing_is_kept(project: Path) -> None:
-    async def work() -> None:
-        async with driven(project, [], (), "--no-save") as it:
-            about = await it.agent.initialize(protocol_version=1)
-            assert not about.agent_capabilities.load_session
-            await it.open()
-            await it.prompt("/test")
-            with pytest.raises(RequestError, match="--no-save"):
-                await it.agent.load_session(cwd=str(project), session_id=it.session, mcp_servers=[])
-
-    run(work())
+@asynchronous
+async def test_without_saving_nothing_is_kept(project: Path) -> None:
+    async with driven(project, [], (), "--no-save") as it:
+        assert not it.about.agent_capabilities.load_session
+        await it.prompt("/test")
+        with pytest.raises(RequestError, match="--no-save"):
+            await it.agent.load_session(cwd=str(project), session_id=it.session, mcp_servers=[])
 
 
 def test_a_saved_session_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -693,72 +634,60 @@ def test_input_that_is_no_good_gets_one_sentence_and_the_rest_an_answer() -> Non
     assert [one["id"] for one in found if "result" in one] == ["good"]
 
 
-def test_prompts_that_are_no_task_are_refused(project: Path) -> None:
-    async def work() -> None:
-        async with driven(project, []) as it:
-            await it.open()
-            image = acp.image_block("aGk=", "image/png")
-            for blocks, text in [
-                ([" "], "the prompt is empty"),
-                ([], "the prompt is empty"),
-                (["x" * 300_000], "at most 262,144"),
-                ([image], "images and sounds are not read"),
-            ]:
-                with pytest.raises(RequestError, match=text):
-                    await it.prompt(*blocks)
-
-    run(work())
+@asynchronous
+async def test_prompts_that_are_no_task_are_refused(project: Path) -> None:
+    async with driven(project, []) as it:
+        image = acp.image_block("aGk=", "image/png")
+        for blocks, text in [
+            ([" "], "the prompt is empty"),
+            ([], "the prompt is empty"),
+            (["x" * 300_000], "at most 262,144"),
+            ([image], "images and sounds are not read"),
+        ]:
+            with pytest.raises(RequestError, match=text):
+                await it.prompt(*blocks)
 
 
-def test_more_requests_than_are_answered_are_refused() -> None:
+@asynchronous
+async def test_more_requests_than_are_answered_are_refused() -> None:
     from tgr_local.code.acp.wire import MAX_REQUESTS, Wire
 
-    async def work() -> None:
-        (source, sender), (receiver, sink) = os.pipe(), os.pipe()
-        wire = Wire(os.fdopen(source, "rb"), os.fdopen(sink, "wb"))
-        with os.fdopen(sender, "wb") as client, os.fdopen(receiver, "rb") as answers:
-            for number in range(MAX_REQUESTS + 1):
-                client.write(request("x", {}, number) + b"\n")
-            client.write(b'{"jsonrpc": "2.0", "method": "session/cancel"}\n')
-            client.flush()
-            received = [await wire.receive() for _ in range(MAX_REQUESTS + 1)]
-            assert [one["id"] for one in received[:-1]] == [*range(MAX_REQUESTS)]
-            assert received[-1]["method"] == "session/cancel"
-            refused = json.loads(await asyncio.to_thread(answers.readline))
-            assert refused["id"] == MAX_REQUESTS and "are under way" in refused["error"]["message"]
-            await wire.send({"jsonrpc": "2.0", "id": 0, "result": {}})
-            client.write(request("x", {}, "again") + b"\n")
-            client.flush()
-            assert (await wire.receive())["id"] == "again"
-            client.close()
-            assert await wire.receive() is None
-            await wire.close()
-
-    run(work())
+    (source, sender), (receiver, sink) = os.pipe(), os.pipe()
+    wire = Wire(os.fdopen(source, "rb"), os.fdopen(sink, "wb"))
+    with os.fdopen(sender, "wb") as client, os.fdopen(receiver, "rb") as answers:
+        for number in range(MAX_REQUESTS + 1):
+            client.write(request("x", {}, number) + b"\n")
+        client.write(b'{"jsonrpc": "2.0", "method": "session/cancel"}\n')
+        client.flush()
+        received = [await wire.receive() for _ in range(MAX_REQUESTS + 1)]
+        assert [one["id"] for one in received[:-1]] == [*range(MAX_REQUESTS)]
+        assert received[-1]["method"] == "session/cancel"
+        refused = json.loads(await asyncio.to_thread(answers.readline))
+        assert refused["id"] == MAX_REQUESTS and "are under way" in refused["error"]["message"]
+        await wire.send({"jsonrpc": "2.0", "id": 0, "result": {}})
+        client.write(request("x", {}, "again") + b"\n")
+        client.flush()
+        assert (await wire.receive())["id"] == "again"
+        client.close()
+        assert await wire.receive() is None
+        await wire.close()
 
 
-def test_sessions_are_bounded_and_foreign_servers_ignored(project: Path) -> None:
+@asynchronous
+async def test_sessions_are_bounded_and_foreign_servers_ignored(project: Path) -> None:
     server = schema.McpServerStdio(name="x", command="/bin/false", args=[], env=[])
 
-    async def work() -> None:
-        async with driven(project, [[WAIT]]) as it:
-            await it.agent.initialize(protocol_version=1)
-            new = await it.agent.new_session(cwd=str(project), mcp_servers=[server])
-            it.session = new.session_id
-            await it.prompt("/test")
-            assert "MCP servers are ignored" in it.client.text()
-            running = it.begin("Repair it.")
-            await it.client.until(lambda: bool(it.client.of("plan")))
-            sessions = [
-                (await it.agent.new_session(cwd=str(project), mcp_servers=[])).session_id
-                for _ in range(40)
-            ]
-            with pytest.raises(RequestError, match="no open session"):
-                await it.agent.prompt(session_id=sessions[0], prompt=REPAIR)
-            await it.agent.cancel(session_id=it.session)
-            assert await running == "cancelled"
-
-    run(work())
+    async with driven(project, [[WAIT]]) as it:
+        it.session = (await it.open(server)).session_id
+        await it.prompt("/test")
+        assert "MCP servers are ignored" in it.client.text()
+        running = it.begin("Repair it.")
+        await it.client.until(lambda: bool(it.client.of("plan")))
+        sessions = [(await it.open()).session_id for _ in range(40)]
+        with pytest.raises(RequestError, match="no open session"):
+            await it.agent.prompt(session_id=sessions[0], prompt=REPAIR)
+        await it.agent.cancel(session_id=it.session)
+        assert await running == "cancelled"
 
 
 def test_without_the_sdk_one_line_says_what_to_install(project: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -192,13 +192,14 @@ class Made:
 class Loads:
     """Loads them; `hold` keeps the next load from ending."""
 
-    def __init__(self, size: int = 1, memory: int = 100) -> None:
+    def __init__(self, size: int) -> None:
+        self.now = 0.0
         self.begun: list[str] = []
         self.closed: list[str] = []
         self.errors: dict[str, list[Exception]] = {}
         self.go = threading.Event()
         self.go.set()
-        self._size, self._memory = size, memory
+        self._size = size
 
     def path(self, name: str) -> Path:
         return Path("/models") / f"{name}.gguf"
@@ -209,7 +210,7 @@ class Loads:
         return MemoryNeed(self._size, 0)
 
     def fits(self, need: MemoryNeed, loaded: list[MemoryNeed]) -> bool:
-        return need.ram + sum(other.ram for other in loaded) <= self._memory
+        return need.ram + sum(other.ram for other in loaded) <= 100
 
     def load(self, name: str, path: Path, cancel: Cancel) -> Made:
         self.begun.append(name)
@@ -221,17 +222,25 @@ class Loads:
         return Made(name, self.closed)
 
 
-def play(scene: Callable[[Loads, Pool[Made]], Any], most: int = 1, **options: Any) -> Loads:
-    """Plays a scene with a pool; everything in it must come within a minute."""
-    loads = Loads(**{key: options.pop(key) for key in ("size", "memory") if key in options})
+Scene = Callable[[Loads, Pool[Made]], Coroutine[Any, Any, None]]
 
-    async def whole() -> None:
-        pool: Pool[Made] = Pool(loads, most, **options)
-        await asyncio.wait_for(scene(loads, pool), HANG)
-        await pool.close()
 
-    asyncio.run(whole())
-    return loads
+def played(most: int = 1, size: int = 1, **options: Any) -> Callable[[Scene], Callable[[], None]]:
+    """A test that is a scene with a pool, whose clock shows `Loads.now`."""
+
+    def test_of(scene: Scene) -> Callable[[], None]:
+        async def whole() -> None:
+            loads = Loads(size)
+            pool: Pool[Made] = Pool(loads, most, clock=lambda: loads.now, **options)
+            await asyncio.wait_for(scene(loads, pool), HANG)
+            await pool.close()
+
+        def test() -> None:
+            asyncio.run(whole())
+
+        return test
+
+    return test_of
 
 
 async def granted(*leases: Lease[Made]) -> None:
@@ -242,283 +251,262 @@ async def granted(*leases: Lease[Made]) -> None:
         await future
 
 
-async def settled(loads: Loads, *closed: str) -> None:
-    """Waits until these models have been freed."""
-    while loads.closed != list(closed):
+async def until(holds: Callable[[], object]) -> None:
+    """Waits until something holds."""
+    while not holds():
         await asyncio.sleep(0.002)
 
 
-def test_a_model_in_use_is_not_unloaded() -> None:
-    async def scene(loads: Loads, pool: Pool[Made]) -> None:
-        first = pool.lease("a")
-        await granted(first)
-        others = [pool.lease("b"), pool.lease("b")]
-        late = pool.lease("a")  # came after b, so b goes first
-        await asyncio.sleep(0.05)
-        assert not loads.closed and loads.begun == ["a"]
-        assert not any(lease.is_decided for lease in (*others, late))
-        assert pool.unload("a") and not pool.unload("c")
-        await asyncio.sleep(0.02)
-        assert not loads.closed and first.model.name == "a"
-        first.end()
-        await granted(*others)
-        assert loads.closed == ["a"] and others[0].model is others[1].model
-        assert not late.is_decided
-        others[0].end()
-        await asyncio.sleep(0.02)
-        assert loads.closed == ["a"]
-        others[1].end()
-        await granted(late)
-        assert loads.closed == ["a", "b"] and late.model.name == "a"
-        late.end()
-
-    assert play(scene).begun == ["a", "b", "a"]
-
-
-def test_nobody_starves_and_those_who_wait_for_one_model_begin_together() -> None:
-    async def scene(loads: Loads, pool: Pool[Made]) -> None:
-        first = pool.lease("a")
-        await granted(first)
-        order: list[str] = []
-        leases = [pool.lease("ba"[i % 2]) for i in range(10)]
-        for lease in leases:
-            lease.then(lambda lease=lease: order.append(lease.name))
-        first.end()
-        for name in "ba":
-            together = [lease for lease in leases if lease.name == name]
-            await granted(*together)
-            assert order[-1] == name
-            for lease in together:
-                lease.end()
-        assert order == ["b"] * 5 + ["a"] * 5
-
-    assert play(scene).begun == ["a", "b", "a"]
+@played()
+async def test_a_model_in_use_is_not_unloaded(loads: Loads, pool: Pool[Made]) -> None:
+    first = pool.lease("a")
+    await granted(first)
+    others = [pool.lease("b"), pool.lease("b")]
+    late = pool.lease("a")  # came after b, so b goes first
+    await asyncio.sleep(0.05)
+    assert not loads.closed and loads.begun == ["a"]
+    assert not any(lease.is_decided for lease in (*others, late))
+    assert pool.unload("a") and not pool.unload("c")
+    await asyncio.sleep(0.02)
+    assert not loads.closed and first.model.name == "a"
+    first.end()
+    await granted(*others)
+    assert loads.closed == ["a"] and others[0].model is others[1].model
+    assert not late.is_decided
+    others[0].end()
+    await asyncio.sleep(0.02)
+    assert loads.closed == ["a"]
+    others[1].end()
+    await granted(late)
+    assert loads.closed == ["a", "b"] and late.model.name == "a"
+    late.end()
+    assert loads.begun == ["a", "b", "a"]
 
 
-def test_a_steady_stream_for_one_model_does_not_keep_another_out() -> None:
-    async def scene(loads: Loads, pool: Pool[Made]) -> None:
-        running = pool.lease("a")
-        await granted(running)
-        other = pool.lease("b")
-        for _ in range(20):  # each comes before the last one ends
-            following = pool.lease("a")
-            running.end()
-            running = following
-            await asyncio.sleep(0.002)
-        await granted(other)
-        other.end()
-        await granted(running)
+@played()
+async def test_nobody_starves_and_those_who_wait_for_one_model_begin_together(
+    loads: Loads, pool: Pool[Made]
+) -> None:
+    first = pool.lease("a")
+    await granted(first)
+    order: list[str] = []
+    leases = [pool.lease("ba"[i % 2]) for i in range(10)]
+    for lease in leases:
+        lease.then(lambda lease=lease: order.append(lease.name))
+    first.end()
+    for name in "ba":
+        together = [lease for lease in leases if lease.name == name]
+        await granted(*together)
+        assert order[-1] == name
+        for lease in together:
+            lease.end()
+    assert order == ["b"] * 5 + ["a"] * 5
+    assert loads.begun == ["a", "b", "a"]
+
+
+@played()
+async def test_a_steady_stream_for_one_model_does_not_keep_another_out(
+    loads: Loads, pool: Pool[Made]
+) -> None:
+    running = pool.lease("a")
+    await granted(running)
+    other = pool.lease("b")
+    for _ in range(20):  # each comes before the last one ends
+        following = pool.lease("a")
         running.end()
-
-    assert play(scene).begun == ["a", "b", "a"]
-
-
-def test_the_least_recently_used_idle_model_goes_first() -> None:
-    now = [0.0]
-
-    async def scene(loads: Loads, pool: Pool[Made]) -> None:
-        async def use(name: str) -> None:
-            now[0] += 1
-            lease = pool.lease(name)
-            await granted(lease)
-            lease.end()
-
-        for name in "abac":
-            await use(name)
-        assert loads.closed == ["b"]
-        busy = pool.lease("a")
-        await granted(busy)
-        await use("d")  # c was used later than a, but nobody uses it now
-        assert loads.closed == ["b", "c"] and {one.name for one in pool.loaded} == {"a", "d"}
-        assert pool.latest() is pool.model("a")
-        busy.end()
-
-    play(scene, most=2, clock=lambda: now[0])
+        running = following
+        await asyncio.sleep(0.002)
+    await granted(other)
+    other.end()
+    await granted(running)
+    running.end()
+    assert loads.begun == ["a", "b", "a"]
 
 
-def test_memory_bounds_the_models_too() -> None:
-    async def scene(loads: Loads, pool: Pool[Made]) -> None:
-        for name in "abc":
-            lease = pool.lease(name)
-            await granted(lease)
-            lease.end()
-        assert loads.closed == ["a"] and len(pool.loaded) == 2
-        loads.errors["d"] = [ModelError("there is not enough memory for d")]
-        lease = pool.lease("d")
+@played(most=2)
+async def test_the_least_recently_used_idle_model_goes_first(
+    loads: Loads, pool: Pool[Made]
+) -> None:
+    async def use(name: str) -> None:
+        loads.now += 1
+        lease = pool.lease(name)
         await granted(lease)
-        assert lease.model.name == "d" and loads.closed == ["a", "b", "c"]
         lease.end()
 
-    assert play(scene, most=5, size=40).begun == ["a", "b", "c", "d", "d"]
+    for name in "abac":
+        await use(name)
+    assert loads.closed == ["b"]
+    busy = pool.lease("a")
+    await granted(busy)
+    await use("d")  # c was used later than a, but nobody uses it now
+    assert loads.closed == ["b", "c"] and {one.name for one in pool.loaded} == {"a", "d"}
+    assert pool.latest() is pool.model("a")
+    busy.end()
 
 
-def test_a_failed_load_answers_all_and_the_next_request_tries_again() -> None:
-    async def scene(loads: Loads, pool: Pool[Made]) -> None:
-        loads.errors["a"] = [ModelError("/models/a.gguf is not what it should be")]
-        leases = [pool.lease("a") for _ in range(3)]
-        await granted(*leases)
-        for lease in leases:
-            assert lease.error and lease.error.status == 400
-            assert lease.error.message.endswith("cannot be loaded: a.gguf is not what it should be")
-            lease.end()
-        assert pool.failure("a") == "a.gguf is not what it should be"
-        lease = pool.lease("a")
+@played(most=5, size=40)
+async def test_memory_bounds_the_models_too(loads: Loads, pool: Pool[Made]) -> None:
+    for name in "abc":
+        lease = pool.lease(name)
         await granted(lease)
-        assert lease.error is None and pool.failure("a") is None and pool.status("a") == "loaded"
         lease.end()
-        damaged = pool.lease("damaged")  # nothing is unloaded for its sake
-        await granted(damaged)
-        assert damaged.error and "is damaged" in damaged.error.message
-        assert not loads.closed and [one.name for one in pool.loaded] == ["a"]
+    assert loads.closed == ["a"] and len(pool.loaded) == 2
+    loads.errors["d"] = [ModelError("there is not enough memory for d")]
+    lease = pool.lease("d")
+    await granted(lease)
+    assert lease.model.name == "d" and loads.closed == ["a", "b", "c"]
+    lease.end()
+    assert loads.begun == ["a", "b", "c", "d", "d"]
 
-    play(scene)
 
-
-def test_idle_models_are_unloaded_by_the_clock() -> None:
-    now = [0.0]
-
-    async def scene(loads: Loads, pool: Pool[Made]) -> None:
-        lease = pool.lease("a")
-        await granted(lease)
-        now[0] = 5000.0
-        pool.look()
-        await asyncio.sleep(0.01)
-        assert not loads.closed  # in use
+@played()
+async def test_a_failed_load_answers_all_and_the_next_request_tries_again(
+    loads: Loads, pool: Pool[Made]
+) -> None:
+    loads.errors["a"] = [ModelError("/models/a.gguf is not what it should be")]
+    leases = [pool.lease("a") for _ in range(3)]
+    await granted(*leases)
+    for lease in leases:
+        assert lease.error and lease.error.status == 400
+        assert lease.error.message.endswith("cannot be loaded: a.gguf is not what it should be")
         lease.end()
-        now[0] += 999
+    assert pool.failure("a") == "a.gguf is not what it should be"
+    lease = pool.lease("a")
+    await granted(lease)
+    assert lease.error is None and pool.failure("a") is None and pool.status("a") == "loaded"
+    lease.end()
+    damaged = pool.lease("damaged")  # nothing is unloaded for its sake
+    await granted(damaged)
+    assert damaged.error and "is damaged" in damaged.error.message
+    assert not loads.closed and [one.name for one in pool.loaded] == ["a"]
+
+
+@played(idle_seconds=1000)
+async def test_idle_models_are_unloaded_by_the_clock(loads: Loads, pool: Pool[Made]) -> None:
+    lease = pool.lease("a")
+    await granted(lease)
+    for now, ends in ((5000.0, True), (5999.0, False)):  # in use, and idle for too short a time
+        loads.now = now
         pool.look()
         await asyncio.sleep(0.01)
         assert not loads.closed
-        now[0] += 1
-        pool.look()
-        await settled(loads, "a")
-        assert not pool.loaded and pool.status("a") == "unloaded"
-        again = pool.lease("a")
-        await granted(again)
-        again.end()
-
-    assert play(scene, idle_seconds=1000, clock=lambda: now[0]).begun == ["a", "a"]
-
-
-def test_a_model_rests_when_nobody_has_used_it_for_a_while() -> None:
-    async def scene(loads: Loads, pool: Pool[Made]) -> None:
-        first, second = pool.lease("a"), pool.lease("a")
-        await granted(first, second)
-        first.end()
-        await asyncio.sleep(0.1)
-        assert not pool.loaded[0].rested  # in use
-        second.end()
-        third = pool.lease("a")
-        await asyncio.sleep(0.1)
-        assert not pool.loaded[0].rested  # in use again
-        third.end()
-        while not pool.loaded[0].rested:
-            await asyncio.sleep(0.005)
-
-    play(scene, rest_seconds=0.05)
+        if ends:
+            lease.end()
+    loads.now += 1
+    pool.look()
+    await until(lambda: loads.closed == ["a"])
+    assert not pool.loaded and pool.status("a") == "unloaded"
+    again = pool.lease("a")
+    await granted(again)
+    again.end()
+    assert loads.begun == ["a", "a"]
 
 
-def test_a_load_that_nobody_waits_for_gives_way() -> None:
-    async def scene(loads: Loads, pool: Pool[Made]) -> None:
-        loads.go.clear()
-        left, other = pool.lease("a"), pool.lease("b")
-        while loads.begun != ["a"]:
-            await asyncio.sleep(0.002)
-        assert pool.status("a") == "loading"
-        left.end()
-        while loads.begun != ["a", "b"]:
-            await asyncio.sleep(0.002)
-        other.end()  # nobody else waits: the load goes on
-        loads.go.set()
-        while not pool.loaded:
-            await asyncio.sleep(0.002)
-        assert pool.status("b") == "loaded" and pool.status("a") == "unloaded"
-        running, waiting, late = pool.lease("b"), pool.lease("c"), pool.lease("b")
-        await asyncio.sleep(0.02)
-        assert not late.is_decided
-        waiting.end()  # so b takes requests again
-        await granted(late)
-        running.end()
-        late.end()
-
-    assert play(scene).begun == ["a", "b"]
+@played(rest_seconds=0.05)
+async def test_a_model_rests_when_nobody_has_used_it_for_a_while(
+    loads: Loads, pool: Pool[Made]
+) -> None:
+    first, second = pool.lease("a"), pool.lease("a")
+    await granted(first, second)
+    first.end()
+    await asyncio.sleep(0.1)
+    assert not pool.loaded[0].rested  # in use
+    second.end()
+    third = pool.lease("a")
+    await asyncio.sleep(0.1)
+    assert not pool.loaded[0].rested  # in use again
+    third.end()
+    await until(lambda: pool.loaded[0].rested)
 
 
-def test_an_unload_ends_a_load_that_no_request_waits_for() -> None:
-    async def scene(loads: Loads, pool: Pool[Made]) -> None:
-        loads.go.clear()
-        pool.want("a")
-        while loads.begun != ["a"]:
-            await asyncio.sleep(0.002)
-        assert pool.unload("a")
-        while pool.status("a") != "unloaded":
-            await asyncio.sleep(0.002)
-        pool.want("b")
-        lease = pool.lease("b")
-        while loads.begun != ["a", "b"]:
-            await asyncio.sleep(0.002)
-        assert pool.unload("b")
-        loads.go.set()
-        await granted(lease)  # a request is served before the unload
-        assert lease.model.name == "b" and not loads.closed
-        lease.end()
-        await settled(loads, "b")
-        pool.want("c")
-        assert pool.unload("c")  # had not begun
-        await asyncio.sleep(0.02)
-        pool.want("d")
-        while pool.status("d") != "loaded":
-            await asyncio.sleep(0.002)
-
-    assert play(scene).begun == ["a", "b", "d"]
+@played()
+async def test_a_load_that_nobody_waits_for_gives_way(loads: Loads, pool: Pool[Made]) -> None:
+    loads.go.clear()
+    left, other = pool.lease("a"), pool.lease("b")
+    await until(lambda: loads.begun == ["a"])
+    assert pool.status("a") == "loading"
+    left.end()
+    await until(lambda: loads.begun == ["a", "b"])
+    other.end()  # nobody else waits: the load goes on
+    loads.go.set()
+    await until(lambda: pool.loaded)
+    assert pool.status("b") == "loaded" and pool.status("a") == "unloaded"
+    running, waiting, late = pool.lease("b"), pool.lease("c"), pool.lease("b")
+    await asyncio.sleep(0.02)
+    assert not late.is_decided
+    waiting.end()  # so b takes requests again
+    await granted(late)
+    running.end()
+    late.end()
+    assert loads.begun == ["a", "b"]
 
 
-def test_a_pool_closes_in_the_middle_of_a_load() -> None:
-    async def scene(loads: Loads, pool: Pool[Made]) -> None:
-        loads.go.clear()
-        lease = pool.lease("a")
-        while loads.begun != ["a"]:
-            await asyncio.sleep(0.002)
-        await pool.close()
-        assert not lease.is_decided
-        with pytest.raises(ApiError, match="shutting down"):
-            pool.lease("b")
+@played()
+async def test_an_unload_ends_a_load_that_no_request_waits_for(
+    loads: Loads, pool: Pool[Made]
+) -> None:
+    loads.go.clear()
+    pool.want("a")
+    await until(lambda: loads.begun == ["a"])
+    assert pool.unload("a")
+    await until(lambda: pool.status("a") == "unloaded")
+    pool.want("b")
+    lease = pool.lease("b")
+    await until(lambda: loads.begun == ["a", "b"])
+    assert pool.unload("b")
+    loads.go.set()
+    await granted(lease)  # a request is served before the unload
+    assert lease.model.name == "b" and not loads.closed
+    lease.end()
+    await until(lambda: loads.closed == ["b"])
+    pool.want("c")
+    assert pool.unload("c")  # had not begun
+    await asyncio.sleep(0.02)
+    pool.want("d")
+    await until(lambda: pool.status("d") == "loaded")
+    assert loads.begun == ["a", "b", "d"]
 
-    play(scene)
+
+@played()
+async def test_a_pool_closes_in_the_middle_of_a_load(loads: Loads, pool: Pool[Made]) -> None:
+    loads.go.clear()
+    lease = pool.lease("a")
+    await until(lambda: loads.begun == ["a"])
+    await pool.close()
+    assert not lease.is_decided
+    with pytest.raises(ApiError, match="shutting down"):
+        pool.lease("b")
 
 
-def test_a_job_waits_for_its_lease_and_ends_it() -> None:
-    async def scene(loads: Loads, pool: Pool[Made]) -> None:
-        jobs = Jobs(1, 2, 0)
-        loads.go.clear()
-        leases = [pool.lease("a") for _ in range(3)]
+@played()
+async def test_a_job_waits_for_its_lease_and_ends_it(loads: Loads, pool: Pool[Made]) -> None:
+    jobs = Jobs(1, 2, 0)
+    loads.go.clear()
+    leases = [pool.lease("a") for _ in range(3)]
 
-        def work(cancel: Cancel, put: Put) -> None:
-            put(leases[0].model.name)
+    def work(cancel: Cancel, put: Put) -> None:
+        put(leases[0].model.name)
 
-        first, second, third = (jobs.submit(work, lease) for lease in leases)
-        assert (jobs.running, jobs.waiting) == (0, 3)
-        assert await first.first(0.02) is None
-        second.end(ApiError(499, "gone"))
-        assert jobs.waiting == 2
-        with pytest.raises(ApiError, match="gone"):
-            await second.first(HANG)
-        jobs.submit(lambda cancel, put: put("other")).end(ApiError(499, "gone"))
-        loads.go.set()
-        assert await first.first(HANG) == "a"
-        third.end(ApiError(499, "gone"))
-        while jobs.waiting or jobs.running:
-            await asyncio.sleep(0.002)
-        assert pool.unload("a")
-        await settled(loads, "a")  # no lease is left
-        loads.errors["a"] = [ModelError("damaged")]
-        failed = jobs.submit(work, pool.lease("a"))
-        with pytest.raises(ApiError, match="cannot be loaded: damaged"):
-            await failed.first(HANG)
-        assert not jobs.waiting
-        jobs.close()
-
-    play(scene)
+    first, second, third = (jobs.submit(work, lease) for lease in leases)
+    assert (jobs.running, jobs.waiting) == (0, 3)
+    assert await first.first(0.02) is None
+    second.end(ApiError(499, "gone"))
+    assert jobs.waiting == 2
+    with pytest.raises(ApiError, match="gone"):
+        await second.first(HANG)
+    jobs.submit(lambda cancel, put: put("other")).end(ApiError(499, "gone"))
+    loads.go.set()
+    assert await first.first(HANG) == "a"
+    third.end(ApiError(499, "gone"))
+    await until(lambda: not jobs.waiting and not jobs.running)
+    assert pool.unload("a")
+    await until(lambda: loads.closed == ["a"])  # no lease is left
+    loads.errors["a"] = [ModelError("damaged")]
+    failed = jobs.submit(work, pool.lease("a"))
+    with pytest.raises(ApiError, match="cannot be loaded: damaged"):
+        await failed.first(HANG)
+    assert not jobs.waiting
+    jobs.close()
 
 
 # ---- memory ----
