@@ -72,6 +72,10 @@ def test_control_c_keeps_the_reply_and_the_keys_typed_during_it(
     assert "best 1" not in text  # nothing of the live view stays
     screen.press("Enter")
     screen.until("#3 typed early\n")  # the half answer is in the conversation
+    ask(screen, "mute")
+    screen.until("starting")
+    screen.press("C-c")
+    screen.until("stopped before the answer; /regen asks the question again\n>>>")
     screen.press("C-d")
     screen.until("left with 0")
 
