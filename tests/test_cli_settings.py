@@ -120,16 +120,8 @@ def test_a_run_uses_the_settings(
         ("min_gap = 0", {}, "tgr-local.toml: min_gap has left the search; remove it"),
         ('draft_model = "a"', {}, "tgr-local.toml: draft_model has left the engine; remove it"),
         ("[search]\nsigma = 1", {}, "tgr-local.toml: search is a table, but tables are not used"),
-        (
-            "[sigma]\nx = 1",
-            {},
-            "tgr-local.toml: sigma is a table, but tables are not used; write one",
-        ),
-        (
-            "[[stop]]\nx = 1",
-            {},
-            "tgr-local.toml: stop is a table, but tables are not used; write one",
-        ),
+        ("[sigma]\nx = 1", {}, "tgr-local.toml: sigma is a table, but tables are not used; write"),
+        ("[[stop]]\nx = 1", {}, "tgr-local.toml: stop is a table, but tables are not used; write"),
         ("top_k = true", {}, "top_k is 'true', but must be a whole number (set in tgr-local.toml)"),
         ('method = ["base"]', {}, "tgr-local.toml: method is ['base'], but must be a text"),
         ("method = true", {}, "tgr-local.toml: method is true, but must be a text"),
@@ -188,12 +180,7 @@ def test_a_settings_file_that_cannot_be_read_is_an_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(home)
-    path = Path("tgr-local.toml")
-    path.mkdir()
-    assert run("run", "q", "--model", "f.gguf") == 2
-    assert capsys.readouterr().err.startswith("tgr-local: tgr-local.toml is not a file; ")
-    path.rmdir()
-    path.symlink_to(path)
+    Path("tgr-local.toml").symlink_to("tgr-local.toml")
     assert run("run", "q", "--model", "f.gguf") == 1
     assert capsys.readouterr().err.startswith("tgr-local: tgr-local.toml: Too many levels of sym")
 

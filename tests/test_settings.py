@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,15 +83,9 @@ def test_the_users_file_may_set_all_options(
     own = settings.user_file()
     own.parent.mkdir(parents=True)
     own.write_text(f'port = 1\nn_ctx = 64\nmodel = "{small}"\nsave = false')
-    assert run("serve", "--show-config") == 0
-    rows = {row.split()[0]: row.split()[1:] for row in capsys.readouterr().out.splitlines()}
+    rows = _rows(capsys, "serve")
     assert rows["port"] == ["1", str(own)] and rows["n_ctx"] == ["64", str(own)]
     assert rows["model"] == [str(small), str(own)]
-
-
-@pytest.fixture
-def small(model: Callable[..., Path]) -> Path:
-    return model()
 
 
 def test_a_model_path_in_the_users_file_means_the_same_in_every_folder(

@@ -164,48 +164,39 @@ def scores(**changes: Any) -> dict[str, Any]:
     return {"step": step}
 
 
+NO_MATCH = "line 2 is damaged: its rollouts and their owners do not match"
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "{} is not a trace: line 1 is not a JSON object"),
-        (b"GGUF\x03\x00", "{} is not a trace: line 1 is not a JSON object"),
-        (b"{\xff}", "{} line 1 is damaged: 'utf-8' codec can't decode byte 0xff"),
-        (b'{"a": 1}\n', "{} line 1 is damaged: it has no 'kind'"),
-        (b'{"kind": "footer"}\n', "{} line 1 is damaged: its kind is 'footer', but must be header"),
-        (b'{"kind": "header", "format": "x"}', "{} line 1 is damaged: its format is 'x', but must"),
-        ([*damaged()[:1], 5], "{} line 2 is damaged: 5 is not of type dict"),
-        (
-            [*damaged()[:1], {"kind": "x"}],
-            "{} line 2 is damaged: its kind is 'x', but must be head",
-        ),
-        (damaged(text=None), "{} line 2 is damaged: None is not of type str"),
-        (damaged(rollouts=[]), "{} line 2 is damaged: its scores and rollouts do not match"),
-        (damaged(cosines=[1.0]), "{} line 2 is damaged: it has 1 cosines for 2 candidates"),
-        (damaged(cosines={}), "{} line 2 is damaged: it has no 'float32'"),
-        (damaged(step={}), "{} line 2 is damaged: it has no 'index'"),
-        (damaged(**owners(0)), "{} line 2 is damaged: its rollouts and their owners do not match"),
-        (
-            damaged(**owners(0, 2)),
-            "{} line 2 is damaged: its rollouts and their owners do not match",
-        ),
-        (
-            damaged(**owners(0, 0)),
-            "{} line 2 is damaged: its rollouts and their owners do not match",
-        ),
-        (damaged(geometry=None), "{} line 2 is damaged: None is not of type dict"),
-        (damaged(**scores(chosen=2)), "{} line 2 is damaged: its scores and rollouts do not match"),
-        (damaged(**scores(chosen=True)), "{} line 2 is damaged: True is not of type int"),
-        (
-            damaged(**scores(total=[1])),
-            "{} line 2 is damaged: its scores and rollouts do not match",
-        ),
-        (damaged(**scores(total=["x", 1])), "{} line 2 is damaged: could not convert string"),
-        (damaged(**scores(total=[[1], 1])), "{} line 2 is damaged: "),
+        (b"", "is not a trace: line 1 is not a JSON object"),
+        (b"GGUF\x03\x00", "is not a trace: line 1 is not a JSON object"),
+        (b"{\xff}", "line 1 is damaged: 'utf-8' codec can't decode byte 0xff"),
+        (b'{"a": 1}\n', "line 1 is damaged: it has no 'kind'"),
+        (b'{"kind": "footer"}\n', "line 1 is damaged: its kind is 'footer', but must be header"),
+        (b'{"kind": "header", "format": "x"}', "line 1 is damaged: its format is 'x', but must"),
+        ([*damaged()[:1], 5], "line 2 is damaged: 5 is not of type dict"),
+        ([*damaged()[:1], {"kind": "x"}], "line 2 is damaged: its kind is 'x', but must be head"),
+        (damaged(text=None), "line 2 is damaged: None is not of type str"),
+        (damaged(rollouts=[]), "line 2 is damaged: its scores and rollouts do not match"),
+        (damaged(cosines=[1.0]), "line 2 is damaged: it has 1 cosines for 2 candidates"),
+        (damaged(cosines={}), "line 2 is damaged: it has no 'float32'"),
+        (damaged(step={}), "line 2 is damaged: it has no 'index'"),
+        (damaged(**owners(0)), NO_MATCH),
+        (damaged(**owners(0, 2)), NO_MATCH),
+        (damaged(**owners(0, 0)), NO_MATCH),
+        (damaged(geometry=None), "line 2 is damaged: None is not of type dict"),
+        (damaged(**scores(chosen=2)), "line 2 is damaged: its scores and rollouts do not match"),
+        (damaged(**scores(chosen=True)), "line 2 is damaged: True is not of type int"),
+        (damaged(**scores(total=[1])), "line 2 is damaged: its scores and rollouts do not match"),
+        (damaged(**scores(total=["x", 1])), "line 2 is damaged: could not convert string"),
+        (damaged(**scores(total=[[1], 1])), "line 2 is damaged: "),
         (
             [*damaged(), {"kind": "boundary"}],
-            "{} line 5 is damaged: its kind is 'boundary', but must be h",
+            "line 5 is damaged: its kind is 'boundary', but must be h",
         ),
-        (b'{"kind": ' + b"[" * 100_000, "{} line 1 is damaged: "),
+        (b'{"kind": ' + b"[" * 100_000, "line 1 is damaged: "),
     ],
 )
 def test_a_file_that_is_not_a_trace_is_refused_with_the_line(
@@ -217,7 +208,7 @@ def test_a_file_that_is_not_a_trace_is_refused_with_the_line(
     )
     with pytest.raises(TgrError) as error:
         record.read(path)
-    assert str(error.value).startswith(message.format(path))
+    assert str(error.value).startswith(f"{path} {message}")
 
 
 def test_a_trace_cut_anywhere_is_read_or_refused(tmp_path: Path) -> None:
