@@ -101,10 +101,6 @@ class Visit:
         if self.is_phone and "with-sidebar" not in (self.page.get_attribute("body", "class") or ""):
             self.page.click("#open-sidebar")
 
-    def close_list(self) -> None:
-        if self.is_phone:
-            self.page.click("#close-sidebar")
-
     def load(self, file: dict[str, Any]) -> None:
         """Imports conversations and opens the first in the list."""
         data = json.dumps(file).encode()

@@ -18,6 +18,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai_calls import ASK, SMALL, chat, complete, joined, streamed
 from reference import Reference, log_softmax
 from surroundings import HANG
+from threads import in_threads
 
 from tgr_local import SearchConfig, generate
 from tgr_local.engine import Cancel, Engine
@@ -311,13 +312,6 @@ def test_asked_for_more_tokens_a_method_writes_more_chunks(engine: Engine) -> No
         assert made["choices"][0]["finish_reason"] == "length"
 
 
-@every_method
-def test_every_position_is_counted(engine: Engine, method: str) -> None:
-    before = engine.stats().n_positions
-    made = complete(engine, echo=True, logprobs=1, n=2, method=method)
-    assert engine.stats().n_positions - before == made["tgr"]["forward_tokens"]["total"]
-
-
 # --- threads, cancelling, asyncio ---
 
 
@@ -332,17 +326,10 @@ def endless(engine: Engine, **more: Any) -> Any:
 
 
 def test_requests_at_once_are_what_each_is_alone(engine: Engine) -> None:
-    alone = chat(engine, temperature=0)["choices"]
-    results: list[Any] = []
-    threads = [
-        threading.Thread(target=lambda: results.append(chat(engine, temperature=0)["choices"]))
-        for _ in range(6)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [alone] * 6
+    def ask() -> Any:
+        return chat(engine, temperature=0)["choices"]
+
+    assert in_threads(*[ask] * 6) == [ask()] * 6
 
 
 def test_a_stream_ends_when_it_is_closed_or_cancelled(engine: Engine) -> None:

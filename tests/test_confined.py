@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from gguf_edit import STRING, Gguf
 from surroundings import HANG, environment
+from threads import in_threads
 from tool_models import TOOL_TEMPLATE, WEATHER, tool
 
 from tgr_local import load
@@ -113,21 +113,8 @@ def test_a_template_of_a_model_is_confined(hostile: Callable[[str], Path]) -> No
 
 def test_a_cancel_ends_a_template_and_those_that_wait() -> None:
     cancel = Cancel()
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            render(FOREVER, cancel)
-        except (CancelledError, ConfinedError) as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    cancel.cancel()
-    for thread in threads:
-        thread.join()
-    assert {type(failure) for failure in failures} == {CancelledError} and len(failures) == 6
+    ended = in_threads(*[lambda: render(FOREVER, cancel)] * 6, cancel.cancel)
+    assert [type(one) for one in ended] == [CancelledError] * 6 + [type(None)]
     assert render("fine") == "fine"
 
 

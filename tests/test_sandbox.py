@@ -150,8 +150,6 @@ def test_it_does_not_outlive_a_caller_that_is_killed(backend: Backend, tmp_path:
 def test_a_fork_bomb_is_stopped(closed: Backend) -> None:
     code = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
     assert attempt(closed, code, limits=replace(SHORT, seconds=0.7)).stopped == "time limit"
-    code = "import os\nfor i in range(100):\n    if os.fork() == 0:\n        while True: pass"
-    assert "BlockingIOError" in attempt(closed, code).why
     assert attempt(closed, "print(7)").stdout == "7\n"
 
 
@@ -161,11 +159,12 @@ def test_the_number_of_processes_is_bounded(backend: Backend) -> None:
     assert "BlockingIOError" in why or why == "limit of 32 processes"  # which the system sets root
 
 
-@pytest.mark.parametrize("where", ["here", "/usr/lib/tgr-hostile", "/etc/tgr-hostile"])
-def test_nothing_can_be_written_outside(closed: Backend, tmp_path: Path, where: str) -> None:
-    target = tmp_path / "hostile" if where == "here" else Path(where)
+@pytest.mark.parametrize("folder", ["here", "/usr/lib", "/", "/etc", "/dev", "/home", "/sys"])
+def test_nothing_can_be_written_outside(closed: Backend, tmp_path: Path, folder: str) -> None:
+    target = (tmp_path if folder == "here" else Path(folder)) / "tgr-hostile"
     outcome = attempt(closed, f"open({str(target)!r}, 'w').write('x')")
-    assert outcome.code != 0 and not target.exists()
+    assert "Error" in outcome.why and not target.exists()
+    assert attempt(closed, "print(1, file=open('/dev/null', 'w'))").code == 0
 
 
 def test_files_outside_cannot_be_read(closed: Backend, tmp_path: Path) -> None:
@@ -347,12 +346,6 @@ def test_files_in_memory_count_as_memory(closed: Backend, measured: None) -> Non
     code = "i = 0\nwhile True:\n    open(f'/tmp/{i}', 'w').close()\n    i += 1"
     outcome = attempt(closed, code, limits=replace(limits, memory=100 << 20))
     assert "memory limit" in outcome.why
-
-
-@pytest.mark.parametrize("folder", ["/", "/etc", "/dev", "/home", "/sys"])
-def test_no_other_folder_can_be_written(closed: Backend, folder: str) -> None:
-    assert "Error" in attempt(closed, f"open('{folder}/x', 'w')").why
-    assert attempt(closed, "print(1, file=open('/dev/null', 'w'))").code == 0
 
 
 def test_a_tree_of_processes_is_found(measured: None) -> None:

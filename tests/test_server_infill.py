@@ -17,9 +17,9 @@ from tgr_local.options.config import EngineConfig
 
 
 @pytest.fixture
-def coder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model with tokens for fill-in-the-middle."""
-    marks = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+def coder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    """A model with tokens for fill-in-the-middle, and others that a test names."""
+    marks = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", *getattr(request, "param", ()))
     monkeypatch.setattr(gguf_models, "CONTROL", (*gguf_models.CONTROL, *marks))
     monkeypatch.setattr(gguf_models, "N_VOCAB", gguf_models.N_VOCAB + len(marks))
     return gguf_models.write_model(tmp_path / "coder.gguf")
@@ -101,13 +101,9 @@ def test_chats_of_llama_vscode(coder: Path, tmp_path: Path) -> None:
         assert post("/v1/chat/completions", json=ahead | {"max_tokens": 0}).status_code == 400
 
 
-def test_infill_names_other_files_where_the_model_has_tokens_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    marks = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>")
-    monkeypatch.setattr(gguf_models, "CONTROL", (*gguf_models.CONTROL, *marks))
-    monkeypatch.setattr(gguf_models, "N_VOCAB", gguf_models.N_VOCAB + len(marks))
-    with Engine(gguf_models.write_model(tmp_path / "coder.gguf"), EngineConfig(**EXACT)) as engine:
+@pytest.mark.parametrize("coder", [("<|repo_name|>", "<|file_sep|>")], indirect=True)
+def test_infill_names_other_files_where_the_model_has_tokens_for_them(coder: Path) -> None:
+    with Engine(coder, EngineConfig(**EXACT)) as engine:
         body: dict[str, Any] = {"input_prefix": "a", "input_suffix": "z"}
         files = [{"text": "one\n", "filename": "1.py"}, {"text": "two\n"}]
         made = infill_request(engine, body | {"input_extra": files})
@@ -157,10 +153,8 @@ def test_infill_samples_plainly_unless_it_names_a_method(coder: Path, tmp_path: 
     with served(coder, tmp_path, method="tgr-latent") as server:
 
         def method(path: str, **body: Any) -> str:
-            name: str = server.client.post(path, json=body | {"n_predict": 2}).json()["tgr"][
-                "method"
-            ]
-            return name
+            made = server.client.post(path, json=body | {"n_predict": 2}).json()
+            return str(made["tgr"]["method"])
 
         assert method("/infill", **gap) == "base"
         assert method("/infill", **gap, model="any:tgr-latent") == "tgr-latent"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +58,12 @@ def text_of(response: httpx.Response) -> str:
     return text
 
 
+def streamed(response: httpx.Response) -> str:
+    """The text of a stream."""
+    parts = [part for part in events(response) if type(part) is dict]
+    return "".join(part["choices"][0]["delta"].get("content", "") for part in parts)
+
+
 @pytest.fixture(scope="module")
 def alone(folder: Path) -> dict[str, str]:
     """The reply of each model when it is the only one."""
@@ -93,24 +98,13 @@ def test_the_requests_model_answers(server: Served, alone: dict[str, str]) -> No
 
 
 def test_many_at_a_time(server: Served, alone: dict[str, str]) -> None:
-    found: list[tuple[str, str]] = []
+    def ask(i: int) -> str:
+        stream = i % 3 == 0
+        response = server.chat("hello", model=NAMES[i % 2], stream=stream, **BASE)
+        return streamed(response) if stream else text_of(response)
 
-    def ask(name: str, stream: bool) -> None:
-        response = server.chat("hello", model=name, stream=stream, **BASE)
-        if stream:
-            parts = [part for part in events(response) if type(part) is dict]
-            deltas = [part["choices"][0]["delta"].get("content", "") for part in parts]
-            found.append((name, "".join(deltas)))
-        else:
-            found.append((name, text_of(response)))
-
-    asked = [(NAMES[i % 2], i % 3 == 0) for i in range(12)]
-    threads = [threading.Thread(target=ask, args=one) for one in asked]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 12 and all(text == alone[name] for name, text in found)
+    found = in_threads(*(lambda i=i: ask(i) for i in range(12)))
+    assert found == [alone[NAMES[i % 2]] for i in range(12)]
 
 
 def test_an_unload_waits_for_a_running_stream(server: Served, alone: dict[str, str]) -> None:
@@ -139,9 +133,7 @@ def test_an_unload_waits_for_a_running_stream(server: Served, alone: dict[str, s
     assert done is None, done
     parts = [part for part in events(first) if type(part) is dict]
     assert parts[-1]["choices"][0]["finish_reason"] == "length"
-    assert "".join(part["choices"][0]["delta"].get("content", "") for part in parts) == whole
-    deltas = [part["choices"][0]["delta"] for part in events(second) if type(part) is dict]
-    assert "".join(delta.get("content", "") for delta in deltas) == alone["two"]
+    assert (streamed(first), streamed(second)) == (whole, alone["two"])
     assert states(server) | {"one": "unloaded", "two": "loaded"} == states(server)
 
 
