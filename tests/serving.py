@@ -109,6 +109,13 @@ class Served:
         messages = [{"role": "user", "content": text}]
         return self.client.post("/v1/chat/completions", json={"messages": messages} | body)
 
+    def cached_chat(self, text: str, **body: Any) -> tuple[str, int]:
+        """A short plain reply, and how many tokens of its prompt were in the cache."""
+        plain = {"tgr": {"method": "base"}, "temperature": 0, "max_tokens": 6}
+        answer = self.chat(text, **plain | body).json()
+        cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return answer["choices"][0]["message"]["content"], cached
+
     def hold(self) -> contextlib.ExitStack:
         """From now to the end of its ``with`` block, no text of a server that was started with
         `HELD` ends, unless it is cancelled."""

@@ -64,17 +64,6 @@ def test_one_word_names_no_breaker() -> None:
     assert none.dry_sequence_breakers == ()
 
 
-def test_no_field_is_named_like_another_argument() -> None:
-    engine, search = ({f.name for f in dataclasses.fields(c)} for c in (EngineConfig, SearchConfig))
-    others = set(vars(parsed())) - engine - search
-    assert not engine & search
-    assert others == {
-        "parser", "command", "question", "replies", "raw", "json", "show_thinking", "trace",
-        "trace_vectors", "show_config", "files", "stats", "changed", "all",
-    }  # fmt: skip
-    assert set(cli.build_parser().all_options()) >= {"method", "model", *engine, *search}
-
-
 def test_help_gives_meaning_default_and_bounds(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("run", "--help-all") == 0
     text = " ".join(capsys.readouterr().out.split())

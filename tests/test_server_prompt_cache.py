@@ -18,7 +18,7 @@ from command_line import run
 from engines import KEEPING, greedy_task
 from gguf_models import N_PLAIN, write_mamba
 from lora_files import pairs_for, write_adapter
-from serving import Served, served
+from serving import served
 from surroundings import HANG
 from threads import wait_until
 
@@ -30,7 +30,6 @@ from tgr_local.server.loaded import LoadedModel
 from tgr_local.server.prompt_cache import ENDING, PromptCache, PromptFolder
 
 LONG = "tell me of the fox and the dog, " * 20
-BODY = {"tgr": {"method": "base"}, "temperature": 0, "max_tokens": 6}
 
 
 @pytest.fixture
@@ -38,13 +37,6 @@ def folder(tmp_path: Path) -> Path:
     path = tmp_path / "kept"
     path.mkdir()
     return path
-
-
-def chat(server: Served, text: str, **body: Any) -> tuple[str, int]:
-    """The reply, and how many tokens of its prompt were in the cache."""
-    answer = server.chat(text, **BODY | body).json()
-    cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
-    return answer["choices"][0]["message"]["content"], cached
 
 
 def files(folder: Path) -> list[Path]:
@@ -57,15 +49,15 @@ def files(folder: Path) -> list[Path]:
 def test_a_restarted_server_does_not_read_again(small: Path, tmp_path: Path, folder: Path) -> None:
     options = {"prefix_cells": 4096, "prompt_cache": folder}
     with served(small, tmp_path, **options) as server:
-        first, cached = chat(server, LONG)
+        first, cached = server.cached_chat(LONG)
         assert cached == 0
         server.until(lambda: len(files(folder)) == 1)
-        again = chat(server, LONG)
+        again = server.cached_chat(LONG)
         assert again[0] == first
     (file,) = files(folder)
     assert file.stat().st_mode & 0o777 == 0o600
     with served(small, tmp_path, **options) as server:
-        assert chat(server, LONG) == again
+        assert server.cached_chat(LONG) == again
         assert "kept" not in str(server.client.get("/props").json())
     assert files(folder)
 
@@ -77,10 +69,10 @@ def test_a_server_that_stops_keeps_what_it_has_not_written(
     options = {"prefix_cells": 4096, "prompt_cache": folder}
     longer = LONG + "and the hen too, " * 25
     with served(small, tmp_path, **options) as server:
-        chat(server, LONG)
+        server.cached_chat(LONG)
         server.until(lambda: len(files(folder)) == 1)
         size = files(folder)[0].stat().st_size
-        chat(server, longer)
+        server.cached_chat(longer)
         server.process.terminate()
         server.process.wait()
     assert max(one.stat().st_size for one in files(folder)) > 1.3 * size
@@ -158,6 +150,13 @@ def kept(small: Path, folder: Path) -> Iterator[Callable[..., Kept]]:
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture
+def filled(kept: Callable[..., Kept]) -> Callable[..., Kept]:
+    """The same with a folder that has the first text."""
+    kept().keep(text(1))
+    return kept
 
 
 def text(seed: int, n: int = 400) -> list[int]:
@@ -257,22 +256,18 @@ def test_files_that_cannot_be_used_are_passed_over_with_one_line(
 
 
 def test_a_file_that_another_server_removed_is_no_matter(
-    kept: Callable[..., Kept], folder: Path
+    filled: Callable[..., Kept], folder: Path
 ) -> None:
-    first = kept()
-    first.keep(text(1))
-    second = kept()
+    second = filled()
     files(folder)[0].unlink()
     assert second.restored(text(1)) == 0 and not second.lines
 
 
 def test_a_full_cache_leaves_the_file_for_later(
-    kept: Callable[..., Kept], folder: Path, monkeypatch: pytest.MonkeyPatch
+    filled: Callable[..., Kept], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file is read whole before that is known, so it is not tried again at once."""
-    first = kept()
-    first.keep(text(1))
-    second = kept(n_ctx=512)
+    second = filled(n_ctx=512)
     tried: list[Path] = []
 
     def counted(engine: Engine, path: Path, **options: Any) -> Any:
@@ -289,11 +284,9 @@ def test_a_full_cache_leaves_the_file_for_later(
 
 
 def test_a_request_that_waits_for_the_load_of_another_can_be_cancelled(
-    kept: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+    filled: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = kept()
-    first.keep(text(1))
-    second, cancel = kept(), Cancel()
+    second, cancel = filled(), Cancel()
     begun, done = threading.Event(), threading.Event()
 
     def waits(*_: Any, **__: Any) -> None:
@@ -384,11 +377,9 @@ def writers() -> int:
 
 
 def test_a_shortage_of_memory_ends_nothing(
-    kept: Callable[..., Kept], folder: Path, monkeypatch: pytest.MonkeyPatch
+    filled: Callable[..., Kept], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = kept()
-    first.keep(text(1))
-    second = kept()
+    second = filled()
 
     def fails(*_: Any, **__: Any) -> Any:
         raise MemoryError
@@ -400,17 +391,15 @@ def test_a_shortage_of_memory_ends_nothing(
         second.keep(text(2))
         assert ["no more memory" in line for line in second.lines] == [True]
         patch.setattr(prompt_cache, "saved_tokens", fails)
-        third = kept()
+        third = filled()
     assert third.restored(text(1)) == 0
     assert writers() == 3 and len(files(folder)) == 1
 
 
 def test_another_failure_of_the_engine_leaves_the_request_alone(
-    kept: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+    filled: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = kept()
-    first.keep(text(1))
-    second = kept()
+    second = filled()
 
     def fails(*_: Any, **__: Any) -> Any:
         raise ModelError("broken")

@@ -12,7 +12,6 @@ from command_line import run
 from serving import Served, served
 
 LONG = "tell me of the fox and the dog, " * 4
-BODY = {"tgr": {"method": "base"}, "temperature": 0, "max_tokens": 6}
 Start = Callable[..., Any]
 
 
@@ -35,18 +34,11 @@ def act(server: Served, action: str, slot: Any = 0, **body: Any) -> Any:
     return server.client.post(f"/slots/{slot}?action={action}", content=json.dumps(body))
 
 
-def chat(server: Served, text: str, **body: Any) -> tuple[str, int]:
-    """The reply, and how many tokens of its prompt were in the cache."""
-    answer = server.chat(text, **BODY | body).json()
-    cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
-    return answer["choices"][0]["message"]["content"], cached
-
-
 def test_a_restarted_server_continues_without_reading_again(start: Start, tmp_path: Path) -> None:
     with start() as server:
-        first, cached = chat(server, LONG)
+        first, cached = server.cached_chat(LONG)
         assert cached == 0
-        again = chat(server, LONG)
+        again = server.cached_chat(LONG)
         saved = act(server, "save", filename="fox.bin").json()
     assert again[0] == first
     file = tmp_path / "slots" / "fox.bin"
@@ -60,7 +52,7 @@ def test_a_restarted_server_continues_without_reading_again(start: Start, tmp_pa
         assert restored["n_read"] == saved["n_written"]
         assert (restored["id_slot"], restored["filename"]) == (2, "fox.bin")
         assert restored["timings"]["restore_ms"] > 0
-        assert chat(server, LONG) == again
+        assert server.cached_chat(LONG) == again
         shown = server.client.get("/slots").json()
         assert [one["id"] for one in shown] == list(range(8))
         assert shown[2]["n_prompt_tokens"] == saved["n_saved"]
@@ -73,12 +65,12 @@ def test_id_slot_chooses_the_text(start: Start) -> None:
     with start() as server:
         texts = {i: f"{i} " + LONG[: 60 + 30 * i] for i in (1, 3)}
         for i, text in texts.items():
-            chat(server, text, id_slot=i)
-        chat(server, "last " + LONG, id_slot=-1)
+            server.cached_chat(text, id_slot=i)
+        server.cached_chat("last " + LONG, id_slot=-1)
         saved = {i: act(server, "save", i, filename=str(i)).json()["n_saved"] for i in (0, 1, 3)}
         assert saved[1] < saved[3] < saved[0], "a slot without a text is the latest request"
         for wrong in (8, -2, 10**30, "1", 1.5):
-            assert server.chat("x", **BODY | {"id_slot": wrong}).status_code == 400
+            assert server.chat("x", id_slot=wrong).status_code == 400
 
 
 def test_what_cannot_be_saved_or_restored_is_refused(start: Start, tmp_path: Path) -> None:
@@ -86,7 +78,7 @@ def test_what_cannot_be_saved_or_restored_is_refused(start: Start, tmp_path: Pat
     with start(slot_save_mib=1) as server:
         nothing = act(server, "save", filename="x")
         assert nothing.status_code == 400 and "remembered" in nothing.text
-        chat(server, LONG)
+        server.cached_chat(LONG)
         names = ("", ".", "..", ".x", "a/b", "../x", "/etc/passwd", "a\\b", "a\0b", "a\nb", "c:x",
                  "x..y", "é" * 101, "x" * 201, "\ud800")  # fmt: skip
         for action in ("save", "restore"):

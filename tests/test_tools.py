@@ -223,11 +223,16 @@ CALL = '{"name": "weather", "arguments": {"city": "Rome", "days": 2}}'
 TEXT = f"I look.\n<tool_call>\n{CALL}\n</tool_call>"
 
 
-def test_a_reply_is_read_in_pieces_as_it_is_at_once(caller: Engine) -> None:
-    query = chat_query(caller, ASK, WARM, tools=Tools([WEATHER]))
+def reader_of(engine: Engine, streams: bool, index: int = 0) -> ReplyReader:
+    """A reader of the reply to a request with a tool, which waits for nothing."""
+    query = chat_query(engine, ASK, WARM, tools=Tools([WEATHER]))
     assert query.form and query.form.trigger
+    return ReplyReader(query.form, index, streams=streams, least=0.0, share=0.0)
+
+
+def test_a_reply_is_read_in_pieces_as_it_is_at_once(caller: Engine) -> None:
     for streams in (False, True):
-        reader = ReplyReader(query.form, 0, streams=streams, least=0.0, share=0.0)
+        reader = reader_of(caller, streams)
         events = [event for char in TEXT for event in reader.feed(char)]
         assert bool(events) == streams
         events += reader.end(complete=True)
@@ -240,9 +245,7 @@ def test_a_reply_is_read_in_pieces_as_it_is_at_once(caller: Engine) -> None:
 
 
 def test_a_reply_that_ends_within_a_call_has_the_beginning_of_it(caller: Engine) -> None:
-    query = chat_query(caller, ASK, WARM, tools=Tools([WEATHER]))
-    assert query.form
-    reader = ReplyReader(query.form, 3, streams=False)
+    reader = reader_of(caller, False, 3)
     reader.feed(TEXT[:-25])
     events = reader.end(complete=False)
     arguments = "".join(event.text for event in events if isinstance(event, CallArguments))
@@ -253,9 +256,7 @@ def test_a_reply_that_ends_within_a_call_has_the_beginning_of_it(caller: Engine)
 def test_what_was_sent_is_not_sent_again_when_the_last_reading_fails(
     caller: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = chat_query(caller, ASK, WARM, tools=Tools([WEATHER]))
-    assert query.form
-    reader = ReplyReader(query.form, 0, streams=True, least=0.0, share=0.0)
+    reader = reader_of(caller, True)
     events = [event for char in TEXT[:-25] for event in reader.feed(char)]
 
     def fails(*_: Any, **__: Any) -> Any:
@@ -270,10 +271,8 @@ def test_what_was_sent_is_not_sent_again_when_the_last_reading_fails(
 def test_an_answer_that_leaves_its_format_is_whole(
     caller: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = chat_query(caller, ASK, WARM, tools=Tools([WEATHER]))
-    assert query.form
     text = "I look. Then I write something else."
-    reader = ReplyReader(query.form, 0, streams=True, least=0.0, share=0.0)
+    reader = reader_of(caller, True)
     events = [event for char in text[:10] for event in reader.feed(char)]
     assert events
 
@@ -337,9 +336,7 @@ def read_whole(
     engine: Engine, text: str, streams: bool, ends: bool = True
 ) -> tuple[str, list[list[str]]]:
     """The text of a reply, and its calls."""
-    query = chat_query(engine, ASK, WARM, tools=Tools([WEATHER]))
-    assert query.form
-    reader = ReplyReader(query.form, 0, streams=streams, least=0.0, share=0.0)
+    reader = reader_of(engine, streams)
     events = [event for char in text for event in reader.feed(char)]
     events += reader.end(complete=True) if ends else []
     calls = [[event.name, ""] for event in events if isinstance(event, CallBegun)]
