@@ -20,6 +20,13 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *who, *arguments], cwd=folder, env=plain, check=True)
 
 
+def commit(folder: Path, *names: str) -> None:
+    """Makes a repository of a folder, with these files in its first commit."""
+    git(folder, "init", "-q")
+    git(folder, "add", *names)
+    git(folder, "commit", "-qm", "x")
+
+
 def write(folder: Path, files: dict[str, str | bytes]) -> None:
     """Files by path."""
     for name, text in files.items():

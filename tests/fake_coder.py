@@ -183,6 +183,18 @@ class Followed:
         self.heard.append(f"adopts {candidate.number}")
 
 
+class Climber(Followed):
+    """Whoever begins with another edit departs from the code as that leaves it."""
+
+    def __init__(self, coder: Coder, then: dict[int, str]) -> None:
+        super().__init__()
+        self.coder, self.then = coder, then
+
+    def adopts(self, candidate: Candidate) -> None:
+        super().adopts(candidate)
+        self.coder.departures = [self.then[candidate.number]] * 2
+
+
 def carry_out(
     put: Callable[[Any, str, Any], None],
     coder: Coder,

@@ -51,6 +51,14 @@ def decoded(session: ChatSession, line: str) -> int:
     return session.conversation.engine.stats().n_positions - before
 
 
+def left(session: ChatSession) -> ChatSession:
+    """The same after one question with a long system prompt, left by its user."""
+    output(session, f"/system {LONG}")
+    session.ask("one")
+    session.leave()
+    return session
+
+
 def files(home: Path) -> list[str]:
     return sorted(path.name for path in (home / "state/tgr-local/chats").glob("*.prefix"))
 
@@ -75,10 +83,7 @@ def test_a_resumed_conversation_is_not_read_again(start: Open, home: Path, metho
 
 
 def test_a_reply_is_saved_with_its_question(start: Open) -> None:
-    first = start()
-    output(first, f"/system {LONG}")
-    first.ask("one")
-    first.leave()
+    left(start())
     second = start()
     output(second, "/resume 1")
     n_new = len(second.conversation.engine.tokenize("two")) + OPTIONS["max_tokens"]
@@ -102,10 +107,7 @@ def test_names_of_a_conversation_share_its_prefix(start: Open, home: Path) -> No
 def test_a_damaged_file_gives_one_warning_and_the_text_is_read(
     start: Open, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = start()
-    output(first, f"/system {LONG}")
-    first.ask("one")
-    first.leave()
+    left(start())
     (name,) = files(home)
     path = home / "state/tgr-local/chats" / name
     content = path.read_bytes()
@@ -142,22 +144,14 @@ def test_nothing_is_saved_that_need_not_be(start: Open, home: Path) -> None:
     assert files(home) == [], "a short conversation is read again"
     off = start()
     output(off, "/set prefix_mib 0")
-    output(off, f"/system {LONG}")
-    off.ask("one")
-    off.leave()
+    left(off)
     assert files(home) == []
-    unsaved = start(save=False)
-    output(unsaved, f"/system {LONG}")
-    unsaved.ask("one")
-    unsaved.leave()
+    left(start(save=False))
     assert files(home) == []
 
 
 def test_a_conversation_that_was_only_looked_at_is_not_written(start: Open, home: Path) -> None:
-    first = start()
-    output(first, f"/system {LONG}")
-    first.ask("one")
-    first.leave()
+    left(start())
     path = home / "state/tgr-local/chats" / files(home)[0]
     before = path.stat()
     second = start()
@@ -169,10 +163,7 @@ def test_a_conversation_that_was_only_looked_at_is_not_written(start: Open, home
 def test_an_interrupt_leaves_the_old_file(
     start: Open, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = start()
-    output(session, f"/system {LONG}")
-    session.ask("one")
-    session.leave()
+    session = left(start())
     path = home / "state/tgr-local/chats" / files(home)[0]
     content = path.read_bytes()
 

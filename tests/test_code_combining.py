@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from fake_coder import CALC, HALF, RIGHT, Coder, Followed, answer, carry_out, make_verdict
+from fake_coder import CALC, HALF, RIGHT, Climber, Coder, Followed, answer, carry_out, make_verdict
 
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.combining import both, combine
@@ -265,18 +265,6 @@ def test_a_test_that_is_gone_is_not_mended() -> None:
     assert sideways([far, near], before, ()) == near
     lost, kept = judged(3, verdict(("t", 0), ("v", 1))), judged(4, verdict(("t", 4), ("v", 1)))
     assert sideways([lost, kept], before, ()) == lost  # a line that is not known is no step back
-
-
-class Climber(Followed):
-    """Whoever begins with another edit departs from the code as that leaves it."""
-
-    def __init__(self, coder: Coder, then: dict[int, str]) -> None:
-        super().__init__()
-        self.coder, self.then = coder, then
-
-    def adopts(self, candidate: Candidate) -> None:
-        super().adopts(candidate)
-        self.coder.departures = [self.then[candidate.number]] * 2
 
 
 def by_name(changes: Sequence[Change], cancel: Cancel) -> Verdict:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from code_folders import contents, git, write
+from code_folders import commit, contents, git, write
 from surroundings import HANG, environment
 from threads import in_threads
 
@@ -38,9 +38,7 @@ def folder(tmp_path: Path) -> Path:
     """A repository with uncommitted work, links, a submodule, read-only files and folders."""
     other = tmp_path / "other"
     write(other, {"m.py": "m"})
-    git(other, "init", "-q")
-    git(other, "add", ".")
-    git(other, "commit", "-qm", "x")
+    commit(other, ".")
     folder = tmp_path / "project"
     write(folder, FILES)
     git(folder, "init", "-q")

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_coder import CALC, HALF, RIGHT, WAIT, Coder, Followed, carry_out
+from fake_coder import CALC, HALF, RIGHT, WAIT, Climber, Coder, carry_out
 
 from tgr_local.code import departures, prompt
-from tgr_local.code.candidate import Candidate
 from tgr_local.code.departures import Copy, Departure
 from tgr_local.code.edits import Change, Document, Function, functions_of
 from tgr_local.engine import Engine, Sampling
@@ -313,22 +312,10 @@ def test_more_depart_while_they_take_less_than_whole_answers(
     assert len(coder.begun) == 1 and len(outcome.rounds[0]) == 2
 
 
-class Climber(Followed):
-    """Whoever begins with an edit that was adopted departs from the code as that leaves it."""
-
-    def __init__(self, coder: Coder, then: str) -> None:
-        super().__init__()
-        self.coder, self.then = coder, then
-
-    def adopts(self, candidate: Candidate) -> None:
-        super().adopts(candidate)
-        self.coder.departures = [self.then] * 2
-
-
 def test_a_round_goes_on_from_an_edit_that_gets_further(monkeypatch: pytest.MonkeyPatch) -> None:
     coder = Coder([" b\n\n\ndef sub(a, b):\n    return a + b\n"], [" b\n```\n", WAIT])
     coder.departures = [f"def add(a, b):\n    return {text}" for text in ("a +", "b", "a")]
-    climber = Climber(coder, HALF.rstrip().removesuffix(" + b") + " -")
+    climber = Climber(coder, {1: HALF.rstrip().removesuffix(" + b") + " -"})
     outcome = carry_out(monkeypatch.setattr, coder, listener=climber)
     ((half, wrong, whole, stopped),) = outcome.rounds
     assert half.verdict is not None and half.verdict.passed == 1 and not wrong.passes

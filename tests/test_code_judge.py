@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import sandboxes
-from code_folders import contents, git, write
+from code_folders import commit, contents, git, write
 from threads import is_running, wait_until
 
 from tgr_local.code.copies import Copies
@@ -239,9 +239,7 @@ def test_it_gets_no_secret(
 
 
 def test_git_works_but_is_read_only(folder: Path, closed: Backend) -> None:
-    git(folder, "init", "-q")
-    git(folder, "add", "calc.py")
-    git(folder, "commit", "-qm", "x")
+    commit(folder, "calc.py")
     before = contents(folder)
     with Copies(Project(folder)) as copies:
         place = copies.make([FIXED])

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from code_folders import git, write
+from code_folders import commit, git, write
 
 from tgr_local.code import listing
 from tgr_local.code.edits import Change
@@ -34,9 +34,7 @@ def plain(tmp_path: Path) -> Path:
 def tree(tmp_path: Path, plain: Path) -> Path:
     """The same files in a repository, in part uncommitted."""
     folder = plain.rename(tmp_path / "tree")
-    git(folder, "init", "-q")
-    git(folder, "add", "a.py", ".gitignore")
-    git(folder, "commit", "-qm", "x")
+    commit(folder, "a.py", ".gitignore")
     return folder
 
 
@@ -140,9 +138,7 @@ def test_links_are_followed_inside_only(tree: Path, tmp_path: Path) -> None:
 def test_submodules_and_other_repositories_are_refused(tree: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     write(other, {"m.py": "m"})
-    git(other, "init", "-q")
-    git(other, "add", ".")
-    git(other, "commit", "-qm", "x")
+    commit(other, ".")
     git(tree, "submodule", "-q", "add", str(other), "sub")
     write(tree, {"nested/n.py": "n"})
     git(tree / "nested", "init", "-q")

@@ -16,13 +16,11 @@ from threads import in_threads
 from tool_models import TOOL_TEMPLATE, WEATHER, tool
 
 from tgr_local import load
-from tgr_local.engine import Cancel, Engine
+from tgr_local.engine import Cancel
 from tgr_local.errors import CancelledError, ModelError
 from tgr_local.models.library import embedded_model
-from tgr_local.openai.grammars import json_grammar
-from tgr_local.openai.validation import RequestError
 from tgr_local.system import confined
-from tgr_local.system.confined import ConfinedError, apply_template, parse, schema_grammar
+from tgr_local.system.confined import ConfinedError, apply_template, parse
 
 ASK = [{"role": "user", "content": "hi"}]
 LIMITED = Path("/proc/self/status").exists()  # macOS bounds no memory
@@ -181,32 +179,3 @@ def test_a_frozen_program_starts_itself_for_the_work(tmp_path: Path, supported: 
     errors = [b"takes more than 2 s of CPU time", b"takes more than 256 MiB of memory"]
     expected = [b"1 1", *errors[: len(hostile)]] if supported else [b"1 0"]
     assert (done.returncode, done.stdout.splitlines()) == (0, expected)
-
-
-# --- schemas ---
-
-
-def test_a_schema_becomes_a_grammar(tmp_path: Path) -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-    assert '"\\"a\\""' in schema_grammar(schema)
-    assert "root" in json_grammar()
-
-
-HUGE: list[tuple[Any, str]] = [
-    ({"type": "string", "minLength": 2_000_000_000}, "minLength is 2000000000, but a grammar"),
-    ({"anyOf": [{"type": "array", "items": {}, "minItems": 3001}]}, "anyOf.0.minItems is 3001"),
-    ({"type": "object", "properties": {"x" * 100 + str(i): {} for i in range(3000)}}, "characters"),
-    ({"$ref": "#/nowhere"}, "followed"),
-]
-
-
-@pytest.mark.parametrize(("schema", "why"), HUGE)
-def test_a_schema_that_takes_too_much_is_refused(schema: Any, why: str) -> None:
-    with pytest.raises(RequestError, match=why):
-        json_grammar(schema)
-
-
-def test_a_grammar_is_checked_before_anything_is_written(engine: Engine) -> None:
-    engine.check_grammar('root ::= "a"')
-    with pytest.raises(ValueError, match="does not parse"):
-        engine.check_grammar("nonsense")

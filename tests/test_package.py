@@ -61,6 +61,14 @@ PURE = {
 }
 
 
+def text_of(page: str) -> str:
+    """A file of the repository; skips the test where it is not next to the tests."""
+    path = ROOT / page
+    if not path.exists():
+        pytest.skip(f"{page} is not next to the tests")
+    return path.read_text(encoding="utf-8")
+
+
 def imports(name: str) -> set[str]:
     """Every module that a module imports anywhere, functions included; tgr_local's without its
     name."""
@@ -137,19 +145,13 @@ def test_commands_of_the_laboratory_are_complete_when_they_are_used() -> None:
 
 
 def test_the_guide_for_contributors_has_the_same_layers() -> None:
-    page = ROOT / "CONTRIBUTING.md"
-    if not page.exists():
-        pytest.skip("CONTRIBUTING.md is not next to the tests")
-    table = page.read_text(encoding="utf-8").partition("| layer |")[2].partition("\n\n")[0]
+    table = text_of("CONTRIBUTING.md").partition("| layer |")[2].partition("\n\n")[0]
     rows = [set(re.findall(r"`([\w.]+)`", row.split("|")[1])) for row in table.splitlines()[2:]]
     assert rows == [*LAYERS, *LABORATORY]
 
 
 def test_the_picture_of_the_architecture_is_true() -> None:
-    page = ROOT / "docs" / "architecture.md"
-    if not page.exists():
-        pytest.skip("docs/architecture.md is not next to the tests")
-    picture = page.read_text(encoding="utf-8").partition("```text\n")[2].partition("```")[0]
+    picture = text_of("docs/architecture.md").partition("```text\n")[2].partition("```")[0]
     every = {name for names in [*LAYERS, *LABORATORY] for name in names}
     rows = [set(re.findall(r"[\w.]+", line)) & every for line in picture.splitlines()]
     height = {name: i for i, row in enumerate(rows) for name in row}
@@ -252,23 +254,16 @@ def test_a_page_names_every_script_of_bench() -> None:
 
 
 def test_the_pinned_version_is_the_same_everywhere() -> None:
-    pyproject, cmake = ROOT / "pyproject.toml", ROOT / "CMakeLists.txt"
-    if not (pyproject.exists() and cmake.exists()):
-        pytest.skip("the build files are not next to the tests")
-    pins = re.findall(r"llama-cpp-python==([\d.]+)", pyproject.read_text(encoding="utf-8"))
-    built = re.findall(r"LLAMA_CPP_PYTHON_VERSION ([\d.]+)\)", cmake.read_text(encoding="utf-8"))
-    assert len(pins) == 1 and len(built) == 1
-    assert {*pins, *built} == {LLAMA_CPP_PYTHON}
-    fetched = (ROOT / "csrc" / "fetch_llama_cpp.py").read_text(encoding="utf-8")
-    assert re.findall(r'^SHA256 = \{"([\d.]+)": "[0-9a-f]{64}"\}$', fetched, re.MULTILINE) == built
+    for file, pin in (
+        ("pyproject.toml", r"llama-cpp-python==([\d.]+)"),
+        ("CMakeLists.txt", r"LLAMA_CPP_PYTHON_VERSION ([\d.]+)\)"),
+        ("csrc/fetch_llama_cpp.py", r'^SHA256 = \{"([\d.]+)": "[0-9a-f]{64}"\}$'),
+    ):
+        assert re.findall(pin, text_of(file), re.MULTILINE) == [LLAMA_CPP_PYTHON]
 
 
 def test_the_version_is_the_same_everywhere() -> None:
-    pyproject = ROOT / "pyproject.toml"
-    if not pyproject.exists():
-        pytest.skip("pyproject.toml is not next to the tests")
-    text = pyproject.read_text(encoding="utf-8")
-    assert f'\nversion = "{tgr_local.__version__}"\n' in text
+    assert f'\nversion = "{tgr_local.__version__}"\n' in text_of("pyproject.toml")
 
 
 NOT_LISTED = {".pyc", ".so", ".pyd", ".gguf", ".typed"}
@@ -277,10 +272,7 @@ NOT_LISTED = {".pyc", ".so", ".pyd", ".gguf", ".typed"}
 def tree(page: str, first: str) -> list[str]:
     """The paths in a page's tree whose first line begins with `first`; two spaces lead one level
     down."""
-    path = ROOT / page
-    if not path.exists():
-        pytest.skip(f"{page} is not next to the tests")
-    block = re.search(rf"```text\n({first} .*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+    block = re.search(rf"```text\n({first} .*?)```", text_of(page), re.DOTALL)
     assert block
     folders: list[str] = []
     paths = []

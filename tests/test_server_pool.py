@@ -57,25 +57,6 @@ def test_names_are_those_of_the_files(tmp_path: Path) -> None:
     assert found.choose("org/repo/a:markov") == ("org/repo/a", METHODS["markov"])
 
 
-def test_a_name_with_folders_is_found_without_a_search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    touch(tmp_path, *(f"org/r{i}/m.gguf" for i in range(50)))
-    found = catalog(tmp_path)
-    asked: list[Path] = []
-    is_relative_to = Path.is_relative_to
-
-    def counted(path: Path, *other: Any) -> bool:
-        asked.append(path)
-        return is_relative_to(path, *other)
-
-    monkeypatch.setattr(Path, "is_relative_to", counted)
-    assert found.choose("org/r7/m") == ("org/r7/m", None)
-    with pytest.raises(ApiError, match="there is no model"):
-        found.choose("org/r50/m")
-    assert not asked
-
-
 def test_no_name_leads_out_of_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     touch(folder, "a.gguf")
