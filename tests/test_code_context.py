@@ -6,6 +6,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 from surroundings import HANG, environment
@@ -78,16 +79,17 @@ def count(text: str) -> int:
     return len(text.split())
 
 
+def reader(files: dict[str, str]) -> Callable[[str], Document | None]:
+    return {path: Document(path, text) for path, text in files.items()}.get
+
+
 def context_of(
     task: str, output: str = "", *named: str, budget: int = 1000, **more: str
 ) -> Context:
     files = FILES | {path.replace("_DOT_", "."): text for path, text in more.items()}
     wish = Wish(task, output, named)
 
-    def read(path: str) -> Document | None:
-        return Document(path, files[path]) if path in files else None
-
-    return make_context(list(files), read, wish, budget, count)
+    return make_context(list(files), reader(files), wish, budget, count)
 
 
 # ---- outlines ----
@@ -257,10 +259,7 @@ def test_a_script_that_runs_the_tests_is_not_what_the_task_points_to() -> None:
     files = {"calc.sh": "echo 1\n", "check.sh": "sh calc.sh | grep 2\n"}
     wish = Wish("Make check.sh pass.", script="check.sh")
 
-    def read(path: str) -> Document | None:
-        return Document(path, files[path])
-
-    context = make_context(list(files), read, wish, 1000, count)
+    context = make_context(list(files), reader(files), wish, 1000, count)
     assert [one.path for one in context.documents] == ["calc.sh"]
 
 
@@ -296,11 +295,9 @@ def test_a_file_that_the_task_mentions_is_shown() -> None:
 
 
 def test_an_outline_says_why_its_file_may_not_be_changed() -> None:
-    def read(path: str) -> Document:
-        return Document(path, FILES[path])
-
     refused = {"util.py": "it is read-only"}
     wish = Wish("Change helper in util.py and pop_many in stack.py.", "", ())
+    read = reader(FILES)
     context = make_context(list(FILES), read, wish, 1000, count, lambda path: refused.get(path, ""))
     (shown,) = (one for one in context.shown if one.path == "util.py")
     assert (shown.how, shown.why) == ("outline", "named in the task; it is read-only")

@@ -484,10 +484,6 @@ def test_a_task_sees_the_files_of_its_own_moment(session: CodeSession, project: 
     assert {one.path for one in shown} == {"calc.py", "later.py"}
 
 
-def test_the_same_judge_as_the_double(session: CodeSession) -> None:
-    assert session.run_tests() == judge((), None)  # type: ignore[arg-type]
-
-
 def test_what_was_found_before_a_task_is_stopped_can_be_accepted(
     session: CodeSession, coder: Any, project: Path
 ) -> None:

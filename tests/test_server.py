@@ -248,6 +248,8 @@ def test_requests_of_foreign_pages_are_refused(server: Served) -> None:
     assert [status("http://evil.example"), status("null")] == [403, 403]
     assert status("http://localhost.evil.example") == 403
     assert status("http://evil.example/?localhost") == 403
+    refused = server.client.get("/props", headers={"Origin": "app://obsidian.md"})
+    assert "--allow-origin app://obsidian.md allows" in refused.json()["error"]["message"]
     response = server.client.get("/health", headers={"Origin": "http://localhost:3000"})
     assert response.headers["access-control-allow-origin"] == "http://localhost:3000"
 

@@ -20,7 +20,6 @@ gc.freeze()  # what openai brings need not be looked through after every test
 
 USER = [{"role": "user", "content": "he said"}]
 TOOLS = [{"name": "find", "input_schema": {"type": "object", "properties": {}}}]
-ORIGINS = {"allow_origin": "vscode-webview://*"}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +28,7 @@ def server(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory)
     (folder / "keys").write_text("other")
     keys = {"api_key": "secret", "api_key_file": folder / "keys"}
     limits = {"method": "base", "stored_responses": 2, **keys}
-    with served(model(), folder, **limits, **ORIGINS) as running:
+    with served(model(), folder, **limits) as running:
         running.client.headers["X-Api-Key"] = "secret"
         yield running
         running.until(running.is_free)
@@ -188,22 +187,6 @@ def test_ignored_parameters_are_logged_once(server: Served) -> None:
 
     server.until(logged)
     assert logged() == [["draft_model", "ttl"]]
-
-
-# --- pages of other programs ---
-
-
-def test_origins_that_the_owner_allows(server: Served) -> None:
-    def ask(origin: str) -> Any:
-        headers = {"Origin": origin}
-        return server.client.post("/tokenize", json={"content": "a"}, headers=headers)
-
-    allowed = ask("vscode-webview://1a2b3c")
-    assert allowed.status_code == 200
-    assert allowed.headers["access-control-allow-origin"] == "vscode-webview://1a2b3c"
-    refused = ask("app://obsidian.md")
-    assert refused.status_code == 403
-    assert "--allow-origin app://obsidian.md allows" in refused.json()["error"]["message"]
 
 
 def test_origins_are_matched_as_a_whole() -> None:

@@ -24,6 +24,7 @@ import uvicorn
 from serving import START, Served, served
 from starlette.requests import Request
 from surroundings import HANG
+from threads import wait_until
 
 from tgr_local.engine import Cancel
 from tgr_local.errors import CancelledError
@@ -89,12 +90,6 @@ class Front:
         """The reply to a client that waits for nothing."""
         with self.connect(HEAD + b"Connection: close\r\n\r\n") as link:
             return everything(link)
-
-    def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + HANG
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
 
     def end(self) -> None:
         self.app.gate.set()
@@ -165,7 +160,7 @@ def test_the_limit_of_a_body_holds_while_nobody_reads_it(
     enough = b"x" * 70_000  # that the application begins
     with front.connect(HEAD + b"Content-Length: 99999\r\n\r\n" + enough) as link:
         assert everything(link) == b""
-    front.until(lambda: front.app.left == 1)
+    wait_until(lambda: front.app.left == 1)
 
 
 def test_the_application_refuses_a_body_that_does_not_come(
@@ -222,7 +217,7 @@ def test_a_reply_that_is_not_read_ends_the_connection(
                 break
         ended.set()
 
-    front.until(lambda: front.server.started)
+    wait_until(lambda: front.server.started)
     front.server.config.loaded_app = endless
     with front.connect(HEAD + b"\r\n"):
         assert ended.wait(HANG)
@@ -240,10 +235,10 @@ def has_ended(link: socket.socket) -> bool:
 def test_silent_clients_lock_nobody_out(front: Front, first: bytes) -> None:
     front.app.gate.clear() if b"\r\n\r\n" in first else None
     links = [front.connect(first) for _ in range(4 * PLACES)]
-    front.until(lambda: has_ended(links[0]))  # the one that has waited longest
+    wait_until(lambda: has_ended(links[0]))  # the one that has waited longest
     front.app.gate.set()
     # those that have just been ended may still be counted
-    front.until(lambda: front.get().endswith(b"ok"))
+    wait_until(lambda: front.get().endswith(b"ok"))
     assert everything(links[0]) == b""
     for link in links:
         link.close()
@@ -252,7 +247,7 @@ def test_silent_clients_lock_nobody_out(front: Front, first: bytes) -> None:
 def test_running_requests_keep_their_connections(front: Front) -> None:
     front.app.gate.clear()
     with front.connect(HEAD + b"\r\n") as working:
-        front.until(lambda: front.app.begun == 1)
+        wait_until(lambda: front.app.begun == 1)
         links = [front.connect() for _ in range(3 * PLACES)]
         assert everything(links[0]) == b""  # which has been driven out
         front.app.gate.set()
@@ -300,9 +295,9 @@ def test_a_long_wait_on_a_half_closed_connection(front: Front) -> None:
 def test_a_disconnect_is_noticed(front: Front, version: bytes) -> None:
     front.app.gate.clear()
     link = front.connect(HEAD.replace(b"1.1", version) + b"\r\n")
-    front.until(lambda: front.app.begun == 1)
+    wait_until(lambda: front.app.begun == 1)
     link.close()
-    front.until(lambda: front.app.left == 1)
+    wait_until(lambda: front.app.left == 1)
 
 
 @pytest.fixture(scope="module")

@@ -245,13 +245,6 @@ def test_the_loop_guard_ends_what_repeats_itself(engine: Engine) -> None:
     assert made["usage"]["completion_tokens"] == 64
     assert made["choices"][0]["finish_reason"] == "length"
     assert made["tgr"]["replies"][0]["finish"] == "loop"
-    thinking = generate(
-        engine,
-        [*opened(engine), token],
-        SearchConfig(chunk_len=16, max_chunks=20, loop_guard=2, temperature=0.0),
-        method="markov",
-    )
-    assert thinking.closed is None or thinking.closed >= 64
 
 
 # --- grammars ---
