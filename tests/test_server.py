@@ -254,13 +254,25 @@ def test_requests_of_foreign_pages_are_refused(server: Served) -> None:
     assert response.headers["access-control-allow-origin"] == "http://localhost:3000"
 
 
-def test_foreign_names_of_this_machine_are_refused() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await Response("fine")(scope, receive, send)
+def guarded(headers: dict[str, str], *options: Any) -> int:
+    """The status of a request to an application behind `Auth`."""
+    return TestClient(Auth(Response("fine"), *options)).get("/props", headers=headers).status_code
 
+
+def test_origins_are_matched_as_a_whole() -> None:
+    def status(origin: str, *allowed: str) -> int:
+        return guarded({"Host": "localhost", "Origin": origin}, (), "127.0.0.1", allowed)
+
+    assert status("app://obsidian.md", "app://") == status("app://a", "app://*") == 200
+    assert status("https://a.example", "https://a.example", "b") == 200
+    assert status("https://a.example.evil", "https://a.example") == 403
+    assert status("https://aXexample", "https://a.example") == 403
+    assert status("myapp://x", "app://") == 403 and status("app://x") == 403
+
+
+def test_foreign_names_of_this_machine_are_refused() -> None:
     def status(name: str, host: str = "127.0.0.1", keys: tuple[str, ...] = ()) -> int:
-        headers = {"Host": name, "Authorization": "Bearer key"}
-        return TestClient(Auth(app, keys, host)).get("/props", headers=headers).status_code
+        return guarded({"Host": name, "Authorization": "Bearer key"}, keys, host)
 
     assert [status(name) for name in ("localhost:8080", "127.0.0.1", "[::1]:8080")] == [200] * 3
     assert [status(name) for name in ("evil.example:8080", "localhost.evil.example", "[")] == (
