@@ -177,6 +177,15 @@ def double(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def solved(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """`solved(coder, "Repair it.")`: the outcome of a task of the code assistant on a double; see
+    fake_coder.carry_out."""
+    import fake_coder
+
+    return functools.partial(fake_coder.carry_out, monkeypatch.setattr)
+
+
+@pytest.fixture
 def small(model: Callable[..., Path]) -> Path:
     """A small random model for the real engine."""
     return model()

@@ -220,6 +220,10 @@ def carry_out(
     return solve(coder, task, config, methods.get("base"), code, listener, cancel)  # type: ignore[arg-type]
 
 
+Solve = Callable[..., Outcome]
+"""The type of the fixture `solved`."""
+
+
 def install(put: Callable[[Any, str, Any], None], coder: Coder) -> None:
     """Puts the model and the tests in place of the real ones, for every command of the process."""
     from tgr_local import engine

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from fake_coder import CALC, HALF, RIGHT, Climber, Coder, Followed, answer, carry_out, make_verdict
+from fake_coder import CALC, HALF, RIGHT, Climber, Coder, Followed, Solve, answer, make_verdict
 
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.combining import both, combine
@@ -197,10 +197,10 @@ def test_imports_at_one_place_stand_together() -> None:
 # ---- in a task ----
 
 
-def test_a_round_ends_with_the_edits_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_ends_with_the_edits_of_two(solved: Solve) -> None:
     listener = Followed()
     coder = Coder([answer(HALF), answer(OTHER)])
-    outcome = carry_out(monkeypatch.setattr, coder, rounds=2, listener=listener)
+    outcome = solved(coder, rounds=2, listener=listener)
     *written, made = outcome.rounds[0]
     assert [one.passes for one in written] == [False, False]
     assert made.passes and made.parts == (1, 2)
@@ -210,10 +210,10 @@ def test_a_round_ends_with_the_edits_of_two(monkeypatch: pytest.MonkeyPatch) -> 
     assert listener.states[3] == ["testing", "done", "done"]
 
 
-def test_tests_that_pass_already_combine_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_that_pass_already_combine_nothing(solved: Solve) -> None:
     passed = make_verdict(True, 2, 0, 0, "")
     coder = Coder([answer(HALF), answer(OTHER)])
-    outcome = carry_out(monkeypatch.setattr, coder, by=lambda changes, cancel: passed)
+    outcome = solved(coder, by=lambda changes, cancel: passed)
     assert [one.number for one in outcome.rounds[0]] == [1, 2]
 
 
@@ -279,7 +279,7 @@ def by_name(changes: Sequence[Change], cancel: Cancel) -> Verdict:
 
 
 def test_where_nothing_gets_further_the_next_begin_with_what_mends_another_test(
-    monkeypatch: pytest.MonkeyPatch,
+    solved: Solve,
 ) -> None:
     head = CALC.rstrip().removesuffix(" + b")
     first, free = [" b\n```\n"], [answer(CALC)]  # the third wave is the first one again
@@ -287,37 +287,31 @@ def test_where_nothing_gets_further_the_next_begin_with_what_mends_another_test(
     coder.departures = [f"{head} -", f"{head} *"]
     start = "def add(a, b):\n    return a +"
     climber = Climber(coder, {1: start})
-    outcome = carry_out(monkeypatch.setattr, coder, by=by_name, listener=climber, candidates=4)
+    outcome = solved(coder, by=by_name, listener=climber, candidates=4)
     assert "adopts 1" in climber.heard and len(outcome.rounds) == 1
     assert outcome.best is not None and outcome.best.passes
     assert outcome.best.changes == (Change("calc.py", CALC, RIGHT),)
 
 
-def test_what_mends_another_test_and_leads_nowhere_is_left_in_the_next_round(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_mends_another_test_and_leads_nowhere_is_left_in_the_next_round(solved: Solve) -> None:
     head = CALC.rstrip().removesuffix(" + b")
     first, free = [" b\n```\n"], [answer(CALC)]
     coder = Coder(first, free, first, [" 0\n```\n"], [" 0\n```\n"], free, free)
     coder.departures = [f"{head} -", f"{head} *"]
     climber = Climber(coder, {1: f"{head} - b -"})
-    outcome = carry_out(
-        monkeypatch.setattr, coder, by=by_name, listener=climber, candidates=4, rounds=2
-    )
+    outcome = solved(coder, by=by_name, listener=climber, candidates=4, rounds=2)
     assert climber.heard.count("adopts 1") == 1 and len(outcome.rounds) == 2
     assert coder.begun[3] == [f"```python\n{head} - b -"] * 2
     again = [f"```python\n{CALC}```" in prompt for prompt in coder.prompts[4:] if prompt]
     assert again == sorted(again) and any(again)  # at last the files as they were
 
 
-def test_files_that_have_no_place_in_a_prompt_any_more_end_a_task(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_files_that_have_no_place_in_a_prompt_any_more_end_a_task(solved: Solve) -> None:
     """What was found until then stays."""
     long = HALF.replace("    return", "    # " + "long " * 100 + "\n    return")
     coder = Coder([answer(long)], [answer(RIGHT)])
     listener = Followed()
-    outcome = carry_out(monkeypatch.setattr, coder, rounds=2, context_tokens=330, listener=listener)
+    outcome = solved(coder, rounds=2, context_tokens=330, listener=listener)
     assert outcome.best is not None and outcome.best.verdict is not None
     assert outcome.best.verdict.passed == 1 and outcome.ended
     assert not any(heard.startswith("adopts") for heard in listener.heard)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_coder import CALC, HALF, RIGHT, WAIT, Climber, Coder, carry_out
+from fake_coder import CALC, HALF, RIGHT, WAIT, Climber, Coder, Solve
 
 from tgr_local.code import departures, prompt
 from tgr_local.code.departures import Copy, Departure
@@ -259,10 +259,10 @@ def test_what_would_not_parse_goes_on() -> None:
 # ---- candidates ----
 
 
-def test_candidates_depart_where_failing_tests_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_depart_where_failing_tests_decide(solved: Solve) -> None:
     coder = Coder([" b\n\n\ndef sub(a, b):\n    return a - b\n```\nBecause.\n", WAIT])
     coder.departures = ["def add(a, b):\n    return a +", "def add(a, b):\n    return b"]
-    outcome = carry_out(monkeypatch.setattr, coder)
+    outcome = solved(coder)
     one, other = outcome.rounds[0]
     assert coder.begun == [[one.begun, other.begun]]
     assert one.begun == "```python\ndef add(a, b):\n    return a +"
@@ -272,10 +272,10 @@ def test_candidates_depart_where_failing_tests_decide(monkeypatch: pytest.Monkey
     assert other.state == "stopped"
 
 
-def test_an_answer_that_is_back_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_back_ends(solved: Solve) -> None:
     coder = Coder([" b\n\n\ndef sub(a, b):\n    return a + b\nnever = 1\n"])
     coder.departures = ["def add(a, b):\n    return a +"]
-    outcome = carry_out(monkeypatch.setattr, coder, candidates=1, budget=8000)
+    outcome = solved(coder, candidates=1, budget=8000)
     (one,) = outcome.rounds[0]
     assert one.changes[0].after == CALC.replace("a - b", "a + b")
     assert "never" not in one.answer
@@ -291,15 +291,13 @@ def test_what_is_shown_whole_is_copied_whole() -> None:
     ]
 
 
-def test_more_depart_while_they_take_less_than_whole_answers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_more_depart_while_they_take_less_than_whole_answers(solved: Solve) -> None:
     """The answers of a first wave have `n` characters, which count as tokens."""
     allowed = 2 * len(f"[assistant]\n```python\n{CALC}".rstrip())
     for n, waves in [(allowed // 2 - 1, 2), (allowed // 2, 1)]:
         coder = Coder(["0" * n], [" 0\n```\n\n"])
         coder.departures = [f"def add(a, b):\n    return {name}" for name in "abcd"]
-        outcome = carry_out(monkeypatch.setattr, coder, candidates=2)
+        outcome = solved(coder, candidates=2)
         (candidates,) = outcome.rounds
         assert [one.number for one in candidates] == list(range(1, 2 * waves + 1))
         assert [one.seed for one in candidates] == [42, 43, 44, 45][: 2 * waves]
@@ -308,15 +306,15 @@ def test_more_depart_while_they_take_less_than_whole_answers(
         assert outcome.forward_tokens == sum(one.forward_tokens for one in candidates)
     coder = Coder(["0"])  # a budget of tokens bounds k answers
     coder.departures = [f"def add(a, b):\n    return {name}" for name in "abcd"]
-    outcome = carry_out(monkeypatch.setattr, coder, candidates=2, budget=2000)
+    outcome = solved(coder, candidates=2, budget=2000)
     assert len(coder.begun) == 1 and len(outcome.rounds[0]) == 2
 
 
-def test_a_round_goes_on_from_an_edit_that_gets_further(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_goes_on_from_an_edit_that_gets_further(solved: Solve) -> None:
     coder = Coder([" b\n\n\ndef sub(a, b):\n    return a + b\n"], [" b\n```\n", WAIT])
     coder.departures = [f"def add(a, b):\n    return {text}" for text in ("a +", "b", "a")]
     climber = Climber(coder, {1: HALF.rstrip().removesuffix(" + b") + " -"})
-    outcome = carry_out(monkeypatch.setattr, coder, listener=climber)
+    outcome = solved(coder, listener=climber)
     ((half, wrong, whole, stopped),) = outcome.rounds
     assert half.verdict is not None and half.verdict.passed == 1 and not wrong.passes
     assert climber.heard[2:] == [
@@ -328,23 +326,19 @@ def test_a_round_goes_on_from_an_edit_that_gets_further(monkeypatch: pytest.Monk
     assert outcome.forward_tokens >= 2 * 50  # what finding the departures took, twice
 
 
-def test_a_round_ends_when_it_has_taken_as_many_tokens_as_whole_answers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_round_ends_when_it_has_taken_as_many_tokens_as_whole_answers(solved: Solve) -> None:
     long = "# 0\n" * 60
     coder = Coder([" b\n\n\ndef sub(a, b):\n    return a + b\n", long], [" b\n```\n"])
     coder.departures = ["def add(a, b):\n    return a +", "def add(a, b):\n    return b"]
-    outcome = carry_out(monkeypatch.setattr, coder)
+    outcome = solved(coder)
     assert len(coder.begun) == 1 and outcome.best is not None and not outcome.best.passes
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_four_waves_at_most_and_half_of_the_second_is_free(
-    k: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_four_waves_at_most_and_half_of_the_second_is_free(k: int, solved: Solve) -> None:
     coder = Coder(*[["0"]] * 4)
     coder.departures = [f"def add(a, b):\n    return {i}" for i in range(40)]
-    outcome = carry_out(monkeypatch.setattr, coder, candidates=k)
+    outcome = solved(coder, candidates=k)
     assert [len(some) for some in coder.begun] == [k] * 4
     assert [some.count("") for some in coder.begun] == [0, (k + 1) // 2, 0, 0]
     first = [*coder.begun[0], *filter(None, coder.begun[1])]
@@ -353,7 +347,9 @@ def test_four_waves_at_most_and_half_of_the_second_is_free(
     assert [one.number for one in outcome.rounds[0]] == list(range(1, 4 * k + 1))
 
 
-def test_of_a_long_file_the_functions_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_long_file_the_functions_are_copied(
+    solved: Solve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where it is shown whole."""
     seen: list[bool] = []
 
@@ -368,21 +364,21 @@ def test_of_a_long_file_the_functions_are_copied(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr("fake_coder.find", found)
         seen.clear()
         document = Document("calc.py", text)
-        carry_out(monkeypatch.setattr, coder, read={"calc.py": document}.get)
+        solved(coder, read={"calc.py": document}.get)
         assert seen == wholes
 
 
-def test_a_wave_after_a_pass_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wave_after_a_pass_is_not_written(solved: Solve) -> None:
     coder = Coder([" b\n\n\ndef sub(a, b):\n    return a - b\n```\nBecause.\n", " 0\n```\n\n"])
     coder.departures = ["def add(a, b):\n    return a +", *"bcd"]
-    outcome = carry_out(monkeypatch.setattr, coder, candidates=2)
+    outcome = solved(coder, candidates=2)
     assert outcome.best is not None and outcome.best.passes and len(coder.begun) == 1
 
 
-def test_later_rounds_depart_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_rounds_depart_elsewhere(solved: Solve) -> None:
     coder = Coder([" 0\n```\n\n"], [" 0\n```\n\n"], [" 0\n```\n\n"])
     coder.departures = [f"def add(a, b):\n    return {name}" for name in "abcd"]
-    carry_out(monkeypatch.setattr, coder, candidates=2, rounds=3, budget=8000)
+    solved(coder, candidates=2, rounds=3, budget=8000)
     first, second, third = coder.begun
     assert len(set(first)) == 2 and "" not in first
     assert second[0] and second[1] == ""  # one may do what a departure cannot
@@ -392,7 +388,7 @@ def test_later_rounds_depart_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("why", ["thinks", "passes", "learnt"])
-def test_else_candidates_are_free(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_else_candidates_are_free(why: str, solved: Solve) -> None:
     coder = Coder(["```python\n" + RIGHT + "```\n\n\n"])
     coder.departures = ["def add(a, b):\n    return a +"]
     more: dict[str, Any] = {}
@@ -403,5 +399,5 @@ def test_else_candidates_are_free(why: str, monkeypatch: pytest.MonkeyPatch) -> 
         more = {"constrained": False}
     else:
         more = {"tests": ""}
-    carry_out(monkeypatch.setattr, coder, **more)
+    solved(coder, **more)
     assert set(coder.begun[0]) == {""}

@@ -17,8 +17,8 @@ from fake_coder import (
     WAIT,
     Coder,
     Followed,
+    Solve,
     answer,
-    carry_out,
     judge,
     make_verdict,
 )
@@ -106,11 +106,9 @@ def test_a_change_of_layout_alone_means_the_same() -> None:
 # ---- candidates ----
 
 
-def test_each_candidate_has_its_seed_its_edit_and_its_verdict(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_candidate_has_its_seed_its_edit_and_its_verdict(solved: Solve) -> None:
     coder = Coder([answer(WRONG), answer(HALF), "no edit at all", answer(CALC), answer(BROKEN)])
-    outcome = carry_out(monkeypatch.setattr, coder, candidates=5)
+    outcome = solved(coder, candidates=5)
     (batch,) = outcome.rounds
     assert [one.seed for one in batch] == [42, 43, 44, 45, 46]
     assert [one.applies for one in batch] == [True, True, False, False, False]
@@ -125,12 +123,10 @@ def test_each_candidate_has_its_seed_its_edit_and_its_verdict(
     assert outcome.forward_tokens == sum(one.forward_tokens for one in batch) > 0
 
 
-def test_one_that_passes_stops_the_others_while_they_are_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_one_that_passes_stops_the_others_while_they_are_written(solved: Solve) -> None:
     listener = Followed()
     coder = Coder([WAIT, answer(RIGHT), WAIT])
-    outcome = carry_out(monkeypatch.setattr, coder, candidates=3, rounds=3, listener=listener)
+    outcome = solved(coder, candidates=3, rounds=3, listener=listener)
     assert len(outcome.rounds) == 1
     assert [one.state for one in outcome.rounds[0]] == ["stopped", "done", "stopped"]
     assert outcome.best is not None and outcome.best.number == 2 and outcome.best.passes
@@ -139,31 +135,29 @@ def test_one_that_passes_stops_the_others_while_they_are_written(
     assert listener.heard == ["before 0", "context file", "round 1: [1, 2, 3]", "best 2"]
 
 
-def test_without_tests_all_are_written_and_agreement_decides(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_tests_all_are_written_and_agreement_decides(solved: Solve) -> None:
     def parses(changes: Sequence[Change], cancel: Cancel) -> Verdict:
         assert changes  # the folder as it is needs no check
         return make_verdict(True, 0, 0, 0, "")
 
     coder = Coder([answer(WRONG), answer(RIGHT), answer(RIGHT)])
-    outcome = carry_out(monkeypatch.setattr, coder, tests="", by=parses, candidates=3)
+    outcome = solved(coder, tests="", by=parses, candidates=3)
     assert [one.state for one in outcome.rounds[0]] == ["done"] * 3
     assert outcome.best is not None and outcome.best.number == 2
     assert outcome.before is None and "The tests fail" not in coder.prompts[0]
 
 
-def test_tests_that_pass_already_do_not_end_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_that_pass_already_do_not_end_the_round(solved: Solve) -> None:
     def passes(changes: Sequence[Change], cancel: Cancel) -> Verdict:
         return make_verdict(True, 2, 0, 0, "2 passed")
 
     coder = Coder([answer(WRONG), answer(RIGHT), answer(RIGHT)])
-    outcome = carry_out(monkeypatch.setattr, coder, by=passes, candidates=3)
+    outcome = solved(coder, by=passes, candidates=3)
     assert outcome.best is not None and outcome.best.number == 2
     assert "The tests fail" not in coder.prompts[0]
 
 
-def test_a_cancel_ends_the_candidates_and_their_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancel_ends_the_candidates_and_their_tests(solved: Solve) -> None:
     cancel, testing = Cancel(), threading.Event()
 
     def hangs(changes: Sequence[Change], stop: Cancel) -> Verdict:
@@ -182,11 +176,11 @@ def test_a_cancel_ends_the_candidates_and_their_tests(monkeypatch: pytest.Monkey
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(CancelledError):
-        carry_out(monkeypatch.setattr, Coder([answer(HALF), WAIT]), by=hangs, cancel=cancel)
+        solved(Coder([answer(HALF), WAIT]), by=hangs, cancel=cancel)
     thread.join()
 
 
-def test_equal_edits_are_tested_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_edits_are_tested_once(solved: Solve) -> None:
     asked: list[int] = []
 
     def counts(changes: Sequence[Change], cancel: Cancel) -> Verdict:
@@ -195,24 +189,22 @@ def test_equal_edits_are_tested_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     answers = [answer(WRONG), answer(WRONG), answer(WRONG), answer(HALF + "#\n")]
     coder = Coder(answers, [answer(WRONG)])
-    outcome = carry_out(monkeypatch.setattr, coder, by=counts, candidates=4, rounds=1)
+    outcome = solved(coder, by=counts, candidates=4, rounds=1)
     assert sorted(asked) == [0, 1, 1]
     assert [one.verdict.passed for one in outcome.rounds[0] if one.verdict] == [0, 0, 0, 1]
 
 
-def test_a_syntax_error_goes_into_the_next_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_syntax_error_goes_into_the_next_round(solved: Solve) -> None:
     coder = Coder([answer(BROKEN)], [answer(RIGHT)])
-    carry_out(monkeypatch.setattr, coder, rounds=2, candidates=1)
+    solved(coder, rounds=2, candidates=1)
     why = "the answer has a syntax error, in line 1: invalid syntax"
     assert f"cannot be used: {why}.\n\nThe files are again" in coder.prompts[1]
 
 
-def test_a_model_that_has_learnt_a_form_is_told_of_edits_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_model_that_has_learnt_a_form_is_told_of_edits_alone(solved: Solve) -> None:
     coder = Coder([answer(CALC)], [answer(RIGHT)])
     coder.metadata["tgr.edit_format"] = "file"
-    carry_out(monkeypatch.setattr, coder, rounds=2, candidates=1)
+    solved(coder, rounds=2, candidates=1)
     assert coder.prompts[1] == coder.prompts[0]
 
 
@@ -228,28 +220,26 @@ def test_a_file_that_had_a_syntax_error_before_may_have_one(
     )
 
 
-def test_a_judge_that_fails_is_a_failure_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_that_fails_is_a_failure_of_the_task(solved: Solve) -> None:
     def broken(changes: Sequence[Change], cancel: Cancel) -> Verdict:
         if changes:
             raise OSError(28, "No space left on device")
         return judge(changes, cancel)
 
     with pytest.raises(OSError, match="No space"):
-        carry_out(monkeypatch.setattr, Coder([answer(HALF), WAIT]), by=broken)
+        solved(Coder([answer(HALF), WAIT]), by=broken)
 
 
 # ---- rounds ----
 
 
-def test_the_failing_output_of_the_best_goes_into_the_next_round(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_failing_output_of_the_best_goes_into_the_next_round(solved: Solve) -> None:
     def says(changes: Sequence[Change], cancel: Cancel) -> Verdict:
         found = judge(changes, cancel)
         return dataclasses.replace(found, output=f"tried {len(changes)}: {found.output}")
 
     coder = Coder([answer(BROKEN), answer(WRONG)], [answer(WRONG), answer(RIGHT)])
-    outcome = carry_out(monkeypatch.setattr, coder, by=says, rounds=3)
+    outcome = solved(coder, by=says, rounds=3)
     first, second = coder.prompts
     assert second.startswith(first)  # so the cache has it
     rest = second[len(first) :]
@@ -260,13 +250,11 @@ def test_the_failing_output_of_the_best_goes_into_the_next_round(
     assert [config.seed for config in coder.configs] == [42, 44]
 
 
-def test_the_next_round_begins_with_an_edit_that_passes_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_next_round_begins_with_an_edit_that_passes_more(solved: Solve) -> None:
     rest = RIGHT.replace("    return a + b", "    return a+b")
     coder = Coder([answer(WRONG), answer(HALF)], [answer(CALC), answer(HALF), answer(rest)])
     listener = Followed()
-    outcome = carry_out(monkeypatch.setattr, coder, rounds=3, candidates=3, listener=listener)
+    outcome = solved(coder, rounds=3, candidates=3, listener=listener)
     assert f"```python\n{HALF}```" in coder.prompts[1] and "[assistant]" not in coder.prompts[1]
     assert "sub is wrong" in coder.prompts[1] and "add is wrong" not in coder.prompts[1]
     assert listener.heard[3:6] == ["best 2", "adopts 2", "context file"]
@@ -276,9 +264,7 @@ def test_the_next_round_begins_with_an_edit_that_passes_more(
     assert outcome.best == whole and whole.passes
 
 
-def test_what_the_person_changes_meanwhile_is_not_in_the_next_round(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_the_person_changes_meanwhile_is_not_in_the_next_round(solved: Solve) -> None:
     """Edits are for the files as the copies have them."""
     listener = Followed()
 
@@ -288,7 +274,7 @@ def test_what_the_person_changes_meanwhile_is_not_in_the_next_round(
 
     paths = ("calc.py", "other.py")
     coder = Coder([answer(HALF), answer(WRONG)], [answer(RIGHT)])
-    carry_out(monkeypatch.setattr, coder, rounds=2, read=read, paths=paths, listener=listener)
+    solved(coder, rounds=2, read=read, paths=paths, listener=listener)
     assert "adopts 1" in listener.heard
     assert "# other.py" in coder.prompts[1] and "changed by" not in coder.prompts[1]
 
@@ -300,19 +286,19 @@ def test_two_changes_one_after_the_other() -> None:
     assert combined((), then) == then and combined(first, ()) == first
 
 
-def test_rounds_end_after_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome = carry_out(monkeypatch.setattr, Coder(*[[answer(WRONG)]] * 3), rounds=3)
+def test_rounds_end_after_the_last_one(solved: Solve) -> None:
+    outcome = solved(Coder(*[[answer(WRONG)]] * 3), rounds=3)
     assert len(outcome.rounds) == 3 and outcome.best is not None and not outcome.best.passes
     assert [one.number for one in outcome.ranked] == [1, 2, 3, 4, 5, 6]
 
 
-def test_the_budget_bounds_all_rounds_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_budget_bounds_all_rounds_together(solved: Solve) -> None:
     probe = Coder([answer(HALF)])
-    carry_out(monkeypatch.setattr, probe)
+    solved(probe)
     n_query = len(probe.prompts[0].encode())
     coder = Coder(*[[answer(HALF)]] * 9)
     budget = n_query + 1200  # the code as it is is read, too
-    outcome = carry_out(monkeypatch.setattr, coder, candidates=8, rounds=9, budget=budget)
+    outcome = solved(coder, candidates=8, rounds=9, budget=budget)
     assert coder.configs[0].max_forward_tokens >= n_query + coder.configs[0].max_tokens
     n_first, limit = len(outcome.rounds[0]), coder.configs[0].max_tokens
     assert 1 < n_first < 8  # as many as have room for a whole answer each
@@ -320,35 +306,33 @@ def test_the_budget_bounds_all_rounds_together(monkeypatch: pytest.MonkeyPatch) 
     assert outcome.ended.startswith(f"the budget of {budget:,} forward tokens has no room")
 
 
-def test_a_model_that_thinks_keeps_room_for_a_whole_edit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_thinks_keeps_room_for_a_whole_edit(solved: Solve) -> None:
     plain, thinking = Coder([answer(RIGHT)]), Coder([answer(RIGHT)])
     thinking.chat_template = "<think>"
     for coder in (plain, thinking):
-        carry_out(monkeypatch.setattr, coder)
+        solved(coder)
     assert plain.kept == [0] and thinking.kept[0] > len(answer(RIGHT))
 
 
-def test_a_budget_below_the_prompt_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome = carry_out(monkeypatch.setattr, Coder(), budget=100)
+def test_a_budget_below_the_prompt_writes_nothing(solved: Solve) -> None:
+    outcome = solved(Coder(), budget=100)
     assert not outcome.rounds and outcome.best is None
     assert re.search(r"budget of 100 .* no room .* whose prompt has [\d,]+$", outcome.ended)
 
 
-def test_an_attempt_for_which_there_is_no_room_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_for_which_there_is_no_room_is_left_out(solved: Solve) -> None:
     long = WRONG + "# " + "x" * 7300 + "\n"
     coder = Coder([answer(long)], [answer(RIGHT)])
-    carry_out(monkeypatch.setattr, coder, rounds=2, candidates=1)
+    solved(coder, rounds=2, candidates=1)
     assert coder.prompts[1] == coder.prompts[0]
     assert coder.configs[1].seed == coder.configs[0].seed + 1
 
 
-def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(solved: Solve) -> None:
     coder = Coder([answer(RIGHT)])
     coder.n_ctx_train = 200
     with pytest.raises(CapacityError, match="lower context_tokens, or name fewer files"):
-        carry_out(monkeypatch.setattr, coder)
+        solved(coder)
 
 
 @pytest.mark.parametrize(
@@ -362,32 +346,31 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(
     ],
 )
 def test_the_form_of_the_edits(
-    monkeypatch: pytest.MonkeyPatch, n_lines: int, text: str, asked: str, form: str
+    solved: Solve, monkeypatch: pytest.MonkeyPatch, n_lines: int, text: str, asked: str, form: str
 ) -> None:
     import fake_coder
 
     monkeypatch.setattr(fake_coder, "CALC", CALC + "VALUE = 12\n" * n_lines)
-    outcome = carry_out(
-        monkeypatch.setattr, Coder(["nothing"]), text, tests="", edit_format=asked,
+    outcome = solved(Coder(["nothing"]), text, tests="", edit_format=asked,
         context_tokens=6000,
     )  # fmt: skip
     assert outcome.form == form
 
 
-def test_the_model_file_may_advise_a_form(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_file_may_advise_a_form(solved: Solve) -> None:
     coder = Coder(["nothing"])
     coder.metadata["tgr.edit_format"] = "function"
-    assert carry_out(monkeypatch.setattr, coder).form == "function"
-    assert carry_out(monkeypatch.setattr, Coder(["nothing"]), edit_format="file").form == "file"
+    assert solved(coder).form == "function"
+    assert solved(Coder(["nothing"]), edit_format="file").form == "file"
 
 
 @pytest.mark.parametrize("form", ["file", "function"])
-def test_no_form_of_the_answer_is_asked_for(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_form_of_the_answer_is_asked_for(form: str, solved: Solve) -> None:
     """Neither of a model that has learnt one nor of others."""
     coders = Coder(["nothing"]), Coder(["nothing"])
     coders[0].metadata["tgr.edit_format"] = form
     for coder in coders:
-        carry_out(monkeypatch.setattr, coder, "Repair it.", edit_format=form)
+        solved(coder, "Repair it.", edit_format=form)
         assert coder.prompts == [
             f"[user]\n`calc.py`:\n```python\n{CALC}```\n\nRepair it.\n\nThe tests fail:\n```\n"
             "calc.py:1: add is wrong\ncalc.py:1: sub is wrong\n```\n"
@@ -421,13 +404,10 @@ def test_an_output_that_counts_no_tests_is_shown_by_its_end() -> None:
     assert [line.strip() for line in said[2:5]] == ["two", "three", "sh: 1: pytset: not found"]
 
 
-def test_after_a_round_the_best_candidates_are_shown_and_the_others_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_after_a_round_the_best_candidates_are_shown_and_the_others_counted(solved: Solve) -> None:
     said: list[str] = []
     with Report(said.append, "pytest", is_live=False) as report:
-        carry_out(
-            monkeypatch.setattr, Coder(["nothing"] * 19 + [answer(RIGHT)]), listener=report,
+        solved(Coder(["nothing"] * 19 + [answer(RIGHT)]), listener=report,
             candidates=20,
         )  # fmt: skip
     shown = [line for line in said if "pass  " in line or "no edit" in line]
