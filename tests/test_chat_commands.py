@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fake_engine import FakeEngine
@@ -220,12 +221,8 @@ def test_regen_replaces_the_reply_and_uses_another_seed(session: Any) -> None:
 
 
 def test_a_failed_regen_leaves_the_answer(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any, **__: Any) -> Iterator[Any]:
-        raise TgrError("the cache is full")
-        yield
-
     session.ask("one")
-    monkeypatch.setattr(generation, "stream", broken)
+    monkeypatch.setattr(generation, "stream", Mock(side_effect=TgrError("the cache is full")))
     with pytest.raises(TgrError):
         output(session, "/regen")
     assert session.conversation.messages[-1]["content"] == "#1 one"

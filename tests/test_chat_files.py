@@ -7,6 +7,7 @@ import errno
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fake_user import make_session, output
@@ -140,10 +141,9 @@ def test_a_save_that_fails_names_the_file(
         output(session, "/save /proc/x")
     assert error.value.filename == "/proc/x"
 
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr(
+        os, "replace", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    )
     with pytest.raises(OSError, match="No space left") as error:
         output(session, f"/save {tmp_path}/x")
     assert error.value.filename == f"{tmp_path}/x" and list(tmp_path.iterdir()) == []

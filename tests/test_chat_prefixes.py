@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from engines import EXACT
@@ -167,12 +168,9 @@ def test_an_interrupt_leaves_the_old_file(
     path = home / "state/tgr-local/chats" / files(home)[0]
     content = path.read_bytes()
 
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
     session.ask("two")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", interrupt)
+        patch.setattr(os, "replace", Mock(side_effect=KeyboardInterrupt))
         session.leave()
     assert path.read_bytes() == content
     assert not list(path.parent.glob(".*")), "no part of a file is left"

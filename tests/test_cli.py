@@ -10,9 +10,9 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from command_line import finished, loaded, process, run
@@ -396,12 +396,9 @@ def test_an_unknown_method_is_refused_before_the_model_is_loaded(
 def test_a_bug_is_one_line_too_unless_debugging(
     double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: Any, **__: Any) -> Iterator[Any]:
-        raise KeyError("x")
-
     from tgr_local import generation
 
-    monkeypatch.setattr(generation, "stream", broken)
+    monkeypatch.setattr(generation, "stream", Mock(side_effect=KeyError("x")))
     assert run("run", "x", "--model", "f.gguf") == 1
     text = "tgr-local: KeyError: 'x' (this is a bug; TGR_DEBUG=1 shows where)\n"
     assert capsys.readouterr().err == text

@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from command_line import finished, run
@@ -87,10 +87,7 @@ def test_doctor_reports_a_broken_part(
 ) -> None:
     from tgr_local import engine
 
-    def refuse(*_: Any) -> Any:
-        raise TgrError("the file is damaged")
-
-    monkeypatch.setattr(engine, "Engine", refuse)
+    monkeypatch.setattr(engine, "Engine", Mock(side_effect=TgrError("the file is damaged")))
     assert run("doctor", "--model", "f.gguf") == 1
     assert "X model             BROKEN: the file is damaged\n" in capsys.readouterr().out
 

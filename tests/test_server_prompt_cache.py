@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -381,9 +382,7 @@ def test_a_shortage_of_memory_ends_nothing(
 ) -> None:
     second = filled()
 
-    def fails(*_: Any, **__: Any) -> Any:
-        raise MemoryError
-
+    fails = Mock(side_effect=MemoryError)
     with monkeypatch.context() as patch:
         patch.setattr(prompt_cache, "load_prefix", fails)
         patch.setattr(prompt_cache, "save_prefix", fails)
@@ -401,10 +400,7 @@ def test_another_failure_of_the_engine_leaves_the_request_alone(
 ) -> None:
     second = filled()
 
-    def fails(*_: Any, **__: Any) -> Any:
-        raise ModelError("broken")
-
-    monkeypatch.setattr(prompt_cache, "load_prefix", fails)
+    monkeypatch.setattr(prompt_cache, "load_prefix", Mock(side_effect=ModelError("broken")))
     assert second.restored(text(1)) == 0
     assert second.lines == ["warning: a kept prompt is not used: broken"]
 

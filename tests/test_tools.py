@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from openai_calls import SMALL
@@ -259,10 +260,9 @@ def test_what_was_sent_is_not_sent_again_when_the_last_reading_fails(
     reader = reader_of(caller, True)
     events = [event for char in TEXT[:-25] for event in reader.feed(char)]
 
-    def fails(*_: Any, **__: Any) -> Any:
-        raise confined.ConfinedError("takes too long")
-
-    monkeypatch.setattr(confined, "parse", fails)
+    monkeypatch.setattr(
+        confined, "parse", Mock(side_effect=confined.ConfinedError("takes too long"))
+    )
     events += reader.end(complete=False)
     texts = [event.text for event in events if isinstance(event, TextPart)]
     assert "".join(texts).strip() == "I look."
@@ -276,10 +276,9 @@ def test_an_answer_that_leaves_its_format_is_whole(
     events = [event for char in text[:10] for event in reader.feed(char)]
     assert events
 
-    def fails(*_: Any, **__: Any) -> Any:
-        raise confined.FailedError("not in its format")
-
-    monkeypatch.setattr(confined, "parse", fails)
+    monkeypatch.setattr(
+        confined, "parse", Mock(side_effect=confined.FailedError("not in its format"))
+    )
     events += [event for char in text[10:] for event in reader.feed(char)]
     events += reader.end(complete=True)
     assert "".join(event.text for event in events if isinstance(event, TextPart)) == text
