@@ -32,6 +32,8 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Any:
     ("line", "message"),
     [
         ("/hlep", "unknown command /hlep; did you mean /help?"),
+        ("/qiut", "unknown command /qiut; did you mean /quit, /exit?"),
+        ("/markdown x", "markdown is 'x', but must be on or off"),
         ("/set sigma -1", "sigma is -1.0, but must be at least 0"),
         ("/set sigma x", "sigma is 'x', but must be a number"),
         ("/set sigmo 1", "unknown option 'sigmo'; did you mean sigma?"),
@@ -99,10 +101,18 @@ def test_set_lists_what_the_method_uses(session: Any) -> None:
     assert any(line.startswith("sigma") for line in output(session, "/set changed"))
 
 
-def test_an_empty_conversation_says_so(session: Any) -> None:
-    assert output(session, "/show conversation") == [
-        "the conversation is empty: ask something first"
-    ]
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("/show conversation", "the conversation is empty: ask something first"),
+        ("/new", "a new conversation begins"),
+        ("/system", "no system prompt"),
+        ("/markdown", "Markdown is formatted"),
+        ("/budget off", "limits of one reply: none"),
+    ],
+)
+def test_what_a_command_says_at_first(session: Any, line: str, answer: str) -> None:
+    assert output(session, line) == [answer]
 
 
 def test_every_method_is_explained_in_a_line(session: Any) -> None:
@@ -135,6 +145,7 @@ def test_think_and_budget_set_options(session: Any) -> None:
 
 
 def test_help_names_every_command(session: Any) -> None:
+    assert output(session, "/?") == output(session, "/help")
     text = "\n".join(output(session, "/help"))
     assert all(name in text for name in COMMANDS)
     promised = (
@@ -168,19 +179,9 @@ def test_a_question_may_begin_with_a_word_that_leaves(session: Any) -> None:
     assert [turn.question for turn in session.conversation.turns] == ["exit code of grep?", "quit"]
 
 
-def test_other_names_of_commands(session: Any) -> None:
-    assert output(session, "/?") == output(session, "/help")
-    assert output(session, "/new") == ["a new conversation begins"]
-    with pytest.raises(ValueError, match="did you mean /quit"):
-        output(session, "/qiut")
-
-
 def test_markdown_is_switched(session: Any) -> None:
-    assert output(session, "/markdown") == ["Markdown is formatted"]
     assert output(session, "/markdown off") == ["Markdown is shown as it is"]
     assert not session.conversation.chat_config.markdown
-    with pytest.raises(ValueError, match="markdown is 'x', but must be on or off"):
-        output(session, "/markdown x")
 
 
 def test_trace_after_an_interrupted_reply_shows_what_there_is(session: Any) -> None:
@@ -257,7 +258,6 @@ def test_undo_removes_one_turn(session: Any) -> None:
 
 
 def test_the_system_prompt_comes_first_until_it_is_removed(session: Any) -> None:
-    assert output(session, "/system") == ["no system prompt"]
     output(session, "/system be brief,\nand kind")
     session.ask("one")
     assert session.front_end.shown == ["#2 one"]

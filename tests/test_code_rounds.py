@@ -361,7 +361,6 @@ def test_the_model_file_may_advise_a_form(solved: Solve) -> None:
     coder = Coder(["nothing"])
     coder.metadata["tgr.edit_format"] = "function"
     assert solved(coder).form == "function"
-    assert solved(Coder(["nothing"]), edit_format="file").form == "file"
 
 
 @pytest.mark.parametrize("form", ["file", "function"])

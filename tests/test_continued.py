@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from engines import EXACT
-from openai_calls import SMALL
+from openai_calls import SMALL, chat, complete, joined, streamed
 from tool_models import CLOCK, WEATHER, tool, write_tool_model
 
 from tgr_local import SearchConfig, TgrLlama, generate, generate_many, stream
 from tgr_local.engine import Engine
-from tgr_local.openai import completions
 from tgr_local.openai.calls import ReplyReader
 from tgr_local.openai.events import TextPart
 from tgr_local.openai.messages import messages_request
@@ -45,10 +44,7 @@ def prompt(engine: Engine, *messages: dict[str, Any], **body: Any) -> str:
 
 
 def reply(engine: Engine, *messages: dict[str, Any], **body: Any) -> dict[str, Any]:
-    request = chat_request(
-        engine, {"messages": list(messages), "seed": 1, "method": "base", **body}, config=GREEDY
-    )
-    (choice,) = completions.respond(engine, request)["choices"]
+    (choice,) = chat(engine, messages=list(messages), seed=1, temperature=0, **body)["choices"]
     return dict(choice)
 
 
@@ -113,27 +109,10 @@ def test_flags_that_cannot_be_followed(
 
 
 def test_only_what_is_added_is_the_reply(engine: Engine) -> None:
-    raw = completions.respond(
-        engine,
-        completions.completion_request(
-            engine,
-            {"prompt": f"{OPEN}1, 2,", "max_tokens": 8, "seed": 1, "method": "base"},
-            config=GREEDY,
-        ),
-    )["choices"][0]["text"]
-    message = reply(engine, ASK, BEGUN, max_tokens=8)["message"]
-    assert message["content"] == raw
-    request = chat_request(
-        engine,
-        {"messages": [ASK, BEGUN], "max_tokens": 8, "stream": True, "seed": 1, "method": "base"},
-        config=GREEDY,
-    )
-    parts = [
-        choice["delta"].get("content", "")
-        for chunk in completions.chunks(engine, request)
-        for choice in chunk["choices"]
-    ]
-    assert "".join(parts) == raw
+    options = {"max_tokens": 8, "seed": 1, "temperature": 0}
+    raw = complete(engine, f"{OPEN}1, 2,", **options)["choices"][0]["text"]
+    assert reply(engine, ASK, BEGUN, max_tokens=8)["message"]["content"] == raw
+    assert joined(streamed(engine, messages=[ASK, BEGUN], **options))["content"] == raw
     tokens = reply(engine, ASK, BEGUN, max_tokens=8, logprobs=True)["logprobs"]["content"]
     assert b"".join(bytes(one["bytes"]) for one in tokens).decode("utf-8", "replace") == raw
 
@@ -164,13 +143,9 @@ def test_a_grammar_holds_for_both_together(engine: Engine, caller: Engine) -> No
             assert value["city"] in ("Paris", "Rome") and isinstance(value["n"], int)
     with pytest.raises(RequestError, match="is not the beginning of a text that the grammar"):
         reply(engine, ASK, BEGUN, response_format=form)
-    request = chat_request(
-        caller,
-        {"messages": [ASK, BEGUN | {"content": "{"}], "response_format": form,
-         "tools": [tool(CLOCK)], "seed": 1, "max_tokens": 200},
-        config=GREEDY,
-    )  # fmt: skip
-    message = completions.respond(caller, request)["choices"][0]["message"]
+    begun = BEGUN | {"content": "{"}
+    options = {"response_format": form, "tools": [tool(CLOCK)], "max_tokens": 200}
+    message = reply(caller, ASK, begun, **options)["message"]
     assert json.loads("{" + message["content"])["city"]
 
 
