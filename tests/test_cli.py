@@ -115,13 +115,6 @@ def test_texts_to_stop_at_may_be_several() -> None:
     }
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["chat", "--help"], ["--version"]])
-def test_help_is_instant_since_nothing_heavy_is_loaded(arguments: list[str]) -> None:
-    start = f"from tgr_local.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass"
-    heavy = {"numpy", "llama_cpp", "rich", "prompt_toolkit", "fastapi", "pydantic", "tomllib"}
-    assert not loaded(start) & {*heavy, "tgr_local.engine", "tgr_local.generation"}
-
-
 def test_the_first_prompt_waits_for_nothing_that_it_does_not_need() -> None:
     # everything up to the prompt, and the prompt itself
     start = (

@@ -287,20 +287,17 @@ def test_loopback(host: str) -> None:
     assert not is_loopback("0.0.0.0") and not is_loopback("::") and not is_loopback("example.com")
 
 
-def test_an_address_in_use_is_refused(server: Served, tmp_path: Path) -> None:
+def test_an_address_in_use_is_refused(
+    server: Served, model: Callable[..., Path], tmp_path: Path
+) -> None:
     port = int(server.url.rpartition(":")[2])
-    other = Served(server_model(server), tmp_path, port=port)
+    other = Served(model(), tmp_path, port=port)
     assert other.wait() == 2
     other.client.close()
     assert other.lines == [
         f"tgr-local: cannot listen on 127.0.0.1, port {port}: Address already in use; "
         "choose others with --host and --port"
     ]
-
-
-def server_model(server: Served) -> Path:
-    arguments: Any = server.process.args
-    return Path(arguments[arguments.index("--model") + 1])
 
 
 # ---- streams and cancelling ----

@@ -13,23 +13,18 @@ from urllib.parse import quote
 import httpx
 import pytest
 from serving import Served, served
+from tool_models import tool
 
 JSON, STREAM = {"Accept": "application/json"}, {"Accept": "text/event-stream"}
 ASSUMED_CONTEXT = 131_072  # of a model that is not loaded, and says nothing
 NAMES = ("one", "org/one")
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "read_file",
-        "description": "Reads a file.",
-        "parameters": {
-            "type": "object",
-            "properties": {"path": {"enum": ["a.txt", "b.txt"]}},
-            "required": ["path"],
-            "additionalProperties": False,
-        },
-    },
+PATH = {
+    "type": "object",
+    "properties": {"path": {"enum": ["a.txt", "b.txt"]}},
+    "required": ["path"],
+    "additionalProperties": False,
 }
+TOOL = tool({"name": "read_file", "description": "Reads a file.", "parameters": PATH})
 
 
 @pytest.fixture(scope="module")
