@@ -304,11 +304,6 @@ def test_a_file_that_is_too_long_is_refused(
     assert "has 16777217 bytes, but may have 16777216; shorten it" in capsys.readouterr().err
 
 
-def test_bytes_that_are_not_text_are_refused_with_their_offset() -> None:
-    done = finished("run", "--model", "f.gguf", data=b"ab\xffc")
-    assert done == (1, "", "tgr-local: stdin is not UTF-8 text: invalid byte at offset 2\n")
-
-
 # ---- errors ----
 
 

@@ -100,13 +100,6 @@ def test_fields_that_are_null_or_empty_are_as_absent_ones(server: Served) -> Non
     assert asked(server, **body).status_code == 200
 
 
-def test_an_empty_stop_text_neither_ends_the_reply_nor_is_ignored(server: Served) -> None:
-    for stop in ("", [""], ["", "\n"]):
-        refused = asked(server, stop=stop)
-        assert refused.status_code == 400
-        assert refused.json()["error"]["message"] == "stop holds an empty text; remove it"
-
-
 def test_embeddings_in_base64_are_the_floats(server: Served) -> None:
     def embedded(kind: str) -> Any:
         body = {"input": "he said", "encoding_format": kind}
