@@ -167,20 +167,6 @@ def test_the_person_may_name_none(
     assert "it has the rights of this user, on this machine's files and network" in line
 
 
-def test_the_projects_own_file_cannot_name_none(
-    project: Path,
-    coder: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    coder([answer(RIGHT)])
-    monkeypatch.setattr(programs, "obstacle", only_none)
-    (project / "tgr-local.toml").write_text('sandbox = "none"\n')
-    assert code("Repair it.", "--test", "pytest") == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "tgr-local.toml sets sandbox, but the file of a project may only set the method" in line
-
-
 def test_without_a_terminal_and_without_yes_nothing_is_changed(
     project: Path, coder: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,7 +53,7 @@ def test_all_options_but_those_of_a_reply_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.parametrize("command", ["run", "serve"])
+@pytest.mark.parametrize("command", ["run", "serve", "code"])
 def test_the_file_of_a_project_sets_only_options_of_a_reply(
     home: Path, capsys: pytest.CaptureFixture[str], name: str, command: str
 ) -> None:
