@@ -6,13 +6,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from engines import is_free
+from fixture_types import Load, Model
 from gguf_models import token_id
 from method_runs import RESIDUAL
 
@@ -353,9 +353,7 @@ def test_a_prompt_that_is_not_read_has_no_reply(engine: Engine) -> None:
 # --- what an answer needs and does not get ---
 
 
-def test_an_answer_without_room_is_an_error(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_an_answer_without_room_is_an_error(model: Model, load: Load) -> None:
     """The thinking takes 114 cells, and the answer 118 of the 256."""
     engine = load(model(), n_ctx=256)
     config = small(chunk_len=16, max_chunks=12, max_tokens=100)

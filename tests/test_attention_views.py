@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from engines import ROUNDING, distributions, greedy_task, held
 from families import FAMILIES, ROUNDED, Family
+from fixture_types import Load, Model
 from gguf_models import N_PLAIN
 from plain_llama import llama_cpp_output
 from surroundings import ROOT
@@ -75,9 +76,7 @@ class Texts:
 
 
 @pytest.fixture
-def texts(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> Iterator[Callable[..., Texts]]:
+def texts(model: Model, load: Load) -> Iterator[Callable[..., Texts]]:
     """`texts(n_cells, n_seqs)`: a session of a small engine, closed after the test."""
     made: list[Texts] = []
 
@@ -155,9 +154,7 @@ def test_forks_of_many_prompts_that_share_a_query(
 
 
 @pytest.mark.parametrize("cache", CACHES)
-def test_prompts_beside_writers(
-    texts: Callable[..., Texts], model: Callable[..., Path], cache: str
-) -> None:
+def test_prompts_beside_writers(texts: Callable[..., Texts], model: Model, cache: str) -> None:
     path = model(n_embd=128, head_dim=32)
     mixed = texts(3500, 8, path, **with_keys(cache))
     parent = mixed.add(text(0, 130))
@@ -204,7 +201,7 @@ def test_steps_use_a_graph_again(texts: Callable[..., Texts]) -> None:
     assert after.n_graphs - before.n_graphs <= 8
 
 
-def test_the_embedded_model_never_looks_at_the_whole_cache(load: Callable[..., Engine]) -> None:
+def test_the_embedded_model_never_looks_at_the_whole_cache(load: Load) -> None:
     engine = load(ROOT / "models" / "tgr-mini-q8_0.gguf", type_k="f16", type_v="f16")
     with engine.session(600, 3) as session:
         prompt = engine.tokenize("What is 12 times 12?" * 8)

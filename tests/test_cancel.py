@@ -7,15 +7,14 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from engines import ENDLESS, TOKENS, is_free
+from fixture_types import Load, Model
 from surroundings import HANG
 from threads import in_threads, wait_until
 
-from tgr_local.engine import Cancel, Engine, Task, watched
+from tgr_local.engine import Cancel, Task, watched
 from tgr_local.errors import CancelledError
 from tgr_local.system.slots import Slots
 
@@ -106,9 +105,7 @@ def test_a_place_is_waited_for_until_the_flag_is_set() -> None:
 
 
 @pytest.mark.parametrize("reads", [False, True])
-def test_a_run_in_any_thread_ends_with_its_flag(
-    model: Callable[..., Path], load: Callable[..., Engine], reads: bool
-) -> None:
+def test_a_run_in_any_thread_ends_with_its_flag(model: Model, load: Load, reads: bool) -> None:
     engine = load(model(), n_ctx=4 * ENDLESS)
     flags = [Cancel(Cancel()) for _ in range(4)]
     started = threading.Barrier(5)
@@ -130,9 +127,7 @@ def test_a_run_in_any_thread_ends_with_its_flag(
     assert is_free(engine)
 
 
-def test_a_deadline_ends_a_run_in_any_thread(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_a_deadline_ends_a_run_in_any_thread(model: Model, load: Load) -> None:
     engine = load(model(), n_ctx=ENDLESS + 256)
 
     def run() -> str:
@@ -143,9 +138,7 @@ def test_a_deadline_ends_a_run_in_any_thread(
     assert [run(), *in_threads(run)] == ["cancelled", "cancelled"]
 
 
-def test_a_wait_for_a_reservation_ends_with_its_flag(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_a_wait_for_a_reservation_ends_with_its_flag(model: Model, load: Load) -> None:
     engine = load(model(), n_ctx=256)
     flags = [Cancel() for _ in range(8)]
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import ROUNDING, TOKENS, assert_same, held, vectors
+from fixture_types import Load, Model
 from gguf_models import N_PLAIN, write_mamba
 
 from tgr_local import SearchConfig, generate
@@ -68,7 +69,7 @@ def assert_equal(ours: Output, theirs: Output) -> None:
 
 @pytest.mark.parametrize("arch", ["qwen3", "llama", "phi3"])
 def test_greedy_texts_are_those_without_drafts(
-    model: Callable[..., Path], load: Callable[..., Engine], session: Any, arch: str
+    model: Model, load: Load, session: Any, arch: str
 ) -> None:
     engine = load(model(arch))
     with session(of=engine) as one:
@@ -267,7 +268,7 @@ def test_positions_of_drafts_are_counted_apart(engine: Engine, session: Any) -> 
 
 
 def test_a_model_that_cannot_roll_back_gets_no_drafts(
-    tmp_path: Path, load: Callable[..., Engine], session: Any
+    tmp_path: Path, load: Load, session: Any
 ) -> None:
     engine = load(write_mamba(tmp_path / "mamba.gguf"))
     feed = [t % N_PLAIN for t in REPEATED]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import gguf
 import numpy as np
 import pytest
 from engines import DEVICE, ENDLESS, ROUNDING, TOKENS, exact, generated, held, is_free, vectors
+from fixture_types import Load, Model
 from gguf_models import (
     N_VOCAB,
     token_id,
@@ -89,7 +89,7 @@ def compare(
 @pytest.mark.parametrize("injected", [False, True], ids=["plain", "injected"])
 @pytest.mark.parametrize(("arch", "shape"), SHAPES)
 def test_f32_file_and_cache_agree_with_the_reference(
-    model: Callable[..., Path], load: Callable[..., Engine], arch: str, shape: Any, injected: bool
+    model: Model, load: Load, arch: str, shape: Any, injected: bool
 ) -> None:
     """Measured: 4e-6 at most."""
     path = model(arch, n_layer=3, **shape)
@@ -102,7 +102,7 @@ def test_f32_file_and_cache_agree_with_the_reference(
 @pytest.mark.parametrize("injected", [False, True], ids=["plain", "injected"])
 @pytest.mark.parametrize("arch", ["qwen3", "llama", "phi3"])
 def test_f16_cache_agrees_within_its_rounding(
-    model: Callable[..., Path], load: Callable[..., Engine], arch: str, injected: bool
+    model: Model, load: Load, arch: str, injected: bool
 ) -> None:
     """Measured: 2e-3 from a reference that rounds as the cache does, since a value next to a
     rounding boundary may fall on either side; 5e-3 from the exact one; 1.1e-2 with flash attention,
@@ -121,7 +121,7 @@ def test_f16_cache_agrees_within_its_rounding(
 @pytest.mark.parametrize("injected", [False, True], ids=["plain", "injected"])
 @pytest.mark.parametrize("arch", ["qwen3", "llama", "phi3"])
 def test_q8_file_agrees_with_a_reference_that_rounds_activations(
-    model: Callable[..., Path], load: Callable[..., Engine], arch: str, injected: bool
+    model: Model, load: Load, arch: str, injected: bool
 ) -> None:
     """Measured: 2e-6, except after an activation that falls on the other side of a rounding
     boundary (0.1). Most short texts have none, which the median says."""
@@ -134,7 +134,7 @@ def test_q8_file_agrees_with_a_reference_that_rounds_activations(
 
 
 def test_an_injection_reaches_every_layer_the_first_and_the_last_too(
-    model: Callable[..., Path], load: Callable[..., Engine]
+    model: Model, load: Load
 ) -> None:
     path = model(n_layer=3)
     engine, reference = load(path), Reference(path)
@@ -291,9 +291,7 @@ def test_a_shift_that_cannot_be_is_refused_and_changes_nothing(engine: Engine) -
         assert len(sequence) == 0 == engine.stats().cells_used
 
 
-def test_a_shift_of_quantised_keys_is_refused(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_a_shift_of_quantised_keys_is_refused(model: Model, load: Load) -> None:
     shape = {"n_embd": 128, "head_dim": 32}
     engine = load(model(**shape), type_k="q8_0")
     with engine.session(100, 1) as session:
@@ -342,9 +340,7 @@ def test_a_session_gets_no_more_than_it_asked_for(engine: Engine) -> None:
         session.run([Task(sequence, [1] * 4, n_generate=5)])
 
 
-def test_what_can_never_fit_is_refused_with_the_numbers(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_what_can_never_fit_is_refused_with_the_numbers(model: Model, load: Load) -> None:
     engine = load(model(), n_ctx=256, n_seq_max=4)
     with pytest.raises(CapacityError, match=r"needs 257 cache cells, but n_ctx is 256"):
         engine.session(257, 1)
@@ -354,9 +350,7 @@ def test_what_can_never_fit_is_refused_with_the_numbers(
     assert is_free(engine)
 
 
-def test_the_cache_grows_on_demand_only(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_the_cache_grows_on_demand_only(model: Model, load: Load) -> None:
     grows, fixed = load(model()), load(model(), n_ctx=256)
     grows.grow_cache(1000)
     fixed.grow_cache(1000)
@@ -406,7 +400,7 @@ def test_the_chat_template_opens_the_reply(engine: Engine) -> None:
 
 
 def test_words_of_any_length_are_tokenized(
-    tmp_path: Path, load: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where llama.cpp divides words by std::regex, each character takes some of the stack."""
     name = gguf.GGUFWriter.add_tokenizer_pre

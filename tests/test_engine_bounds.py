@@ -6,11 +6,10 @@ import contextlib
 import random
 import re
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from engines import TOKENS, is_free
+from fixture_types import Load, Model
 from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Engine, Sampling, Task
@@ -19,9 +18,7 @@ from tgr_local.errors import CancelledError
 MEGABYTE = 1_000_000
 
 
-def test_stats_answer_while_a_long_decode_runs(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_stats_answer_while_a_long_decode_runs(model: Model, load: Load) -> None:
     engine = load(model(), n_ctx=16384, n_batch=8192, n_ubatch=8192)
     cancel = Cancel()
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from engines import DEVICE
+from fixture_types import Model
 from rpc_servers import server
 from surroundings import HANG, PACKAGE
 
@@ -95,16 +94,14 @@ time.sleep(0.05)
 """
 
 
-def test_a_program_ends_while_a_session_outlives_its_engine(model: Callable[..., Path]) -> None:
+def test_a_program_ends_while_a_session_outlives_its_engine(model: Model) -> None:
     program = FORGOTTEN.format(path=str(model()))
     code, out, error = ended(start(program))
     assert (code, out, error) == (0, b"CancelledError\n", b"")
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_program_ends_while_daemon_threads_call_the_engine(
-    model: Callable[..., Path], call: str
-) -> None:
+def test_a_program_ends_while_daemon_threads_call_the_engine(model: Model, call: str) -> None:
     path = str(model())
     program = ENDLESS.format(path=path, call=CALLS[call].format(path=path))
     runs = [start(program) for _ in range(N_PROGRAMS)]
@@ -145,7 +142,7 @@ sys.exit(3)
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_program_ends_in_other_ways(model: Callable[..., Path], end: str) -> None:
+def test_a_program_ends_in_other_ways(model: Model, end: str) -> None:
     path = str(model())
     program = ENDLESS.format(path=path, call=CALLS["base"]) + ENDS[end].replace(
         "{path!r}", repr(path)
@@ -179,7 +176,7 @@ os._exit(0)
 
 
 @loads_in_a_child
-def test_a_fork_waits_for_an_import_of_another_thread(model: Callable[..., Path]) -> None:
+def test_a_fork_waits_for_an_import_of_another_thread(model: Model) -> None:
     run = start(SLOW_IMPORT.format(path=str(model())))
     assert ended(run) == (0, b"8\n8\n", b"")
 
@@ -224,7 +221,7 @@ os._exit(0)
         "for _ in range(10**9)]",
     ],
 )
-def test_a_handler_that_forks_while_its_thread_waits(model: Callable[..., Path], wait: str) -> None:
+def test_a_handler_that_forks_while_its_thread_waits(model: Model, wait: str) -> None:
     program = WAITING_FORK.format(path=str(model()), wait=wait)
     assert ended(start(program)) == (0, b"", b"")
 
@@ -263,7 +260,7 @@ else:
 
 
 @loads_in_a_child
-def test_a_forked_child_must_load_again(model: Callable[..., Path]) -> None:
+def test_a_forked_child_must_load_again(model: Model) -> None:
     assert ended(start(FORKED.format(path=str(model())))) == (0, b"0 8\n", b"")
 
 
@@ -289,7 +286,7 @@ else:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_has_no_devices_but_the_cpu(model: Callable[..., Path]) -> None:
+def test_a_forked_child_has_no_devices_but_the_cpu(model: Model) -> None:
     if gpu_devices():
         pytest.skip("a GPU is in every load here")
     with server() as (name, _):

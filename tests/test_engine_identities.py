@@ -4,7 +4,6 @@ ours and llama.cpp's."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from engines import (
     rows_to_compare,
     vectors,
 )
+from fixture_types import Load, Model
 from gguf_models import N_PLAIN
 from plain_llama import llama_cpp_output
 from reference import Reference, log_softmax
@@ -36,9 +36,7 @@ WARM = Sampling(temperature=0.8)
 
 
 @pytest.mark.parametrize("arch", ["qwen3", "llama", "phi3"])
-def test_k_injections_in_one_batch_equal_each_alone(
-    model: Callable[..., Path], load: Callable[..., Engine], arch: str
-) -> None:
+def test_k_injections_in_one_batch_equal_each_alone(model: Model, load: Load, arch: str) -> None:
     engine, k = load(model(arch)), 6
     with engine.session(256, k + 1) as session:
         prefix = session.sequence()
@@ -92,7 +90,7 @@ def test_greedy_text_does_not_depend_on_what_else_runs(engine: Engine, n_others:
 
 
 def test_batch_size_moves_nothing_on_a_q8_file_without_flash_attention(
-    model: Callable[..., Path], load: Callable[..., Engine]
+    model: Model, load: Load
 ) -> None:
     """llama.cpp multiplies quantised rows one by one: the same bits in every batch. (With flash
     attention its F16 sums are cut differently; log-probabilities move by 0.1 there.)"""
@@ -111,7 +109,7 @@ def test_batch_size_moves_nothing_on_a_q8_file_without_flash_attention(
 @pytest.mark.parametrize("dtype", ["F32", "F16", "Q8_0"])
 @pytest.mark.parametrize(("cache", "flash"), [("f32", "off"), ("f16", "off"), ("f16", "on")])
 def test_no_injection_and_a_zero_injection_are_llama_cpp_itself(
-    model: Callable[..., Path], load: Callable[..., Engine], use_products: Callable[[str], None],
+    model: Model, load: Load, use_products: Callable[[str], None],
     cache: str, flash: str, dtype: str, n_batch: int,
 ) -> None:  # fmt: skip
     """Our attention of a few tokens sums in another order than llama.cpp's: 3e-6. F16 weights round
@@ -143,7 +141,7 @@ def test_no_injection_and_a_zero_injection_are_llama_cpp_itself(
 @pytest.mark.skipif("avx2" not in instructions(), reason="the processor has no AVX2")
 @pytest.mark.skipif(DEVICE == "gpu", reason="our products are those of a processor")
 def test_the_engine_uses_our_products_and_agrees_with_ggmls(
-    model: Callable[..., Path], load: Callable[..., Engine], use_products: Callable[[str], None]
+    model: Model, load: Load, use_products: Callable[[str], None]
 ) -> None:
     path, found = model(dtype="Q8_0"), {}
     for kind in ("ggml", "avx2", "best"):
@@ -163,9 +161,7 @@ def test_the_engine_uses_our_products_and_agrees_with_ggmls(
 
 
 @pytest.mark.parametrize("injected", [False, True])
-def test_a_long_prompt_equals_the_same_in_pieces(
-    model: Callable[..., Path], load: Callable[..., Engine], injected: bool
-) -> None:
+def test_a_long_prompt_equals_the_same_in_pieces(model: Model, load: Load, injected: bool) -> None:
     small = load(model(), n_batch=16, n_ubatch=16)
     large, reference = load(model()), Reference(model())
     added = vectors()[0] if injected else None
@@ -203,9 +199,7 @@ def test_a_long_prompt_equals_the_same_in_pieces(
     np.testing.assert_allclose(cut.feed_logprobs, logprobs, atol=1e-4, rtol=0)
 
 
-def test_more_sequences_than_a_batch_holds_take_turns(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_more_sequences_than_a_batch_holds_take_turns(model: Model, load: Load) -> None:
     outputs = []
     for n_batch in (512, 4):
         engine = load(model(), n_batch=n_batch, n_ubatch=min(n_batch, 512))
@@ -216,9 +210,7 @@ def test_more_sequences_than_a_batch_holds_take_turns(
         assert_same(ours, theirs)
 
 
-def test_micro_batches_do_not_change_outputs(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_micro_batches_do_not_change_outputs(model: Model, load: Load) -> None:
     """Several sequences, some injected, spread over micro-batches of 16 in batches of 64."""
     outputs = []
     for n_batch, n_ubatch in ((512, 512), (64, 16)):
@@ -331,7 +323,7 @@ def test_equal_seeds_in_one_batch_draw_alike(engine: Engine) -> None:
 
 @pytest.mark.parametrize("arch", ["qwen3", "llama", "phi3"])
 def test_a_shifted_layer_is_one_that_never_read_the_removed_tokens(
-    model: Callable[..., Path], load: Callable[..., Engine], arch: str
+    model: Model, load: Load, arch: str
 ) -> None:
     """Keys and values of a first layer depend on a token and its position alone, so with one layer
     a shift equals decoding what is left. Forks made before share the unmoved tokens, forks made

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from engines import EXACT, generated
+from fixture_types import Model
 from gguf_models import write_model
 from surroundings import HANG, environment
 
@@ -25,7 +26,7 @@ from tgr_local.options.config import EngineConfig
 
 
 @pytest.mark.skipif(bool(gpu_devices()), reason="needs a machine without a GPU")
-def test_a_gpu_that_does_not_exist_is_refused(model: Callable[..., Path]) -> None:
+def test_a_gpu_that_does_not_exist_is_refused(model: Model) -> None:
     for number in (0, 3):
         with pytest.raises(ValueError, match=f"main_gpu is {number}, but ggml sees no GPU; leave"):
             Engine(model(), EngineConfig(main_gpu=number))
@@ -33,7 +34,7 @@ def test_a_gpu_that_does_not_exist_is_refused(model: Callable[..., Path]) -> Non
 
 
 @pytest.mark.gpu
-def test_one_gpu_gets_all_layers(model: Callable[..., Path]) -> None:
+def test_one_gpu_gets_all_layers(model: Model) -> None:
     gpus = [device.name for device in backend_devices() if device.kind == "gpu"]
     for number, name in enumerate(gpus):
         with Engine(model(), EngineConfig(main_gpu=number)) as engine:
@@ -67,7 +68,7 @@ def test_a_cache_that_no_kernel_reads_is_a_warning(options: dict[str, str], part
     assert warning and part in warning and warning.startswith("CUDA0 and CUDA1 cannot compute")
 
 
-def test_on_the_cpu_no_cache_is_without_attention(model: Callable[..., Path]) -> None:
+def test_on_the_cpu_no_cache_is_without_attention(model: Model) -> None:
     config = EngineConfig(type_k="q8_0", type_v="q4_0", n_gpu_layers=0)
     with Engine(model(n_embd=128), config) as engine:
         assert slow_cache(engine) is None
@@ -169,14 +170,14 @@ class Slow(Cancel):
 
 @pytest.mark.parametrize("use_mmap", [True, False])
 @pytest.mark.parametrize("n", [0, 1, 3])
-def test_a_load_is_cancelled(model: Callable[..., Path], n: int, use_mmap: bool) -> None:
+def test_a_load_is_cancelled(model: Model, n: int, use_mmap: bool) -> None:
     slow = Slow(n)
     with pytest.raises(CancelledError, match=r"while .* was being loaded"):
         Engine(model(), EngineConfig(use_mmap=use_mmap), cancel=slow)
     assert slow.asked == n + 1
 
 
-def test_control_c_ends_a_load_and_leaves_nothing(model: Callable[..., Path]) -> None:
+def test_control_c_ends_a_load_and_leaves_nothing(model: Model) -> None:
     """In the main thread, as often as one likes; the next load works."""
     path = model()
     for _ in range(3):
@@ -209,9 +210,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize(
     "command", [["run", "hello"], ["chat"], ["serve", "--port", "0"]], ids=lambda c: str(c[0])
 )
-def test_control_c_ends_a_command_that_loads(
-    model: Callable[..., Path], command: list[str]
-) -> None:
+def test_control_c_ends_a_command_that_loads(model: Model, command: list[str]) -> None:
     started = subprocess.Popen(
         [sys.executable, "-c", SLOW, *command, "--model", str(model())],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

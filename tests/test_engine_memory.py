@@ -6,12 +6,13 @@ import contextlib
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from engines import EXACT, GREEDY, TOKENS, exact, generated, one_device, vectors
+from fixture_types import Load, Model
 from plain_llama import llama_cpp_output
 from surroundings import HANG, environment
 
@@ -65,7 +66,7 @@ def test_huge_pages_are_asked_for_the_cache(tmp_path: Path) -> None:
     reason="the system makes whole huge pages resident, with memory that nobody has used",
 )
 @one_device
-def test_logits_of_texts_that_there_are_not_take_no_memory(model: Callable[..., Path]) -> None:
+def test_logits_of_texts_that_there_are_not_take_no_memory(model: Model) -> None:
     few, many = (reported("report_logits", model(n_extra=20_000), n) for n in (2, 200))
     before, after, logits = (more - less for more, less in zip(many, few, strict=True))
     assert logits > 10 << 20 and max(before, after) < logits / 4
@@ -98,7 +99,7 @@ def test_what_is_available() -> None:
 @pytest.mark.parametrize("options", [{}, {"type_k": "q8_0", "type_v": "q8_0", "flash_attn": "on"}])
 @pytest.mark.parametrize("n_ctx", [256, 8192])
 def test_a_cache_is_planned_as_large_as_it_is(
-    model: Callable[..., Path], n_ctx: int, options: dict[str, object]
+    model: Model, n_ctx: int, options: dict[str, object]
 ) -> None:
     """No less, or the system would end the process; not much more, or memory would stay unused."""
     path = model(n_embd=128)
@@ -113,7 +114,7 @@ def test_a_cache_is_planned_as_large_as_it_is(
 
 @one_device
 def test_a_cache_far_beyond_the_memory_is_refused_without_a_plan(
-    model: Callable[..., Path],
+    model: Model,
 ) -> None:
     """A plan of so many cells alone takes minutes and gigabytes."""
     native.pretend_available(64 << 20)
@@ -121,7 +122,7 @@ def test_a_cache_far_beyond_the_memory_is_refused_without_a_plan(
         loaded(model("qwen3"), n_ctx=2**31 - 1)
 
 
-def test_a_session_without_memory_is_refused_at_once(model: Callable[..., Path]) -> None:
+def test_a_session_without_memory_is_refused_at_once(model: Model) -> None:
     """Also while others hold the cache; what is there goes on."""
     with loaded(model()) as engine, engine.session(200, 1) as session:
         before = generated_in(session)
@@ -139,7 +140,7 @@ def generated_in(session: object) -> list[int]:
     return session.run([task])[0].tokens.tolist()  # type: ignore[attr-defined, no-any-return]
 
 
-def test_a_cache_grows_by_half(model: Callable[..., Path]) -> None:
+def test_a_cache_grows_by_half(model: Model) -> None:
     with loaded(model()) as engine:
         sizes = []
         for n_cells in (1000, 1100, 1500, 1600, 5000):
@@ -150,7 +151,7 @@ def test_a_cache_grows_by_half(model: Callable[..., Path]) -> None:
 
 
 @one_device
-def test_a_cache_grows_by_less_where_memory_is_short(model: Callable[..., Path]) -> None:
+def test_a_cache_grows_by_less_where_memory_is_short(model: Model) -> None:
     path = model()
     with loaded(path, n_ctx=4352) as exact, loaded(path, n_ctx=6144) as half_more:
         least, most = taken(exact), taken(half_more)
@@ -166,7 +167,7 @@ def test_a_cache_grows_by_less_where_memory_is_short(model: Callable[..., Path])
         assert len(generated(engine)) == 12
 
 
-def test_a_cache_does_not_grow_beyond_its_bound(model: Callable[..., Path]) -> None:
+def test_a_cache_does_not_grow_beyond_its_bound(model: Model) -> None:
     with loaded(model()) as engine:
         engine.max_cells = 1200
         engine.session(1000, 1).close()
@@ -179,7 +180,7 @@ def test_a_cache_does_not_grow_beyond_its_bound(model: Callable[..., Path]) -> N
         engine.session(1201, 1).close()
 
 
-def test_a_bounded_cache_grows_while_sessions_are_open(model: Callable[..., Path]) -> None:
+def test_a_bounded_cache_grows_while_sessions_are_open(model: Model) -> None:
     """Their texts go on as if nothing had happened, an injection of theirs too."""
     path = model()
 
@@ -228,9 +229,7 @@ def test_a_bounded_cache_grows_while_sessions_are_open(model: Callable[..., Path
 
 
 @exact
-def test_rotations_for_long_texts_do_not_change_with_the_cache(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_rotations_for_long_texts_do_not_change_with_the_cache(model: Model, load: Load) -> None:
     path = model("phi3", n_ctx_original=512)
     options: dict[str, Any] = {"cache": 0, "flash": False, "n_batch": 512}
     short, long = (
@@ -255,7 +254,7 @@ def test_rotations_for_long_texts_do_not_change_with_the_cache(
 
 @pytest.mark.parametrize("options", [{}, {"reproducible": True}])
 @one_device
-def test_a_cache_is_given_back(model: Callable[..., Path], options: dict[str, object]) -> None:
+def test_a_cache_is_given_back(model: Model, options: dict[str, object]) -> None:
     """What is remembered stays, wherever its cells lay."""
 
     def answered(session: Session, text: list[int]) -> tuple[int, list[int]]:
@@ -289,7 +288,7 @@ def test_a_cache_is_given_back(model: Callable[..., Path], options: dict[str, ob
             assert n_reused >= 64
 
 
-def test_growing_ahead_stops_where_the_memory_does(model: Callable[..., Path]) -> None:
+def test_growing_ahead_stops_where_the_memory_does(model: Model) -> None:
     with loaded(model()) as engine:
         native.pretend_available(1 << 20)
         engine.grow_cache(100_000)
@@ -299,7 +298,7 @@ def test_growing_ahead_stops_where_the_memory_does(model: Callable[..., Path]) -
         assert engine.n_ctx >= 2000
 
 
-def test_the_first_steered_decode_needs_no_new_buffers(model: Callable[..., Path]) -> None:
+def test_the_first_steered_decode_needs_no_new_buffers(model: Model) -> None:
     """Nor do norms and states: the buffers are reserved for graphs with all of our nodes."""
     path = model()
     with loaded(path, n_ctx=2048) as engine:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from engines import ENDLESS, EXACT, vectors
 from families import deepseek32
+from fixture_types import Load, Model
 from gguf_models import (
     N_VOCAB,
     write_bert,
@@ -94,9 +94,7 @@ def test_a_sequence_in_a_running_job_is_left_alone(engine: Engine) -> None:
         assert engine.stats().n_sequences == 1
 
 
-def test_handles_of_others_are_refused(
-    engine: Engine, model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_handles_of_others_are_refused(engine: Engine, model: Model, load: Load) -> None:
     other_engine = load(model())
     with (
         engine.session(16, 1) as mine,
@@ -192,7 +190,7 @@ def test_bad_text_is_refused(engine: Engine) -> None:
             engine.detokenize([token])
 
 
-def test_a_closed_engine_is_refused(model: Callable[..., Path]) -> None:
+def test_a_closed_engine_is_refused(model: Model) -> None:
     engine = Engine(model(), EngineConfig(**EXACT))
     session = engine.session(16, 1)
     sequence, injection = session.sequence(), session.injection(vectors()[0])

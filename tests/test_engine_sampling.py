@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from engines import GREEDY, ROUNDING, TOKENS, distributions, exact, generated
+from fixture_types import Load, Model
 from gguf_models import N_VOCAB, token_id
 from numpy.typing import NDArray
 from reference import log_softmax
@@ -171,9 +170,7 @@ def test_the_likeliest_token_is_certain_at_temperature_0(engine: Engine) -> None
 
 
 @exact
-def test_log_probabilities_of_a_large_vocabulary_are_exact(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_log_probabilities_of_a_large_vocabulary_are_exact(model: Model, load: Load) -> None:
     """Sums in blocks over a vocabulary that is no multiple of them, against float64."""
     engine = load(model(n_extra=5000))
     for sampling in FILTERS:

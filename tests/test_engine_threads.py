@@ -7,13 +7,13 @@ import gc
 import random
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from engines import EXACT, GREEDY, TOKENS, exact, held, is_free, vectors
+from fixture_types import Load, Model
 from surroundings import HANG
 from threads import in_threads, wait_until
 
@@ -42,9 +42,7 @@ def test_16_threads_get_what_each_gets_alone(engine: Engine, method: str) -> Non
     assert is_free(engine)
 
 
-def test_sessions_queue_when_cells_are_short_and_all_finish(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_sessions_queue_when_cells_are_short_and_all_finish(model: Model, load: Load) -> None:
     engine = load(model(), n_ctx=256)
 
     def reply() -> list[int]:
@@ -61,18 +59,14 @@ def test_sessions_queue_when_cells_are_short_and_all_finish(
     assert is_free(engine)
 
 
-def test_sessions_queue_for_sequences_too(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_sessions_queue_for_sequences_too(model: Model, load: Load) -> None:
     engine = load(model(), n_seq_max=4)
     replies = in_threads(*[lambda: generate(engine, "hi", WORDS, raw=True).tokens] * 9)
     assert replies == replies[:1] * 9 and len(replies[0]) == 20
     assert is_free(engine)
 
 
-def test_the_cache_grows_between_sessions_not_under_them(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_the_cache_grows_between_sessions_not_under_them(model: Model, load: Load) -> None:
     engine = load(model())
     with engine.session(200, 1) as small:
         sequence = small.sequence()
@@ -86,9 +80,7 @@ def test_the_cache_grows_between_sessions_not_under_them(
     assert engine.n_ctx == 1024 and is_free(engine)
 
 
-def test_a_long_request_is_not_overtaken_for_ever(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_a_long_request_is_not_overtaken_for_ever(model: Model, load: Load) -> None:
     engine = load(model(), n_ctx=256)
     order: list[str] = []
     first = engine.session(100, 1)
@@ -108,9 +100,7 @@ def test_a_long_request_is_not_overtaken_for_ever(
     assert order == ["large", "small"]
 
 
-def test_a_withdrawn_request_admits_the_next_one(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_a_withdrawn_request_admits_the_next_one(model: Model, load: Load) -> None:
     engine = load(model(), n_ctx=256)
     cancel = Cancel()
     with engine.session(100, 1):
@@ -125,9 +115,7 @@ def test_a_withdrawn_request_admits_the_next_one(
     assert is_free(engine)
 
 
-def test_a_reservation_admitted_after_the_cancel_is_freed(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_a_reservation_admitted_after_the_cancel_is_freed(model: Model, load: Load) -> None:
     engine = load(model(), n_ctx=256)
     first = engine.session(256, 1)
 
@@ -285,9 +273,7 @@ def test_a_participant_has_one_session_at_a_time(engine: Engine) -> None:
 # --- the end ---
 
 
-def test_close_ends_everyone_with_cancelled_error(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_close_ends_everyone_with_cancelled_error(model: Model, load: Load) -> None:
     engine = load(model(), n_ctx=2048)
     endless = SearchConfig(chunk_len=500, max_chunks=1000, n_candidates=2, rollout_len=4)
 
@@ -306,14 +292,12 @@ def test_close_ends_everyone_with_cancelled_error(
         engine.stats()
 
 
-def test_many_threads_may_close(model: Callable[..., Path], load: Callable[..., Engine]) -> None:
+def test_many_threads_may_close(model: Model, load: Load) -> None:
     engine = load(model())
     assert in_threads(*[engine.close] * 8) == [None] * 8
 
 
-def test_text_while_the_engine_closes(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_text_while_the_engine_closes(model: Model, load: Load) -> None:
     """The vocabulary is read outside the worker; it must not vanish under a reader."""
     for _ in range(5):
         engine = load(model())
@@ -331,7 +315,7 @@ def test_text_while_the_engine_closes(
         assert [type(error) for error in readers] == [CancelledError] * 3
 
 
-def test_an_engine_that_is_garbage_ends_its_worker(model: Callable[..., Path]) -> None:
+def test_an_engine_that_is_garbage_ends_its_worker(model: Model) -> None:
     tasks = Path("/proc/self/task")
     if not tasks.exists():
         pytest.skip("threads are counted in /proc")
@@ -433,9 +417,7 @@ class Chaos:
 
 @pytest.mark.parametrize("n_ctx", [0, 512])
 @exact
-def test_random_work_from_many_threads_leaves_nothing(
-    model: Callable[..., Path], load: Callable[..., Engine], n_ctx: int
-) -> None:
+def test_random_work_from_many_threads_leaves_nothing(model: Model, load: Load, n_ctx: int) -> None:
     engine = load(model(), n_ctx=n_ctx, n_batch=64, n_ubatch=32, n_seq_max=24)
     chaos = Chaos(engine, n_jobs=300)
     results = in_threads(*[lambda seed=seed: chaos.work(seed) for seed in range(10)])
@@ -446,9 +428,7 @@ def test_random_work_from_many_threads_leaves_nothing(
         chaos.answer(random.Random(0), session)
 
 
-def test_a_thread_never_waits_for_itself(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_a_thread_never_waits_for_itself(model: Model, load: Load) -> None:
     engine = load(model())
     first = engine.session(256, 1)
     with pytest.raises(CapacityError, match="this thread itself"):
@@ -458,9 +438,7 @@ def test_a_thread_never_waits_for_itself(
         assert engine.n_ctx >= 10_000
 
 
-def test_a_thread_never_waits_behind_one_that_waits_for_it(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_a_thread_never_waits_behind_one_that_waits_for_it(model: Model, load: Load) -> None:
     engine = load(model(), n_ctx=256)
     with engine.session(100, 1):
         other = threading.Thread(target=lambda: engine.session(250, 1).close())
@@ -473,7 +451,7 @@ def test_a_thread_never_waits_behind_one_that_waits_for_it(
 
 
 def test_a_stream_beside_an_open_search_of_the_same_thread_is_refused(
-    model: Callable[..., Path], load: Callable[..., Engine]
+    model: Model, load: Load
 ) -> None:
     engine = load(model())
     steps = generate_steps(engine, "hello", SearchConfig(chunk_len=8, rollout_len=4), raw=True)
@@ -484,7 +462,7 @@ def test_a_stream_beside_an_open_search_of_the_same_thread_is_refused(
 
 
 def test_a_group_beside_an_open_search_of_the_same_thread_is_refused(
-    model: Callable[..., Path], load: Callable[..., Engine]
+    model: Model, load: Load
 ) -> None:
     engine = load(model())
     small = SearchConfig(chunk_len=8, rollout_len=4)

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from engines import TOKENS, is_free
+from fixture_types import Load, Model
 from method_runs import PAPER
 from surroundings import HANG
 from threads import in_threads, wait_until
@@ -26,7 +25,7 @@ SMALL = SearchConfig(chunk_len=8, max_chunks=2, n_candidates=2, rollout_len=4, *
 
 
 @pytest.fixture
-def engine_256(model: Callable[..., Path], load: Callable[..., Engine]) -> Engine:
+def engine_256(model: Model, load: Load) -> Engine:
     return load(model(), n_ctx=256)
 
 
@@ -106,18 +105,14 @@ def test_of_two_threads_that_wait_for_each_other_one_gets_an_error(engine_256: E
         assert is_free(engine_256)
 
 
-def test_threads_wait_for_sequences_as_for_cells(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_threads_wait_for_sequences_as_for_cells(model: Model, load: Load) -> None:
     engine = load(model(), n_seq_max=4)
     results = ask_while_holding(engine, 2, 8, n_seqs=2)
     assert sorted(type(result).__name__ for result in results) == ["CapacityError", "int"]
     assert is_free(engine)
 
 
-def test_threads_that_wait_for_each_others_engines(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_threads_that_wait_for_each_others_engines(model: Model, load: Load) -> None:
     first, second = load(model(), n_ctx=256), load(model(), n_ctx=256)
     meet = threading.Barrier(2)
 

@@ -8,13 +8,14 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sandboxes
 from eval_doubles import timeless
+from fixture_types import Model
 from judge_server import judge_server
 from surroundings import ROOT
 
@@ -35,7 +36,7 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def command(model: Callable[..., Path], data: Path, tmp_path: Path) -> list[str]:
+def command(model: Model, data: Path, tmp_path: Path) -> list[str]:
     return [
         "eval", "run", "countdown", "--data", str(data), "--model", str(model()),
         "--n-threads", "1",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from engines import held
+from fixture_types import Load, Model
 from method_runs import PROMPT, steps_of, with_
 from numpy.typing import NDArray
 from reference import Reference
@@ -26,7 +25,7 @@ from tgr_local.search.steps import Step
 
 
 def test_shifted_cells_are_those_of_a_rebuild_where_context_leaves_no_trace(
-    model: Callable[..., Path], load: Callable[..., Engine]
+    model: Model, load: Load
 ) -> None:
     """In a model of one layer the cell of a token depends on nothing but the token."""
     engine = load(model(n_layer=1))
@@ -51,9 +50,7 @@ def test_shifted_cells_remember_their_context_in_a_deeper_model(engine: Engine) 
     assert not np.allclose(shifted[2].logprobs, rebuilt[2].logprobs, atol=1e-3)
 
 
-def test_quantised_keys_are_not_shifted(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_quantised_keys_are_not_shifted(model: Model, load: Load) -> None:
     engine = load(model(n_head=2), type_k="q8_0")
     with pytest.raises(ValueError, match="which type_k q8_0 would round again; set type_k to f16"):
         steps_of(engine, "markov", with_(shift_cells=True))

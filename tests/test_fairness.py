@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from engines import ENDLESS, EXACT, GREEDY, greedy_task
+from fixture_types import Model
 from gguf_models import N_PLAIN
 from surroundings import HANG
 from threads import in_threads, wait_until
@@ -24,7 +24,7 @@ def text(seed: int, n: int) -> list[int]:
 
 
 @pytest.fixture
-def made(model: Callable[..., Path]) -> Callable[..., Engine]:
+def made(model: Model) -> Callable[..., Engine]:
     """Makes an engine that remembers nothing."""
     return lambda **options: Engine(
         model(), EngineConfig(**EXACT | {"prefix_cells": 0, "n_ctx": 8192} | options)

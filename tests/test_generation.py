@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from engines import EXACT, held, is_free
+from fixture_types import Load, Model
 from gguf_models import token_id
 from method_runs import PAPER
 from openai_calls import ASK
@@ -378,9 +379,7 @@ def test_replies_together_repeat_to_the_bit_and_differ(engine: Engine, method: s
     assert len({str(reply) for reply in first}) > 2, "two may be the same text, to the bit"
 
 
-def test_more_than_fit_take_turns_and_still_repeat(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_more_than_fit_take_turns_and_still_repeat(model: Model, load: Load) -> None:
     engine = load(model(), n_ctx=256, n_seq_max=10)
 
     def run() -> list[list[int]]:
@@ -495,9 +494,7 @@ def test_a_cancel_loses_no_tokens_that_nobody_listens_to(
         assert reply.text
 
 
-def test_closing_the_engine_ends_them_all(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_closing_the_engine_ends_them_all(model: Model, load: Load) -> None:
     engine = load(model())
     endless = SearchConfig(chunk_len=100, max_chunks=100_000, n_candidates=2, rollout_len=4)
     started = threading.Event()
@@ -591,9 +588,7 @@ def failing_event(engine: Engine) -> None:
         failing_event,
     ],
 )
-def test_an_engine_is_freed_with_its_last_reference(
-    model: Callable[..., Path], use: Callable[..., Any]
-) -> None:
+def test_an_engine_is_freed_with_its_last_reference(model: Model, use: Callable[..., Any]) -> None:
     gc.collect()
     gc.disable()  # which counts objects, not the memory of a model
     try:
@@ -607,7 +602,7 @@ def test_an_engine_is_freed_with_its_last_reference(
         gc.enable()
 
 
-def test_load_takes_a_path(model: Callable[..., Path]) -> None:
+def test_load_takes_a_path(model: Model) -> None:
     with tgr_local.load(model()) as engine:
         assert engine.path == model()
     with pytest.raises(ModelError, match="there is no file"):

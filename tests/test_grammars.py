@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import llama_cpp
 import numpy as np
 import pytest
+from fixture_types import Load, Model
 from numpy.typing import NDArray
 from reference import log_softmax
 from surroundings import ROOT
@@ -65,9 +66,7 @@ class Peer:
 
 
 @pytest.fixture(params=["random", "embedded"])
-def pair(
-    request: pytest.FixtureRequest, model: Callable[..., Path], load: Callable[..., Engine]
-) -> Iterator[tuple[Engine, Peer]]:
+def pair(request: pytest.FixtureRequest, model: Model, load: Load) -> Iterator[tuple[Engine, Peer]]:
     path = EMBEDDED if request.param == "embedded" else model()
     if not path.exists():
         pytest.skip(f"{path} is absent")

@@ -7,13 +7,14 @@ An RPC server on this machine stands in for a GPU where there is none.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import families
 import pytest
 from engines import assert_same
+from fixture_types import Load, Model
 from rpc_servers import outputs, server
 
 from tgr_local.engine import Engine, FreeMemory, gpu_devices, layers_in_ram, memory_need
@@ -54,7 +55,7 @@ def test_words_for_numbers_of_layers() -> None:
         parse(EngineConfig, "n_cpu_moe", "auto")
 
 
-def test_a_model_that_is_larger_than_a_gpu_needs_ram_too(model: Callable[..., Path]) -> None:
+def test_a_model_that_is_larger_than_a_gpu_needs_ram_too(model: Model) -> None:
     path = model(**WIDE)
     size = path.stat().st_size
     fitted, all_there = EngineConfig(), EngineConfig(n_gpu_layers=-1)
@@ -73,7 +74,7 @@ def on_device(engine: Engine) -> list[bool]:
 
 
 def test_as_many_layers_as_the_device_has_memory_for(
-    model: Callable[..., Path], load: Callable[..., Engine], device: dict[str, Any]
+    model: Model, load: Load, device: dict[str, Any]
 ) -> None:
     path = model(**WIDE)
     here = outputs(load(path, **SMALL))
@@ -95,7 +96,7 @@ def test_as_many_layers_as_the_device_has_memory_for(
 
 
 def test_it_leaves_room_for_the_cache_that_was_asked_for(
-    model: Callable[..., Path], load: Callable[..., Engine], device: dict[str, Any]
+    model: Model, load: Load, device: dict[str, Any]
 ) -> None:
     found = []
     for n_ctx in (256, 16384):
@@ -107,9 +108,7 @@ def test_it_leaves_room_for_the_cache_that_was_asked_for(
     assert found[0] == 7 > found[1] > 0
 
 
-def test_a_number_of_layers_is_kept(
-    model: Callable[..., Path], load: Callable[..., Engine], device: dict[str, Any]
-) -> None:
+def test_a_number_of_layers_is_kept(model: Model, load: Load, device: dict[str, Any]) -> None:
     for n_gpu_layers in (-1, 2, 0):
         engine = load(model(), **device, n_gpu_layers=n_gpu_layers)
         n = 3 if n_gpu_layers < 0 else n_gpu_layers
@@ -117,9 +116,7 @@ def test_a_number_of_layers_is_kept(
         engine.close()
 
 
-def test_without_a_device_nothing_is_chosen(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_without_a_device_nothing_is_chosen(model: Model, load: Load) -> None:
     engine = load(model(), n_gpu_layers=AUTO_LAYERS)
     assert (engine.layer_fit is not None) == any(on_device(engine))
     assert layers_in_ram(engine) is None
@@ -129,7 +126,7 @@ def test_without_a_device_nothing_is_chosen(
 
 
 def test_experts_that_stay_in_ram_compute_the_same(
-    tmp_path: Path, load: Callable[..., Engine], device: dict[str, Any]
+    tmp_path: Path, load: Load, device: dict[str, Any]
 ) -> None:
     path = families.qwen3moe(tmp_path / "experts.gguf")
     here = outputs(load(path))
@@ -148,9 +145,7 @@ def test_experts_that_stay_in_ram_compute_the_same(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there a process can be limited later")
-def test_memory_that_runs_out_lowers_it_once(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_memory_that_runs_out_lowers_it_once(model: Model, load: Load) -> None:
     """The server says that it has all of this machine's memory, but is not given so much."""
     if gpu_devices():
         pytest.skip("a GPU of this machine would take its part")

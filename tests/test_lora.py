@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from engines import EXACT, KEEPING, TOKENS, assert_same, distributions, generated, greedy_task
+from fixture_types import Load, Model
 from lora_files import EMBEDDING, NAMES, Pairs, merged, pairs_for, write_adapter
 
 from tgr_local import SearchConfig, TgrLlama, doctor, load
@@ -35,7 +35,7 @@ def output(engine: Engine) -> Any:
 
 @pytest.mark.parametrize("scales", [(1.0,), (0.5,), (-0.7,), (0.4, 0.9)], ids=str)
 def test_an_adapter_is_the_model_with_merged_weights(
-    small: Path, tmp_path: Path, scales: tuple[float, ...], load: Callable[..., Engine]
+    small: Path, tmp_path: Path, scales: tuple[float, ...], load: Load
 ) -> None:
     added = [(pairs_for(small, seed=i), scale) for i, scale in enumerate(scales)]
     files = [write_adapter(tmp_path / f"{i}.gguf", pairs) for i, (pairs, _) in enumerate(added)]
@@ -49,9 +49,7 @@ def test_an_adapter_is_the_model_with_merged_weights(
     np.testing.assert_allclose(mine.states, wanted.states, atol=2e-4, rtol=0)
 
 
-def test_every_weight_of_an_adapter_is_added(
-    small: Path, tmp_path: Path, load: Callable[..., Engine]
-) -> None:
+def test_every_weight_of_an_adapter_is_added(small: Path, tmp_path: Path, load: Load) -> None:
     """One weight at a time changes what the model says, as merging it does."""
     base = distributions(output(load(small)))[0]
     for i, name in enumerate((*NAMES[:7], "output.weight", EMBEDDING)):
@@ -63,9 +61,7 @@ def test_every_weight_of_an_adapter_is_added(
         assert abs(ours - base).max() > 1e-2, name
 
 
-def test_a_cache_that_grows_keeps_the_adapter(
-    small: Path, adapter: Path, load: Callable[..., Engine]
-) -> None:
+def test_a_cache_that_grows_keeps_the_adapter(small: Path, adapter: Path, load: Load) -> None:
     engine = load(small, lora=(str(adapter),))
     first = generated(engine)
     before: EngineStats = engine.stats()
@@ -75,7 +71,7 @@ def test_a_cache_that_grows_keeps_the_adapter(
 
 
 def test_quantized_weights_take_an_adapter(
-    model: Callable[..., Path], small: Path, tmp_path: Path, load: Callable[..., Engine]
+    model: Model, small: Path, tmp_path: Path, load: Load
 ) -> None:
     quantized = model(dtype="Q8_0")
     added = pairs_for(small), 1.0
@@ -89,7 +85,7 @@ def test_quantized_weights_take_an_adapter(
 # --- other scales while it is loaded ---
 
 
-def test_scales_can_be_changed(small: Path, tmp_path: Path, load: Callable[..., Engine]) -> None:
+def test_scales_can_be_changed(small: Path, tmp_path: Path, load: Load) -> None:
     files = [write_adapter(tmp_path / f"{i}.gguf", pairs_for(small, seed=i)) for i in range(2)]
 
     def with_scales(*scales: float) -> Engine:
@@ -116,9 +112,7 @@ def test_scales_can_be_changed(small: Path, tmp_path: Path, load: Callable[..., 
     assert_same(output(engine), output(first))
 
 
-def test_scales_are_not_changed_under_a_session(
-    small: Path, adapter: Path, load: Callable[..., Engine]
-) -> None:
+def test_scales_are_not_changed_under_a_session(small: Path, adapter: Path, load: Load) -> None:
     engine = load(small, lora=(f"{adapter}:0.5",))
     before = output(engine)
     with engine.session(64, 1) as session:
@@ -191,7 +185,7 @@ def test_a_saved_prefix_belongs_to_its_adapters(small: Path, adapter: Path, tmp_
 
 
 def test_hashes_and_measured_strengths_are_of_model_and_adapters(
-    small: Path, adapter: Path, load: Callable[..., Engine]
+    small: Path, adapter: Path, load: Load
 ) -> None:
     plain, whole, half = (
         load(small, lora=lora) for lora in ((), (str(adapter),), (f"{adapter}:0.5",))
@@ -254,7 +248,7 @@ def test_a_file_that_is_replaced_while_its_hash_is_made_is_noticed(
 
 
 def test_a_probe_beside_the_model_is_not_that_of_the_adapter(
-    small: Path, adapter: Path, load: Callable[..., Engine]
+    small: Path, adapter: Path, load: Load
 ) -> None:
     place = record.place(small)
     place.write_text("not a probe")
@@ -297,7 +291,7 @@ def test_files_and_scales_are_read_from_one_text() -> None:
 
 
 def test_files_that_are_no_adapter_of_the_model_are_refused(
-    small: Path, model: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    small: Path, model: Model, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     one = {NAMES[0]: pairs_for(small, NAMES[:1])[NAMES[0]]}
     a, b = one[NAMES[0]]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from engines import TOKENS, held, is_free
+from fixture_types import Load, Model
 from method_runs import PROMPT, SMALL, group_of, steps_of, with_
 from runs import assert_identical, spent, text_of
 
@@ -179,7 +179,7 @@ def test_a_trajectory_does_not_depend_on_those_beside_it(engine: Engine, method:
 
 @every_method
 def test_a_query_that_cannot_fit_is_refused_with_the_numbers(
-    model: Callable[..., Path], load: Callable[..., Engine], engine: Engine, method: str
+    model: Model, load: Load, engine: Engine, method: str
 ) -> None:
     with pytest.raises(ValueError, match="the prompt has no tokens"):
         steps_of(engine, method, prompt=[])

@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from compared import (
     with_,
 )
 from engines import TOKENS, is_free
+from fixture_types import Load, Model
 from reference import Reference
 from runs import assert_identical, decoded, spent, text_of
 
@@ -116,7 +116,7 @@ def test_answer_now_ends_the_run_with_the_text_so_far(
 
 @pytest.mark.parametrize("method", OURS)
 def test_a_run_needs_no_more_cells_than_it_declares(
-    model: Callable[..., Path], load: Callable[..., Engine], engine: Engine, method: str
+    model: Model, load: Load, engine: Engine, method: str
 ) -> None:
     n_cells = methods.get(method).cells(engine, len(PROMPT), SMALL)
     tight = load(model(), n_ctx=256 * math.ceil(n_cells / 256))

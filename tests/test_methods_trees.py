@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from compared import (
     with_,
 )
 from engines import TOKENS, is_free
+from fixture_types import Load, Model
 from runs import spent, text_of
 
 from tgr_local import methods
@@ -170,8 +169,8 @@ def test_trees_and_graphs_of_any_shape_stay_within_their_cells(
     ],
 )
 def test_too_many_texts_at_a_time_are_refused_with_what_to_lower(
-    model: Callable[..., Path],
-    load: Callable[..., Engine],
+    model: Model,
+    load: Load,
     method: str,
     options: dict[str, Any],
     message: str,
@@ -182,9 +181,7 @@ def test_too_many_texts_at_a_time_are_refused_with_what_to_lower(
     assert is_free(engine)
 
 
-def test_prompts_that_cannot_fit_are_refused_with_the_numbers(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_prompts_that_cannot_fit_are_refused_with_the_numbers(model: Model, load: Load) -> None:
     short = load(model(n_ctx_train=128))
     with pytest.raises(CapacityError, match=r"10 tokens and the prompts .* trained for 128"):
         steps_of(short, "got")

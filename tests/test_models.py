@@ -6,12 +6,12 @@ import json
 import os
 import re
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Model
 from gguf_edit import ARRAY, BOOL, F32, STRING, U32, U64, Array, Gguf
 
 from tgr_local import cli, load
@@ -32,7 +32,7 @@ def run(*arguments: str) -> int:
 # ---- files ----
 
 
-def test_a_header_is_read_as_it_was_written(model: Callable[..., Path]) -> None:
+def test_a_header_is_read_as_it_was_written(model: Model) -> None:
     path = model()
     facts = library.card(path).facts()
     assert facts["architecture"] == "qwen3" and facts["bytes"] == path.stat().st_size
@@ -49,9 +49,7 @@ def test_a_header_is_read_as_it_was_written(model: Callable[..., Path]) -> None:
         assert all(float(card[k]) == pytest.approx(float(plain[k])) for k in plain.keys() - same)
 
 
-def test_memory_is_checked_before_a_model_is_loaded(
-    model: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_memory_is_checked_before_a_model_is_loaded(model: Model, tmp_path: Path) -> None:
     path = model()
     check = check_memory(path, EngineConfig(n_gpu_layers=0))
     assert check.need.ram == path.stat().st_size and check.need.gpu == 0 and check.fits
@@ -72,7 +70,7 @@ def test_file_types_are_those_of_llama_cpp() -> None:
     assert kinds == library.FILE_TYPES
 
 
-def test_a_damaged_header_is_one_sentence(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_damaged_header_is_one_sentence(model: Model, tmp_path: Path) -> None:
     data = model().read_bytes()
     rng = np.random.default_rng(0)
     path = tmp_path / "bad.gguf"
@@ -109,7 +107,7 @@ def changed(path: Path, source: Path, values: dict[str, tuple[int, Any]]) -> Pat
 
 
 def test_known_keys_of_other_types_are_unknown(
-    model: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     values = {
         "qwen3.block_count": (STRING, b"1" * 5_000),
@@ -167,7 +165,7 @@ def test_a_header_that_claims_too_much_is_refused(
         library.card(path)
 
 
-def test_a_long_text_is_read_in_part(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_long_text_is_read_in_part(model: Model, tmp_path: Path) -> None:
     text = b"x" * ((1 << 20) + 9)
     path = changed(tmp_path / "long.gguf", model(), {"general.name": (STRING, text)})
     facts = library.card(path).facts()
@@ -179,7 +177,7 @@ ESCAPES = "\x1b]0;owned\x07\x9b2J\x7f\r"
 
 
 def test_no_control_character_of_a_model_file_reaches_the_terminal(
-    home: Path, model: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    home: Path, model: Model, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (STRING, f"{ESCAPES}\nfake line".encode())
     keys = ("general.name", "general.architecture", "tgr.eoc_token", "tgr.\x1b")
@@ -215,7 +213,7 @@ def test_a_pipe_or_a_folder_is_refused_at_once(
         assert "is not a file; name a GGUF file" in capsys.readouterr().err
 
 
-def test_every_key_may_have_every_type(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_every_key_may_have_every_type(model: Model, tmp_path: Path) -> None:
     source = model().read_bytes()
     values: list[tuple[int, Any]] = [
         (U32, 2**32 - 1), (F32, float("nan")), (BOOL, 2), (U64, 2**64 - 1), (STRING, b""),
@@ -241,7 +239,7 @@ def test_every_key_may_have_every_type(model: Callable[..., Path], tmp_path: Pat
 
 
 @pytest.fixture
-def shelf(home: Path, model: Callable[..., Path]) -> Path:
+def shelf(home: Path, model: Model) -> Path:
     """The user's folder of models with one model in it, and a file that is not a model."""
     folder = home / "data" / "tgr-local" / "models" / "someone" / "repo"
     folder.mkdir(parents=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import llama_cpp
 import numpy as np
 import pytest
 from engines import EXACT, exact
+from fixture_types import Model
 from gguf_models import RERANK_TEMPLATE, write_bert, write_model
 from numpy.typing import NDArray
 from serving import served
@@ -58,9 +58,7 @@ def pooled_by_llama_cpp(path: Path, tokens: list[int], n: int) -> NDArray[np.flo
 
 @exact
 @pytest.mark.parametrize("kind", ["MEAN", "CLS", "LAST"])
-def test_embeddings_are_those_of_llama_cpp(
-    model: Callable[..., Path], tmp_path: Path, kind: str
-) -> None:
+def test_embeddings_are_those_of_llama_cpp(model: Model, tmp_path: Path, kind: str) -> None:
     path = model(pooling=kind)
     with TgrLlama(path, **_cpu()) as ours:
         assert ours.engine.pooling == kind.lower()
@@ -95,9 +93,7 @@ def plain_prompt(document: str, query: str = "he") -> str:
 @exact
 @pytest.mark.parametrize("n_classes", [1, 2, 3])
 @pytest.mark.parametrize("dtype", ["F32", "F16", "Q8_0"])
-def test_scores_are_those_of_llama_cpp(
-    model: Callable[..., Path], n_classes: int, dtype: str
-) -> None:
+def test_scores_are_those_of_llama_cpp(model: Model, n_classes: int, dtype: str) -> None:
     path = model(pooling="RANK", n_classes=n_classes, dtype=dtype)
     with Engine(path, EngineConfig(**EXACT)) as engine:
         assert engine.pooling == "rank" and engine.classifier.shape == (n_classes, engine.n_embd)
@@ -114,7 +110,7 @@ def test_scores_are_those_of_llama_cpp(
     assert [one.n_tokens for one in found] == [len(prompt) for prompt in prompts]
 
 
-def test_a_document_is_text(model: Callable[..., Path]) -> None:
+def test_a_document_is_text(model: Model) -> None:
     """What looks like a control token or a field of the template is read as letters."""
     with Engine(model(pooling="RANK", n_classes=2), EngineConfig(**EXACT)) as engine:
         for document in DOCUMENTS[3:]:
@@ -128,7 +124,7 @@ def test_a_document_is_text(model: Callable[..., Path]) -> None:
             ]
 
 
-def test_a_server_ranks_documents(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_server_ranks_documents(model: Model, tmp_path: Path) -> None:
     path = model(pooling="RANK", n_classes=2)
     body: dict[str, Any] = {"query": "he", "documents": [*DOCUMENTS[:2], {"text": DOCUMENTS[2]}]}
     with TgrLlama(path, **_cpu()) as llm:
@@ -167,7 +163,7 @@ def test_a_server_ranks_documents(model: Callable[..., Path], tmp_path: Path) ->
         assert "a reranker, which makes no embeddings" in answer.json()["error"]["message"]
 
 
-def test_a_text_longer_than_the_cache_is_named_with_its_length(model: Callable[..., Path]) -> None:
+def test_a_text_longer_than_the_cache_is_named_with_its_length(model: Model) -> None:
     with Engine(model(), EngineConfig(**EXACT, n_ctx=256)) as engine:
         body = EmbeddingsRequest.parse({"input": [[5] * 256]})
         with pytest.raises(ContextError, match="has 256 tokens, but n_ctx is 256") as refused:
@@ -181,9 +177,7 @@ def test_a_text_longer_than_the_cache_is_named_with_its_length(model: Callable[.
         assert refused.value.n_tokens > 300 and refused.value.n_ctx == 256
 
 
-def test_documents_as_text_embeddings_inference_has_them(
-    model: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_documents_as_text_embeddings_inference_has_them(model: Model, tmp_path: Path) -> None:
     with served(model(pooling="RANK", n_classes=2), tmp_path) as server:
 
         def post(**body: Any) -> Any:
@@ -203,9 +197,7 @@ def test_documents_as_text_embeddings_inference_has_them(
         assert post(texts=texts, return_text=True) == with_text
 
 
-def test_models_that_write_no_text_say_so(
-    model: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_that_write_no_text_say_so(model: Model, capsys: pytest.CaptureFixture[str]) -> None:
     path = model(pooling="LAST")
     with Engine(path, EngineConfig(**EXACT)) as engine:
         for ask in (
@@ -221,7 +213,7 @@ def test_models_that_write_no_text_say_so(
     assert "generation" not in found and not doctor.broken([found["pooling"], found["tokenizer"]])
 
 
-def test_a_reranker_needs_its_parts(model: Callable[..., Path]) -> None:
+def test_a_reranker_needs_its_parts(model: Model) -> None:
     with (
         Engine(model(pooling="RANK"), EngineConfig(**EXACT)) as engine,
         pytest.raises(ModelError, match=r"no cls.output.weight and no tokenizer.chat_template.re"),
@@ -253,7 +245,7 @@ def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_the_documents_of_a_request_have_a_bound_together(
-    model: Callable[..., Path], tokenized: list[Any], monkeypatch: pytest.MonkeyPatch
+    model: Model, tokenized: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pooling, "RERANK_TOKENS", 2000)
     with Engine(model(pooling="RANK", n_classes=2), EngineConfig(**EXACT)) as engine:
@@ -275,7 +267,7 @@ TRICKY = (
 
 
 def test_a_query_is_tokenized_once(
-    model: Callable[..., Path], tokenized: list[Any], monkeypatch: pytest.MonkeyPatch
+    model: Model, tokenized: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And every prompt has the tokens that it has as a whole."""
     with Engine(model(pooling="RANK", n_classes=2), EngineConfig(**EXACT)) as engine:
@@ -303,9 +295,7 @@ def test_a_query_is_tokenized_once(
         assert not engine.control_texts.is_within_one("\nT")
 
 
-def test_tokenizing_documents_can_be_cancelled(
-    model: Callable[..., Path], tokenized: list[Any]
-) -> None:
+def test_tokenizing_documents_can_be_cancelled(model: Model, tokenized: list[Any]) -> None:
     class CancelledSoon(Cancel):
         def is_set(self) -> bool:
             return len(tokenized) > 3

@@ -8,7 +8,6 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from engines import KEEPING, assert_same, exact, greedy_task, vectors
 from families import FAMILIES, Family
+from fixture_types import Load, Model
 from gguf_models import N_PLAIN
 
 from tgr_local.engine import (
@@ -49,7 +49,7 @@ def answer(engine: Engine, prompt: list[int] = PROMPT, **options: Any) -> tuple[
 
 
 @pytest.fixture
-def saved(model: Callable[..., Path], tmp_path: Path) -> Path:
+def saved(model: Model, tmp_path: Path) -> Path:
     """A file with the prompt, read by the default random model with norms."""
     path = tmp_path / "saved"
     with Engine(model(), EngineConfig(**KEEPING)) as engine:
@@ -80,7 +80,7 @@ def round_trip(model: Path, path: Path, **options: Any) -> None:
 @pytest.mark.parametrize("flash_attn", ["off", "on"])
 @pytest.mark.parametrize("kind", ["f32", "f16"])
 def test_a_loaded_prefix_writes_the_same(
-    model: Callable[..., Path], tmp_path: Path, kind: str, flash_attn: str
+    model: Model, tmp_path: Path, kind: str, flash_attn: str
 ) -> None:
     round_trip(model(), tmp_path / "saved", type_k=kind, type_v=kind, flash_attn=flash_attn)
 
@@ -103,7 +103,7 @@ def test_only_the_owner_reads_it(saved: Path) -> None:
     assert list(saved.parent.glob(".*")) == [], "no temporary file is left"
 
 
-def test_the_longest_common_part_is_saved(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_longest_common_part_is_saved(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "saved"
     with Engine(model(), EngineConfig(**KEEPING)) as engine:
         answer(engine)
@@ -117,7 +117,7 @@ def test_the_longest_common_part_is_saved(model: Callable[..., Path], tmp_path: 
         assert answer(engine)[0].n_reused == 60
 
 
-def test_norms_are_saved_too(model: Callable[..., Path], saved: Path) -> None:
+def test_norms_are_saved_too(model: Model, saved: Path) -> None:
     outputs = []
     for file in (saved, None):
         with Engine(model(), EngineConfig(**KEEPING)) as engine:
@@ -129,9 +129,7 @@ def test_norms_are_saved_too(model: Callable[..., Path], saved: Path) -> None:
     np.testing.assert_allclose(ours.norms, theirs.norms, rtol=1e-6)
 
 
-def test_a_prefix_serves_only_its_control_vector(
-    model: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_prefix_serves_only_its_control_vector(model: Model, tmp_path: Path) -> None:
     path, (some, other) = tmp_path / "saved", vectors(2)
     with Engine(model(), EngineConfig(**KEEPING)) as engine:
         _, expected = answer(SteeredEngine(engine, some))
@@ -200,14 +198,14 @@ def refused(model: Path, path: Path, words: str = "", **options: Any) -> None:
     ],
 )
 def test_a_false_header_is_refused(
-    model: Callable[..., Path], saved: Path, name: str, value: Any, words: str
+    model: Model, saved: Path, name: str, value: Any, words: str
 ) -> None:
     start, header, data = parts(saved)
     write(saved, [*start[:2], None], header | {name: value}, data)
     refused(model(), saved, words)
 
 
-def test_every_field_of_the_header_is_needed(model: Callable[..., Path], saved: Path) -> None:
+def test_every_field_of_the_header_is_needed(model: Model, saved: Path) -> None:
     start, header, data = parts(saved)
     assert header.keys() == {spec.name for spec in dataclasses.fields(prefix_files.Header)}
     for text in (
@@ -219,7 +217,7 @@ def test_every_field_of_the_header_is_needed(model: Callable[..., Path], saved: 
         refused(model(), write(saved, [*start[:2], None], damaged, data), "damaged")
 
 
-def test_a_newer_or_foreign_file_is_refused(model: Callable[..., Path], saved: Path) -> None:
+def test_a_newer_or_foreign_file_is_refused(model: Model, saved: Path) -> None:
     (magic, version, n), header, data = parts(saved)
     refused(model(), write(saved, [magic, version + 1, n], header, data), "version 2")
     refused(model(), write(saved, [b"GGUF0000", version, n], header, data), "not a saved prefix")
@@ -227,9 +225,7 @@ def test_a_newer_or_foreign_file_is_refused(model: Callable[..., Path], saved: P
         refused(model(), write(saved, [magic, version, length], header, data), "damaged")
 
 
-def test_every_truncation_and_every_longer_file_is_refused(
-    model: Callable[..., Path], saved: Path
-) -> None:
+def test_every_truncation_and_every_longer_file_is_refused(model: Model, saved: Path) -> None:
     content = saved.read_bytes()
     (_, _, n), header, _ = parts(saved)
     ends = [0, 1, 8, 15, 16, 17, 16 + n - 1, 16 + n]
@@ -247,7 +243,7 @@ def test_every_truncation_and_every_longer_file_is_refused(
         assert remembered(engine) == []
 
 
-def test_every_flipped_bit_is_noticed(model: Callable[..., Path], saved: Path) -> None:
+def test_every_flipped_bit_is_noticed(model: Model, saved: Path) -> None:
     content = bytearray(saved.read_bytes())
     places = np.random.default_rng(0).integers(0, len(content), 200)
     with Engine(model(), EngineConfig(**KEEPING)) as engine:
@@ -261,9 +257,7 @@ def test_every_flipped_bit_is_noticed(model: Callable[..., Path], saved: Path) -
         load_prefix(engine, saved)
 
 
-def test_data_with_a_right_checksum_are_checked_too(
-    model: Callable[..., Path], saved: Path
-) -> None:
+def test_data_with_a_right_checksum_are_checked_too(model: Model, saved: Path) -> None:
     start, header, data = parts(saved)
     for token in (-1, 2**31 - 1):
         changed = struct.pack("<i", token) + data[4:]
@@ -274,16 +268,14 @@ def test_data_with_a_right_checksum_are_checked_too(
 
 
 @exact
-def test_another_model_or_cache_is_refused(model: Callable[..., Path], saved: Path) -> None:
+def test_another_model_or_cache_is_refused(model: Model, saved: Path) -> None:
     refused(model(), saved, "cache type", type_k="f16")
     refused(model(), saved, "cache type", flash_attn="on")
     refused(model("llama"), saved, "another model")
     refused(model(), saved, "prefix_cells", prefix_cells=0)
 
 
-def test_other_rotations_are_refused(
-    model: Callable[..., Path], load: Callable[..., Engine], tmp_path: Path
-) -> None:
+def test_other_rotations_are_refused(model: Model, load: Load, tmp_path: Path) -> None:
     """A model has some for long texts, and `n_ctx` says which."""
     path = model("phi3", n_ctx_original=512)
     short, long, grows = (load(path, **KEEPING | {"n_ctx": n}) for n in (512, 1024, 0))
@@ -297,15 +289,13 @@ def test_other_rotations_are_refused(
         load_prefix(short, tmp_path / "1024")
 
 
-def test_one_prefix_may_be_longer_than_all_together(
-    model: Callable[..., Path], saved: Path
-) -> None:
+def test_one_prefix_may_be_longer_than_all_together(model: Model, saved: Path) -> None:
     with Engine(model(), EngineConfig(**KEEPING | {"prefix_cells": 40})) as engine:
         load_prefix(engine, saved)
         assert answer(engine)[0].n_reused == 99
 
 
-def test_a_full_cache_is_no_error_of_the_engine(model: Callable[..., Path], saved: Path) -> None:
+def test_a_full_cache_is_no_error_of_the_engine(model: Model, saved: Path) -> None:
     with Engine(model(), EngineConfig(**KEEPING, n_ctx=256)) as engine:
         with engine.session(256, 1), pytest.raises(PrefixError, match="no room"):
             load_prefix(engine, saved)
@@ -313,7 +303,7 @@ def test_a_full_cache_is_no_error_of_the_engine(model: Callable[..., Path], save
         assert answer(engine)[0].n_reused == 99
 
 
-def test_other_things_than_files_are_refused(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_other_things_than_files_are_refused(model: Model, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "text").write_text("precious")
     with Engine(model(), EngineConfig(**KEEPING)) as engine:
@@ -329,7 +319,7 @@ def test_other_things_than_files_are_refused(model: Callable[..., Path], tmp_pat
     assert (tmp_path / "text").read_text() == "precious"
 
 
-def test_a_limit_or_a_cancel_leaves_the_old_file(model: Callable[..., Path], saved: Path) -> None:
+def test_a_limit_or_a_cancel_leaves_the_old_file(model: Model, saved: Path) -> None:
     content = saved.read_bytes()
     (cancel := Cancel()).cancel()
     with Engine(model(), EngineConfig(**KEEPING)) as engine:

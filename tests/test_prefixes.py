@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from engines import EXACT, KEEPING, ROUNDING, assert_same, exact, greedy_task, vectors
+from fixture_types import Model
 from gguf_models import N_PLAIN
 from numpy.typing import NDArray
 from threads import in_threads, wait_until
@@ -26,13 +26,13 @@ def text(seed: int, n: int) -> list[int]:
 
 
 @pytest.fixture
-def engine(model: Callable[..., Path]) -> Iterator[Engine]:
+def engine(model: Model) -> Iterator[Engine]:
     with Engine(model(), EngineConfig(**KEEPING)) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def fresh(model: Callable[..., Path]) -> Iterator[Engine]:
+def fresh(model: Model) -> Iterator[Engine]:
     """An engine that remembers nothing."""
     with Engine(model(), EngineConfig(**EXACT)) as made:
         yield made
@@ -198,7 +198,7 @@ def test_zero_cells_remember_nothing_and_share_nothing(fresh: Engine) -> None:
     assert fresh.stats().n_prefixes == fresh.stats().cells_remembered == 0
 
 
-def test_many_conversations_stay_within_the_bound(model: Callable[..., Path]) -> None:
+def test_many_conversations_stay_within_the_bound(model: Model) -> None:
     with Engine(model(), EngineConfig(**KEEPING | {"prefix_cells": 500})) as engine:
         sizes = set()
         for i in range(60):
@@ -212,7 +212,7 @@ def test_many_conversations_stay_within_the_bound(model: Callable[..., Path]) ->
         assert answer(engine, text(100, 60))[0].n_reused == 0, "the oldest are not"
 
 
-def test_the_longest_is_kept_beside_the_others(model: Callable[..., Path]) -> None:
+def test_the_longest_is_kept_beside_the_others(model: Model) -> None:
     """An agent's next request begins with its last one, however long that was."""
     with Engine(model(), EngineConfig(**KEEPING | {"prefix_cells": 150})) as engine:
         prompt = text(191, 300)
@@ -226,7 +226,7 @@ def test_the_longest_is_kept_beside_the_others(model: Callable[..., Path]) -> No
         assert answer(engine, text(199, 60))[0].n_reused == 59
 
 
-def test_a_fixed_cache_drops_prefixes_for_reservations(model: Callable[..., Path]) -> None:
+def test_a_fixed_cache_drops_prefixes_for_reservations(model: Model) -> None:
     with Engine(model(), EngineConfig(**KEEPING, n_ctx=512)) as engine:
         for i in range(10):
             answer(engine, text(200 + i, 60))
@@ -236,7 +236,7 @@ def test_a_fixed_cache_drops_prefixes_for_reservations(model: Callable[..., Path
         assert answer(engine, text(211, 60))[0].n_reused == 0
 
 
-def test_a_session_reserves_only_what_is_not_there(model: Callable[..., Path]) -> None:
+def test_a_session_reserves_only_what_is_not_there(model: Model) -> None:
     """Ten texts after one prompt of 400 tokens fit into 512 cells."""
     with Engine(model(), EngineConfig(**KEEPING, n_ctx=512)) as engine:
         prompt = text(12, 400)
@@ -249,7 +249,7 @@ def test_a_session_reserves_only_what_is_not_there(model: Callable[..., Path]) -
 
 
 @exact
-def test_random_requests_equal_a_fresh_engine(model: Callable[..., Path], fresh: Engine) -> None:
+def test_random_requests_equal_a_fresh_engine(model: Model, fresh: Engine) -> None:
     """Requests, forks, cancels and evictions in any order change no reply."""
     rng = np.random.default_rng(0)
     with Engine(model(), EngineConfig(**KEEPING | {"prefix_cells": 700})) as engine:
@@ -352,9 +352,7 @@ def test_prefixes_stay_while_a_request_waits(engine: Engine) -> None:
     assert answer(engine, prompt)[0].n_reused == 99
 
 
-def test_a_pinned_prefix_outlives_the_growth_of_the_cache(
-    model: Callable[..., Path], fresh: Engine
-) -> None:
+def test_a_pinned_prefix_outlives_the_growth_of_the_cache(model: Model, fresh: Engine) -> None:
     """Its own entry is dropped for a large request that begins alike; its cells are copied."""
     prompt = text(25, 80)
     with Engine(model(), EngineConfig(**EXACT | {"prefix_cells": 100})) as engine:
@@ -373,7 +371,7 @@ def test_a_pinned_prefix_outlives_the_growth_of_the_cache(
     assert_same(ours, answer(fresh, similar)[1])
 
 
-def test_texts_that_differ_in_their_end_are_bounded_too(model: Callable[..., Path]) -> None:
+def test_texts_that_differ_in_their_end_are_bounded_too(model: Model) -> None:
     """Each keeps a cell or two of its own, but all of its tokens."""
     common = text(28, 200)
     with Engine(model(), EngineConfig(**EXACT | {"prefix_cells": 300})) as engine:

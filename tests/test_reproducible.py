@@ -12,6 +12,7 @@ import families
 import numpy as np
 import pytest
 from engines import DEVICE, is_free
+from fixture_types import Model
 from gguf_models import N_PLAIN
 from threads import in_threads, wait_until
 
@@ -68,7 +69,7 @@ def answer(engine: Engine, prompt: list[int], n: int = 12) -> Output:
 
 
 @pytest.fixture
-def pair(model: Callable[..., Path]) -> Iterator[Callable[..., tuple[Engine, Engine]]]:
+def pair(model: Model) -> Iterator[Callable[..., tuple[Engine, Engine]]]:
     """An engine that remembers, and one that does not, with weights of one type."""
     made: list[Engine] = []
 
@@ -268,7 +269,7 @@ def test_a_group_waits_for_all_of_its_prompts(pair: Any) -> None:
 
 @pytest.mark.parametrize("dtype", ["F16", "Q8_0"])
 @pytest.mark.parametrize("method", ["base", "tgr-latent", "markov"])
-def test_a_method_repeats_its_replies(model: Callable[..., Path], method: str, dtype: str) -> None:
+def test_a_method_repeats_its_replies(model: Model, method: str, dtype: str) -> None:
     config = SearchConfig(
         chunk_len=16, rollout_len=4, n_candidates=3, max_tokens=48, temperature=1.0, seed=3
     )
@@ -319,7 +320,7 @@ def test_a_saved_prefix_has_the_same_bits(pair: Any, tmp_path: Path) -> None:
 
 
 def test_a_prefix_that_was_read_in_other_batches_is_refused(
-    pair: Any, model: Callable[..., Path], tmp_path: Path
+    pair: Any, model: Model, tmp_path: Path
 ) -> None:
     engine, _ = pair("F16")
     prompt, path = text(12, 200), tmp_path / "prefix"
@@ -331,7 +332,7 @@ def test_a_prefix_that_was_read_in_other_batches_is_refused(
         load_prefix(engine, path)
 
 
-def test_what_cannot_be_reproducible_is_refused(model: Callable[..., Path]) -> None:
+def test_what_cannot_be_reproducible_is_refused(model: Model) -> None:
     options = EngineConfig(**OPTIONS, n_seq_max=64, n_batch=64, n_ubatch=64)
     with pytest.raises(ModelError, match="n_seq_max is 64"):
         Engine(model(), options)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from engines import DEVICE, TOKENS, exact, is_free, vectors
+from fixture_types import Load, Model
 from method_runs import SMALL, steps_of
 from openai_calls import chat, complete, streamed
 from runs import spent, text_of
@@ -38,11 +37,9 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
 ]
 EVERY = [method for method, options in RUNS if not options]
 
-Loader = Callable[..., Engine]
-
 
 @pytest.fixture
-def pair(model: Callable[..., Path], load: Loader) -> tuple[Engine, Engine]:
+def pair(model: Model, load: Load) -> tuple[Engine, Engine]:
     """An engine that remembers prefixes, and one of the same model that does not."""
     return load(model(), prefix_cells=CELLS), load(model(), prefix_cells=0)
 
@@ -235,9 +232,7 @@ def test_a_control_vector_has_prefixes_of_its_own(pair: tuple[Engine, Engine]) -
 
 
 @pytest.mark.parametrize("method", ["base", "markov", "tgr-latent"])
-def test_turns_of_a_conversation_decode_what_is_new(
-    model: Callable[..., Path], load: Loader, method: str
-) -> None:
+def test_turns_of_a_conversation_decode_what_is_new(model: Model, load: Load, method: str) -> None:
     engine = load(model(), prefix_cells=CELLS)
     options = {"chunk_len": 8, "max_chunks": 3, "n_candidates": 2, "rollout_len": 4}
     conversation = Conversation(engine, options, method)
@@ -300,7 +295,7 @@ def test_cached_tokens_of_several_replies_are_those_that_none_has_read(
     assert cached(complete(engine, [*two, [8, *LONG]], max_tokens=4)) == 79 + 80
 
 
-def test_llama_reports_what_was_cached(model: Callable[..., Path]) -> None:
+def test_llama_reports_what_was_cached(model: Model) -> None:
     options: dict[str, Any] = {"max_tokens": 4, "temperature": 0.0}
     with TgrLlama(model(), method="base", n_threads=1, n_gpu_layers=0) as llama:
         first = llama.create_chat_completion(ASKED, **options)

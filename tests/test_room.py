@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import run
 from engines import is_free
+from fixture_types import Load, Model
 from gguf_models import token_id
 from serving import served
 
@@ -32,7 +33,7 @@ CELLS = 256
 
 
 @pytest.fixture
-def small(model: Callable[..., Path], load: Callable[..., Engine]) -> Iterator[SteeredEngine]:
+def small(model: Model, load: Load) -> Iterator[SteeredEngine]:
     """An engine with few cells that never ends a text."""
     engine = load(model(), n_ctx=CELLS)
     yield SteeredEngine(engine, logit_bias=[(token, -100.0) for token in engine.end_tokens])
@@ -56,7 +57,7 @@ def test_every_method_writes_until_the_context_is_full(small: Engine, method: st
 
 @every_method
 def test_a_limit_that_fits_is_that_of_a_large_context(
-    model: Callable[..., Path], load: Callable[..., Engine], small: Engine, method: str
+    model: Model, load: Load, small: Engine, method: str
 ) -> None:
     """The context changes nothing of a reply that it has room for."""
     config = SearchConfig(**QUICK, max_tokens=24)
@@ -161,9 +162,7 @@ def test_the_error_for_a_long_question_names_the_flag(capsys: pytest.CaptureFixt
     assert "n_ctx is 64" in error and "raise n_ctx (-c)" in error
 
 
-def test_a_server_writes_until_its_context_is_full(
-    model: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_server_writes_until_its_context_is_full(model: Model, tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "hello"}]
     never = {str(token_id(end)): -100 for end in ("<|im_end|>", "<|endoftext|>")}
     with served(model(), tmp_path, n_ctx=200) as server:

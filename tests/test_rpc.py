@@ -11,13 +11,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command_line import finished, process
 from engines import ENDLESS, TOKENS, assert_same
 from families import FAMILIES, Family
+from fixture_types import Load, Model
 from rpc_servers import Server, free_port, outputs, server
 from surroundings import HANG, environment
 
@@ -33,7 +34,7 @@ def servers() -> Iterator[list[Server]]:
 
 
 def test_layers_on_two_servers_compute_what_they_compute_here(
-    model: Callable[..., Path], load: Callable[..., Engine], servers: list[Server]
+    model: Model, load: Load, servers: list[Server]
 ) -> None:
     path = model()
     here = outputs(load(path))
@@ -54,7 +55,7 @@ def test_every_family_loads_onto_a_device(family: Family, tmp_path: Path) -> Non
 
 
 def test_a_server_keeps_large_tensors_and_uses_no_damaged_ones(
-    model: Callable[..., Path], load: Callable[..., Engine], tmp_path: Path
+    model: Model, load: Load, tmp_path: Path
 ) -> None:
     path, kept = model(n_ff=45056), tmp_path / "new" / "kept"
     here = outputs(load(path))
@@ -71,7 +72,7 @@ def test_a_server_keeps_large_tensors_and_uses_no_damaged_ones(
 
 
 def test_a_server_that_dies_ends_the_work_and_not_the_process(
-    model: Callable[..., Path], load: Callable[..., Engine], servers: list[Server]
+    model: Model, load: Load, servers: list[Server]
 ) -> None:
     names = ",".join(name for name, _ in servers)
     engine = load(model(), n_gpu_layers=-1, rpc=names, tensor_split=(1.0, 1.0))
@@ -87,9 +88,7 @@ def test_a_server_that_dies_ends_the_work_and_not_the_process(
         load(model(), n_gpu_layers=-1, rpc=names)
 
 
-def test_a_server_that_dies_in_the_middle_of_a_text_ends_it(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_a_server_that_dies_in_the_middle_of_a_text_ends_it(model: Model, load: Load) -> None:
     with server() as (name, dying):
         engine = load(model(), n_gpu_layers=-1, rpc=name, n_ctx=ENDLESS)
         with engine.session(ENDLESS - 64, 1) as session:
@@ -100,7 +99,7 @@ def test_a_server_that_dies_in_the_middle_of_a_text_ends_it(
 
 
 def test_a_server_that_hangs_counts_as_lost(
-    model: Callable[..., Path], load: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+    model: Model, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TGR_RPC_SECONDS", "1")
     with server() as (name, hanging):
@@ -129,7 +128,7 @@ with engine.session(900, 3) as session:
 """
 
 
-def test_a_process_that_is_stopped_goes_on_with_its_server(model: Callable[..., Path]) -> None:
+def test_a_process_that_is_stopped_goes_on_with_its_server(model: Model) -> None:
     """As by Ctrl-Z, while it waits for an answer."""
     with server() as (name, waited_for):
         client = subprocess.Popen(
@@ -153,9 +152,7 @@ def test_a_process_that_is_stopped_goes_on_with_its_server(model: Callable[..., 
     assert (client.returncode, out, error) == (0, b"200\n" * 3, b"")
 
 
-def test_a_model_is_loaded_again_when_its_server_is_back(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_a_model_is_loaded_again_when_its_server_is_back(model: Model, load: Load) -> None:
     with server() as (name, first):
         engine = load(model(), n_gpu_layers=-1, rpc=name)
         here = outputs(engine)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import fake_user
 import pytest
 from command_line import finished, run, shown_config
+from fixture_types import Model
 from serving import served
 
 from tgr_local import TgrLlama
@@ -138,7 +138,7 @@ def test_set_shows_a_random_seed_as_such(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_server_gives_a_request_its_own_seed_or_a_random_one(
-    model: Callable[..., Path], tmp_path: Path
+    model: Model, tmp_path: Path
 ) -> None:
     def seeds(server: Any, **body: Any) -> list[int]:
         made = [server.chat("hi", max_tokens=1, **body).json() for _ in range(3)]
@@ -161,7 +161,7 @@ def test_a_server_gives_a_request_its_own_seed_or_a_random_one(
         assert made.json()["tgr"]["seed"] == 9
 
 
-def test_the_python_class_takes_minus_one(model: Callable[..., Path]) -> None:
+def test_the_python_class_takes_minus_one(model: Model) -> None:
     ask: dict[str, Any] = {"max_tokens": 1}
     with TgrLlama(model(), method="base", n_gpu_layers=0, seed=-1) as llama:
         assert differ([llama("he", **ask)["tgr"]["seed"] for _ in range(3)])

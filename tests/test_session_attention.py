@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from engines import ENDLESS, ROUNDING, assert_same, greedy_task, vectors
+from fixture_types import Load, Model
 from gguf_models import N_PLAIN
 from threads import in_threads, wait_until
 
@@ -98,7 +97,7 @@ def alone_and_together(engine: Engine, readers: list[tuple[int, int, int]], atol
     ids=["equal", "forks", "uneven", "sizes", "many shapes", "mixed"],
 )
 def test_sessions_side_by_side_read_what_each_reads_alone(
-    model: Callable[..., Path], load: Callable[..., Engine], mode: dict[str, Any], readers: Any
+    model: Model, load: Load, mode: dict[str, Any], readers: Any
 ) -> None:
     shape = {"n_embd": 128, "head_dim": 32} if mode["type_k"] == "q8_0" else {}
     engine = load(model(**shape), **mode)
@@ -106,23 +105,19 @@ def test_sessions_side_by_side_read_what_each_reads_alone(
 
 
 @pytest.mark.parametrize("arch", ["llama", "phi3"])
-def test_sessions_of_other_architectures(
-    model: Callable[..., Path], load: Callable[..., Engine], arch: str
-) -> None:
+def test_sessions_of_other_architectures(model: Model, load: Load, arch: str) -> None:
     engine = load(model(arch, n_head_kv=4))
     alone_and_together(engine, [(20, 1 + i % 3, 8) for i in range(6)], ROUNDING)
 
 
-def test_micro_batches_cut_through_sessions(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_micro_batches_cut_through_sessions(model: Model, load: Load) -> None:
     engine = load(model(), n_batch=64, n_ubatch=16)
     alone_and_together(engine, [(50, 3, 6)] * 4 + [(7, 1, 9)] * 3, ROUNDING)
 
 
 @pytest.mark.parametrize("mode", MODES[:3], ids=str)
 def test_a_session_in_scattered_cells_reads_the_same(
-    model: Callable[..., Path], load: Callable[..., Engine], mode: dict[str, Any]
+    model: Model, load: Load, mode: dict[str, Any]
 ) -> None:
     """With every other reservation in use, no free piece is as long as the session."""
     engine = load(model(), n_ctx=512, **mode)

@@ -14,6 +14,7 @@ import llama_cpp
 import numpy as np
 import pytest
 from engines import is_free
+from fixture_types import Load, Model
 from gguf_models import N_PLAIN
 from method_runs import PAPER, RESIDUAL
 from numpy.typing import NDArray
@@ -61,9 +62,7 @@ def llama_cpp_logits(path: Path, tokens: list[int], data: NDArray[np.float32]) -
 
 
 @pytest.mark.parametrize("arch", ["qwen3", "llama"])
-def test_a_control_vector_is_that_of_llama_cpp(
-    model: Callable[..., Path], load: Callable[..., Engine], arch: str
-) -> None:
+def test_a_control_vector_is_that_of_llama_cpp(model: Model, load: Load, arch: str) -> None:
     path = model(arch, n_layer=3)
     engine = load(path)
     vector = ControlVector(vectors(engine), layers=range(1, 3))
@@ -74,9 +73,7 @@ def test_a_control_vector_is_that_of_llama_cpp(
     assert np.abs(made - logprobs(engine, TOKENS)).max() > 0.1
 
 
-def test_layer_0_is_injected_too_as_the_reference_does(
-    engine: Engine, model: Callable[..., Path]
-) -> None:
+def test_layer_0_is_injected_too_as_the_reference_does(engine: Engine, model: Model) -> None:
     vector = ControlVector(vectors(engine), scale=0.5)
     everywhere = np.broadcast_to(vector.added, (len(TOKENS), *vector.added.shape))
     expected = Reference(model()).forward(TOKENS, everywhere)
@@ -84,9 +81,7 @@ def test_layer_0_is_injected_too_as_the_reference_does(
     np.testing.assert_allclose(made, expected.states, atol=2e-5)
 
 
-def test_hidden_states_are_those_of_the_reference(
-    engine: Engine, model: Callable[..., Path]
-) -> None:
+def test_hidden_states_are_those_of_the_reference(engine: Engine, model: Model) -> None:
     text = "hé 🦙 the"
     states = hidden_states(engine, text)
     assert states.shape == (len(engine.tokenize(text)), engine.n_embd)

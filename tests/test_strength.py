@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from engines import EXACT
 from families import FAMILIES, Family
+from fixture_types import Load, Model
 from method_runs import PROMPT, SMALL, group_of, steps_of, with_
 from reference import Reference, log_softmax
 from runs import spent, text_of
@@ -86,9 +87,7 @@ def test_a_divergence_out_of_reach_gives_the_nearest_try(
     assert 0 < zeta <= strengths.HIGHEST and reached == pytest.approx(expected, rel=0.5, abs=1e-9)
 
 
-def test_the_estimate_is_that_of_the_numpy_reference(
-    engine: Engine, model: Callable[..., Path]
-) -> None:
+def test_the_estimate_is_that_of_the_numpy_reference(engine: Engine, model: Model) -> None:
     """… for the same tokens; over all next tokens it is their divergence, which it estimates."""
     reference, config = Reference(model()), with_(calibration="divergence", divergence=0.05)
     prompts, zeta = [PROMPT, PROMPT[::-1]], 3.0
@@ -116,9 +115,7 @@ def test_the_estimate_is_that_of_the_numpy_reference(
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: str(family.name))
-def test_every_kind_of_model_has_a_strength(
-    family: Family, tmp_path: Path, load: Callable[..., Engine]
-) -> None:
+def test_every_kind_of_model_has_a_strength(family: Family, tmp_path: Path, load: Load) -> None:
     """Hybrids, mixtures of experts, models without a template."""
     engine = load(family.write(tmp_path / "model.gguf"))
     found = strength.prepare(engine, SearchConfig(divergence=0.05))
@@ -167,9 +164,7 @@ def test_other_settings_have_a_strength_of_their_own(
         assert strength.known(engine, dataclasses.replace(MEASURED, **same)) is not None
 
 
-def test_cache_types_and_control_vectors_have_one_too(
-    engine: Engine, load: Callable[..., Engine]
-) -> None:
+def test_cache_types_and_control_vectors_have_one_too(engine: Engine, load: Load) -> None:
     from tgr_local.engine import SteeredEngine
 
     strength.prepare(engine, MEASURED)
@@ -273,9 +268,7 @@ def test_a_time_too_short_for_it_ends_the_run_as_always(engine: Engine) -> None:
     assert steps[-1].finish == "budget" and strength.known(engine, LONG) is None
 
 
-def test_a_cache_too_small_for_it_leaves_the_boundaries_plain(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_a_cache_too_small_for_it_leaves_the_boundaries_plain(model: Model, load: Load) -> None:
     engine = load(model(), n_ctx=48)
     steps = steps_of(engine, "tgr-latent", LONG)
     assert text_of(steps) == text_of(steps_of(engine, "markov", LONG))
@@ -314,9 +307,7 @@ def test_a_group_with_a_limit_measures_nothing(engine: Engine, limit: dict[str, 
     assert strength.known(engine, LONG) is not None
 
 
-def test_few_sequences_leave_the_boundaries_plain(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_few_sequences_leave_the_boundaries_plain(model: Model, load: Load) -> None:
     engine = load(model(), n_seq_max=6)
     for method in STEERERS:
         steps = steps_of(engine, method, LONG)
@@ -334,7 +325,7 @@ def test_a_divergence_out_of_reach_is_tried_once(engine: Engine) -> None:
 
 
 def test_a_file_that_was_replaced_gives_and_takes_no_strength(
-    tmp_path: Path, model: Callable[..., Path], load: Callable[..., Engine]
+    tmp_path: Path, model: Model, load: Load
 ) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(model().read_bytes())
@@ -356,9 +347,7 @@ def test_no_injection_needs_no_strength(engine: Engine) -> None:
 # ---- the guard ----
 
 
-def test_its_excess_is_that_of_the_numpy_reference(
-    engine: Engine, model: Callable[..., Path]
-) -> None:
+def test_its_excess_is_that_of_the_numpy_reference(engine: Engine, model: Model) -> None:
     config = with_(guard=100.0, eta=30.0, max_chunks=2)
     steps = steps_of(engine, "tgr-latent", config)
     context, reference = list(PROMPT), Reference(model())
@@ -435,7 +424,7 @@ def test_the_chunks_before_the_search_are_those_of_markov(engine: Engine, method
 
 
 def test_the_state_before_the_first_search_is_that_of_the_context(
-    engine: Engine, load: Callable[..., Engine], model: Callable[..., Path]
+    engine: Engine, load: Load, model: Model
 ) -> None:
     config = with_(search_from=2)
     steps = steps_of(engine, "tgr-latent", config)
@@ -443,7 +432,7 @@ def test_the_state_before_the_first_search_is_that_of_the_context(
     np.testing.assert_array_equal(steps[2].origin, steps[1].state)
 
 
-def test_the_text_of_the_first_chunk_is_remembered(model: Callable[..., Path]) -> None:
+def test_the_text_of_the_first_chunk_is_remembered(model: Model) -> None:
     """A conversation's next turn takes the query and the reply from the cache."""
     with Engine(model(), EngineConfig(**EXACT | {"prefix_cells": 500})) as engine:
         config = dataclasses.replace(LONG, max_tokens=6)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import llama_cpp
 import pytest
+from fixture_types import Load
 from gguf_models import write_smallest_model
 
 from tgr_local.engine import Engine
@@ -17,7 +17,7 @@ STORY = ", there was a little girl named Lily. She loved to play outside"
 
 
 @pytest.fixture
-def storyteller(stories: Path, load: Callable[..., Engine]) -> Engine:
+def storyteller(stories: Path, load: Load) -> Engine:
     return load(stories)
 
 
@@ -69,7 +69,7 @@ def qwen(qwen_vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def test_the_qwen_vocabulary_gives_llama_cpps_own_vectors(
-    qwen: Path, qwen_vocabulary: Path, load: Callable[..., Engine]
+    qwen: Path, qwen_vocabulary: Path, load: Load
 ) -> None:
     texts = qwen_vocabulary.with_suffix(".gguf.inp").read_text(encoding="utf-8")
     lines = qwen_vocabulary.with_suffix(".gguf.out").read_text(encoding="utf-8").splitlines()
@@ -82,7 +82,7 @@ def test_the_qwen_vocabulary_gives_llama_cpps_own_vectors(
         assert engine.detokenize(tokens).decode() == text
 
 
-def test_a_large_vocabulary_is_searched(qwen: Path, load: Callable[..., Engine]) -> None:
+def test_a_large_vocabulary_is_searched(qwen: Path, load: Load) -> None:
     engine = load(qwen)
     assert engine.n_vocab > 150_000 and engine.n_seq_max == 96
     assert [engine.eoc_token()] == engine.tokenize("<|endoftext|>") == [151_643]

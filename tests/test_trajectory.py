@@ -10,13 +10,13 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from engines import ENDLESS, TOKENS, is_free
+from fixture_types import Load, Model
 from gguf_models import token_id
 from method_runs import RESIDUAL
 from reference import Reference
@@ -381,9 +381,7 @@ def test_progress_reports_every_stage_and_every_token(engine: Engine, method: st
 
 
 @pytest.mark.parametrize("stage", ["rebuild", "rollouts"])
-def test_cancel_while_the_engine_decodes(
-    model: Callable[..., Path], load: Callable[..., Engine], stage: str
-) -> None:
+def test_cancel_while_the_engine_decodes(model: Model, load: Load, stage: str) -> None:
     """The flag is set from outside, some milliseconds into a long prefill or long rollouts."""
     engine, cancel = load(model(n_ctx_train=30_000)), Cancel()
     prompt = [1] * ENDLESS if stage == "rebuild" else PROMPT
@@ -495,9 +493,7 @@ def test_impossible_runs_are_refused_and_leave_nothing(
     assert is_free(engine)
 
 
-def test_base_writes_to_the_end_of_the_trained_context(
-    model: Callable[..., Path], load: Callable[..., Engine]
-) -> None:
+def test_base_writes_to_the_end_of_the_trained_context(model: Model, load: Load) -> None:
     engine = load(model(n_ctx_train=32))
     steps = steps_of(engine, "base", config=with_(temperature=0.0))
     assert len(text_of(steps)) == 22 and steps[-1].finish == "length"
