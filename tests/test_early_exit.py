@@ -9,10 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compared import assert_read_after_the_query, only, steps_of, with_
 from engines import EXACT, GREEDY
-from method_runs import PROMPT, group_of
-from runs import spent, text_of
+from method_runs import (
+    PROMPT,
+    assert_read_after_the_query,
+    group_of,
+    only,
+    spent,
+    steps_of,
+    text_of,
+    with_,
+)
 
 from tgr_local import SearchConfig, generate, methods
 from tgr_local.engine import Cancel, Engine, Sequence, Task

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from engines import held
 from fixture_types import Load, Model
-from method_runs import PROMPT, steps_of, with_
+from method_runs import PROMPT, decoded, spent, steps_of, text_of, with_
 from numpy.typing import NDArray
 from reference import Reference
-from runs import decoded, spent, text_of
 
 from tgr_local import methods
 from tgr_local.engine import Engine

@@ -23,10 +23,9 @@ from engines import (
 )
 from families import FAMILIES, ROUNDED, Family, gemma2, gemma3, gpt_oss
 from gguf_models import N_PLAIN
-from method_runs import PROMPT, SMALL, steps_of
+from method_runs import PROMPT, SMALL, spent, steps_of, text_of
 from numpy.typing import NDArray
 from reference import log_softmax
-from runs import spent, text_of
 
 from tgr_local.engine import Engine, Output, Task
 from tgr_local.errors import TgrError

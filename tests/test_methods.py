@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from engines import TOKENS, held, is_free
 from fixture_types import Load, Model
-from method_runs import PROMPT, SMALL, group_of, steps_of, with_
-from runs import assert_identical, spent, text_of
+from method_runs import PROMPT, SMALL, assert_identical, group_of, spent, steps_of, text_of, with_
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Sequence

@@ -11,19 +11,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compared import (
+from engines import TOKENS, is_free
+from fixture_types import Load, Model
+from method_runs import (
     END,
     PROMPT,
     SMALL,
+    assert_identical,
     assert_read_after_the_query,
+    decoded,
     only,
+    spent,
     steps_of,
+    text_of,
     with_,
 )
-from engines import TOKENS, is_free
-from fixture_types import Load, Model
 from reference import Reference
-from runs import assert_identical, decoded, spent, text_of
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine

@@ -9,17 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compared import (
+from method_runs import (
     END,
     PROMPT,
     assert_read_after_the_query,
     branches_of,
+    decoded,
     only,
+    spent,
     steps_of,
+    text_of,
     with_,
 )
 from reference import Reference
-from runs import decoded, spent, text_of
 
 from tgr_local.answers import answer_key
 from tgr_local.engine import Engine

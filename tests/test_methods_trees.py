@@ -6,18 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compared import (
+from engines import TOKENS, is_free
+from fixture_types import Load, Model
+from method_runs import (
     END,
     PROMPT,
     assert_read_after_the_query,
     branches_of,
     only,
+    spent,
     steps_of,
+    text_of,
     with_,
 )
-from engines import TOKENS, is_free
-from fixture_types import Load, Model
-from runs import spent, text_of
 
 from tgr_local import methods
 from tgr_local.engine import Engine

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compared import PROMPT, branches_of, steps_of, with_
-from runs import spent, text_of
+from method_runs import PROMPT, branches_of, spent, steps_of, text_of, with_
 from surroundings import ROOT
 
 from tgr_local.engine import Engine

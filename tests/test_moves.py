@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compared import branches_of
 from engines import TOKENS, is_free
-from method_runs import PROMPT, steps_of, with_
-from runs import spent, text_of
+from method_runs import PROMPT, branches_of, spent, steps_of, text_of, with_
 
 from tgr_local import methods
 from tgr_local.engine import Engine, Sequence

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from engines import DEVICE, TOKENS, exact, is_free, vectors
 from fixture_types import Load, Model
-from method_runs import SMALL, steps_of
+from method_runs import SMALL, spent, steps_of, text_of
 from openai_calls import chat, complete, streamed
-from runs import spent, text_of
 from threads import in_threads
 
 from tgr_local import methods

@@ -15,9 +15,8 @@ import pytest
 from engines import EXACT
 from families import FAMILIES, Family
 from fixture_types import Load, Model
-from method_runs import PROMPT, SMALL, group_of, steps_of, with_
+from method_runs import PROMPT, SMALL, group_of, spent, steps_of, text_of, with_
 from reference import Reference, log_softmax
-from runs import spent, text_of
 
 from tgr_local import generate, generate_many
 from tgr_local.engine import Engine

@@ -18,9 +18,8 @@ import pytest
 from engines import ENDLESS, TOKENS, is_free
 from fixture_types import Load, Model
 from gguf_models import token_id
-from method_runs import RESIDUAL
+from method_runs import RESIDUAL, decoded, spent, text_of
 from reference import Reference
-from runs import decoded, spent, text_of
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Sampling, Task
