@@ -15,7 +15,7 @@ from reference import Reference, log_softmax
 from threads import in_threads
 
 from tgr_local import methods
-from tgr_local.engine import Engine, Sampling
+from tgr_local.engine import Engine, Sampling, Sequence
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.branches import Branches
 from tgr_local.search.run import Method, Request, Run
@@ -79,6 +79,19 @@ def only(
     bias = tuple((token, 50.0) for token in tokens)
     sampling = Sampling(temperature, logit_bias=bias)
     monkeypatch.setattr(Sampling, "of", classmethod(lambda cls, *_: sampling))
+
+
+def sequences_held(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Gets the number of sequences at the birth of every one from now on."""
+    held: list[int] = []
+    born = Sequence.__init__
+
+    def init(self: Sequence, *args: Any) -> None:
+        born(self, *args)
+        held.append(engine.stats().n_sequences)
+
+    monkeypatch.setattr(Sequence, "__init__", init)
+    return held
 
 
 # --- what a run has written ---

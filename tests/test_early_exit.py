@@ -15,6 +15,7 @@ from method_runs import (
     assert_read_after_the_query,
     group_of,
     only,
+    sequences_held,
     spent,
     steps_of,
     text_of,
@@ -22,7 +23,7 @@ from method_runs import (
 )
 
 from tgr_local import SearchConfig, generate, methods
-from tgr_local.engine import Cancel, Engine, Sequence, Task
+from tgr_local.engine import Cancel, Engine, Task
 from tgr_local.errors import CancelledError
 from tgr_local.generation import Reply, query_tokens
 from tgr_local.methods import early_exit
@@ -229,13 +230,7 @@ def test_its_cells_sequences_and_positions_are_bounds(
     with_lines: Engine, threshold: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, needs = with_(max_chunks=20, exit_threshold=threshold), methods.get("early-exit")
-    held, born = [], Sequence.__init__
-
-    def init(self: Sequence, *args: Any) -> None:
-        born(self, *args)
-        held.append(with_lines.stats().n_sequences)
-
-    monkeypatch.setattr(Sequence, "__init__", init)
+    held = sequences_held(with_lines, monkeypatch)
     before = with_lines.stats().n_positions
     steps = steps_of(with_lines, "early-exit", config)
     assert with_lines.stats().n_positions - before == spent(steps)

@@ -181,19 +181,6 @@ def test_random_anchor_draws_as_the_method_does_without_rollouts(engine: Engine)
         assert step.candidates is None and step.counts.rollouts == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"delta": 1.5}, "delta is 1.5, but must be between -1 and 1"),
-        ({"reevaluate": 256}, "reevaluate is 256, but must be between 0 and 255"),
-        ({"reuse_winner": 1}, "reuse_winner is 1, but must be of type bool"),
-    ],
-)
-def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        with_(**options)
-
-
 def test_long_extensions_are_refused_with_the_numbers(engine: Engine) -> None:
     config = with_(chunk_len=600, max_chunks=20, rollout_len=4090)
     with pytest.raises(CapacityError, match="chunk_len and rollout_len to 2043"):

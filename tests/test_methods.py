@@ -10,10 +10,22 @@ import numpy as np
 import pytest
 from engines import TOKENS, held, is_free
 from fixture_types import Load, Model
-from method_runs import PROMPT, SMALL, assert_identical, group_of, spent, steps_of, text_of, with_
+from method_runs import (
+    END,
+    PROMPT,
+    SMALL,
+    assert_identical,
+    group_of,
+    only,
+    sequences_held,
+    spent,
+    steps_of,
+    text_of,
+    with_,
+)
 
 from tgr_local import methods
-from tgr_local.engine import Cancel, Engine, Sequence
+from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.methods import METHODS
 from tgr_local.options.config import SearchConfig
@@ -83,14 +95,7 @@ def test_cells_and_sequences_are_bounds_that_no_run_exceeds(
     engine: Engine, method: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = with_(temperature=0.0, **options)
-    held_at_once = []
-    born = Sequence.__init__
-
-    def init(self: Sequence, *args: Any) -> None:
-        born(self, *args)
-        held_at_once.append(engine.stats().n_sequences)
-
-    monkeypatch.setattr(Sequence, "__init__", init)
+    held_at_once = sequences_held(engine, monkeypatch)
     steps = steps_of(engine, method, config)
     needs = methods.get(method)
     assert 1 <= max(held_at_once) <= needs.sequences(engine, config)
@@ -105,6 +110,39 @@ def test_no_run_decodes_more_positions_than_the_method_says(
     config, needs = with_(**options), methods.get(method)
     most = (needs.positions or needs.cells)(engine, len(PROMPT), config)
     assert most / 40 < spent(steps_of(engine, method, config)) <= most
+
+
+@every_method
+@pytest.mark.parametrize("chunk_len", [8, 40])
+@pytest.mark.parametrize("limit", [1, 7, 8, 9, 39, 40, 41, 80, 1000])
+def test_new_tokens_are_limited(engine: Engine, method: str, limit: int, chunk_len: int) -> None:
+    config = with_(max_tokens=limit, chunk_len=chunk_len, temperature=0.0, power_steps=1)
+    steps = steps_of(engine, method, config)
+    assert len(text_of(steps)) == min(limit, 4 * chunk_len)
+    assert steps[-1].finish == "length"
+    assert all(len(step.tokens) <= chunk_len for step in steps)
+
+
+@every_method
+def test_a_deadline_ends_the_reply(engine: Engine, method: str) -> None:
+    config = with_(max_seconds=1e-6, chunk_len=900, rollout_len=2)
+    (step,) = steps_of(engine, method, config)
+    assert step.finish == "budget" and len(step.tokens) < 900
+    assert is_free(engine)
+
+
+@every_method
+def test_an_end_token_ends_the_reply(
+    engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only((END,), monkeypatch)
+    before = engine.stats().n_positions
+    (step,) = steps_of(engine, method)
+    assert engine.stats().n_positions - before == step.counts.total
+    assert step.tokens.tolist() == [END] and step.finish == "stop"
+    if step.candidates:  # rollouts of one token have no curvature
+        assert all(tokens.tolist() == [END] for tokens in step.candidates.tokens)
+        assert not step.candidates.scores.bumpiness.any()
 
 
 @every_run

@@ -29,13 +29,6 @@ from tgr_local.methods import best_of_n, power, self_consistency
 from tgr_local.search.branches import Branch
 
 
-def test_one_sample_is_base(engine: Engine) -> None:
-    for method in ("best-of-n", "self-consistency"):
-        steps = steps_of(engine, method, with_(n_samples=1))
-        base = steps_of(engine, "base")
-        assert text_of(steps) == text_of(base) and spent(steps) == spent(base)
-
-
 def test_the_likeliest_of_n_samples_is_kept(engine: Engine) -> None:
     with branches_of(engine) as branches:
         samples = branches.sample(4)

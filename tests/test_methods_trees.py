@@ -28,12 +28,6 @@ from tgr_local.search import prompts
 from tgr_local.search.branches import Branch, text_limit
 
 
-def test_a_tree_without_branches_is_base(engine: Engine) -> None:
-    base = steps_of(engine, "base")
-    steps = steps_of(engine, "tot", with_(tree_breadth=1, tree_proposals=1))
-    assert text_of(steps) == text_of(base) and spent(steps) == spent(base)
-
-
 def test_a_tree_keeps_the_likeliest_thoughts_at_every_level(engine: Engine) -> None:
     with branches_of(engine) as branches:
         tree = tot.Tree(branches)

@@ -64,19 +64,6 @@ def test_votes_by_likelihood_are_a_softmax_that_sums_to_the_number() -> None:
     assert found[0] / found[1] == pytest.approx(math.exp(0.1 / vote.TEMPERATURE))
 
 
-def test_one_sample_is_base(engine: Engine) -> None:
-    steps = steps_of(engine, "vote", with_(n_samples=1))
-    base = steps_of(engine, "base")
-    assert text_of(steps) == text_of(base) and spent(steps) == spent(base)
-
-
-def test_the_budget_is_kept_and_used(engine: Engine) -> None:
-    for budget in (9 + 4, 9 + 25, 9 + 50, 9 + 80, 9 + 200):
-        steps = steps_of(engine, "vote", with_(max_forward_tokens=budget, vote_bar=2))
-        assert spent(steps) <= budget
-        assert text_of(steps)
-
-
 @pytest.mark.parametrize("weight", ["probe", "likelihood", "count"])
 @pytest.mark.parametrize("more", [{}, {"vote_keep": 1}, {"vote_keep": 2}])
 def test_every_position_is_counted(embedded: Engine, weight: str, more: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import TOKENS, is_free
-from method_runs import PROMPT, branches_of, spent, steps_of, text_of, with_
+from method_runs import PROMPT, branches_of, sequences_held, spent, steps_of, text_of, with_
 
 from tgr_local import methods
 from tgr_local.engine import Engine, Sequence
@@ -75,14 +75,7 @@ def test_its_sequences_and_cells_are_bounds(
     engine: Engine, method: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append_only(monkeypatch)
-    config, held = with_(temperature=0.0, **options), []
-    born = Sequence.__init__
-
-    def init(self: Sequence, *args: Any) -> None:
-        born(self, *args)
-        held.append(engine.stats().n_sequences)
-
-    monkeypatch.setattr(Sequence, "__init__", init)
+    config, held = with_(temperature=0.0, **options), sequences_held(engine, monkeypatch)
     steps = steps_of(engine, method, config)
     needs = methods.get(method)
     assert max(held) <= needs.sequences(engine, config)
