@@ -333,7 +333,7 @@ def test_harmless_changes_load(refusals: dict[str, str | None], name: str) -> No
     ("write", "part"),
     [
         (write_vocab_only, "a vocabulary without weights; name a file with the whole model"),
-        (write_bert, "holds an encoder"),
+        (write_bert, r"holds an encoder, .* use a decoder, such as"),
         (deepseek32, "keeps more than keys, values and recurrent states"),
     ],
 )

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from engines import ENDLESS, EXACT, vectors
-from families import deepseek32
 from fixture_types import Load, Model
 from gguf_models import (
     N_VOCAB,
-    write_bert,
 )
 
 from tgr_local.engine import Cancel, Engine, Sampling, Task
-from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
+from tgr_local.errors import CancelledError, CapacityError, TgrError
 from tgr_local.options.config import EngineConfig
 
 
@@ -214,17 +211,3 @@ def test_a_closed_engine_is_refused(model: Model) -> None:
     for free in (sequence.drop, injection.drop, session.close):
         free()
     assert engine.n_vocab == N_VOCAB  # what was read from the file stays known
-
-
-@pytest.mark.parametrize(
-    ("write", "message"),
-    [
-        (write_bert, "holds an encoder"),
-        (deepseek32, "sparse attention"),
-    ],
-)
-def test_models_that_cannot_be_searched_are_refused(
-    tmp_path: Path, write: Any, message: str
-) -> None:
-    with pytest.raises(ModelError, match=message):
-        Engine(write(tmp_path / "m.gguf"))

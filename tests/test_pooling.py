@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from engines import EXACT, exact
 from fixture_types import Model
-from gguf_models import RERANK_TEMPLATE, write_bert, write_model
+from gguf_models import RERANK_TEMPLATE, write_model
 from numpy.typing import NDArray
 from serving import served
 
@@ -305,8 +305,3 @@ def test_tokenizing_documents_can_be_cancelled(model: Model, tokenized: list[Any
         with pytest.raises(CancelledError):
             rerank_response(engine, body, "m", CancelledSoon())
     assert len(tokenized) == 4
-
-
-def test_an_encoder_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"holds an encoder, .* use a decoder, such as"):
-        Engine(write_bert(tmp_path / "bert.gguf"), EngineConfig(**EXACT))

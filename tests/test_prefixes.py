@@ -57,16 +57,6 @@ def answer(
     return reading, written
 
 
-def test_a_prompt_is_read_once(engine: Engine, fresh: Engine) -> None:
-    prompt = text(1, 100)
-    reading, written = answer(engine, prompt)
-    assert (reading.n_reused, reading.n_decoded) == (0, 99)
-    again, rewritten = answer(engine, prompt)
-    assert (again.n_reused, again.n_decoded) == (99, 0)
-    assert_same(rewritten, written)
-    assert_same(written, answer(fresh, prompt)[1])
-
-
 def test_the_next_turn_reads_only_what_is_new(engine: Engine, fresh: Engine) -> None:
     conversation = text(2, 60)
     for turn in range(5):

@@ -19,7 +19,6 @@ from tgr_local.engine import Cancel, Engine, SteeredEngine
 from tgr_local.errors import CancelledError
 from tgr_local.generation import generate, generate_each, generate_many
 from tgr_local.openai.llama import TgrLlama
-from tgr_local.options.config import SearchConfig
 from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Counts, Progress, Step
 
@@ -129,15 +128,6 @@ def test_what_a_text_that_is_watched_had_read_counts_as_read_when_it_is_cancelle
         assert counts == Counts(query=79 - known, reused=known, discarded=counts.discarded)
         assert engine.stats().n_positions - before == counts.total
         assert is_free(engine)
-
-
-@pytest.mark.parametrize("method", ["base", "tgr-latent", "power"])
-def test_without_room_for_prefixes_nothing_is_reused(
-    pair: tuple[Engine, Engine], method: str
-) -> None:
-    for _ in range(2):
-        assert first(steps_of(pair[1], method, SMALL, LONG)).reused == 0
-    assert pair[1].stats().cells_remembered == 0
 
 
 def test_a_whole_text_is_remembered_unless_its_context_is_reset(
@@ -301,9 +291,3 @@ def test_llama_reports_what_was_cached(model: Model) -> None:
         again = llama.create_chat_completion(ASKED, **options)
     assert (cached(first), cached(again)) == (0, first["usage"]["prompt_tokens"] - 1)
     assert first["choices"] == again["choices"]
-
-
-def test_forward_tokens_count_only_what_was_decoded() -> None:
-    counts = Counts(query=3, chunk=4, reused=100)
-    assert counts.total == 7 and "reused" not in counts.decoded
-    assert (counts + counts).reused == 200 and SearchConfig()

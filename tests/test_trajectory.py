@@ -83,6 +83,7 @@ def test_counts_and_seconds_add_up() -> None:
     one = Counts(query=1, rebuild=2, rollouts=3, chunk=4, delimiter=5)
     assert one.total == 15
     assert one + Counts(rollouts=10) == Counts(1, 2, 13, 4, 5)
+    assert Counts(query=3, reused=100).total == 3 and (one + Counts(reused=9)).reused == 9
     assert (Seconds(rebuild=0.5) + Seconds(chunk=1.0)).total == 1.5
 
 
