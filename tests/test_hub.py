@@ -146,18 +146,17 @@ def pulled(home: Path) -> Path:
     return home / "data" / "tgr-local" / "models" / "someone" / "some-GGUF" / "some-Q8_0.gguf"
 
 
-def part(home: Path) -> Path:
-    """Where a download is until it is complete."""
-    return Path(f"{pulled(home)}.{hashlib.sha256(DATA).hexdigest()[:12]}.part")
+def part_of(home: Path) -> Path:
+    """The file of an unfinished download, in a folder that is there."""
+    pulled(home).parent.mkdir(parents=True, exist_ok=True)
+    return pulled(home).with_name(f"some-Q8_0.gguf.{hashlib.sha256(DATA).hexdigest()[:12]}.part")
 
 
 PULL = ("models", "pull", "someone/some-GGUF:q8_0")
 
 
 def test_a_model_is_fetched_checked_and_found(
-    hub: Hub,
-    home: Path,
-    capsys: pytest.CaptureFixture[str],
+    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*PULL) == 0
     assert capsys.readouterr().out == f"{pulled(home)}\n"
@@ -184,9 +183,7 @@ def test_a_server_without_ranges_begins_anew(hub: Hub, home: Path) -> None:
 
 
 def test_a_download_that_fails_is_resumed_by_the_same_command(
-    hub: Hub,
-    home: Path,
-    capsys: pytest.CaptureFixture[str],
+    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hub.breaks = [1_000_000, 0, 0, 0, 0, 0]
     assert run(*PULL) == 1
@@ -198,9 +195,7 @@ def test_a_download_that_fails_is_resumed_by_the_same_command(
 
 
 def test_a_file_with_a_wrong_sha256_is_deleted(
-    hub: Hub,
-    home: Path,
-    capsys: pytest.CaptureFixture[str],
+    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hub.wrong = b"something else"
     assert run(*PULL) == 1
@@ -292,22 +287,18 @@ def test_a_folder_or_a_broken_link_at_the_destination_stays(
     [
         Path.symlink_to,
         Path.hardlink_to,
-        lambda part, _: os.mkfifo(part),
-        lambda part, _: part.mkdir(),
+        lambda part, victim: os.mkfifo(part),
+        lambda part, victim: part.mkdir(),
     ],
     ids=["link", "hard link", "pipe", "folder"],
 )
 def test_a_partial_file_that_is_a_link_or_a_pipe_is_not_written_to(
-    hub: Hub,
-    home: Path,
-    capsys: pytest.CaptureFixture[str],
-    make: Callable[[Path, Path], object],
+    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str], make: Callable[[Path, Path], None]
 ) -> None:
     victim = home / "victim"
     victim.write_bytes(b"precious")
-    pulled(home).parent.mkdir(parents=True)
-    make(part(home), victim)
-    assert f"{part(home).name} is not a plain file; remove it" in failure(capsys)
+    make(part_of(home), victim)
+    assert f"{part_of(home).name} is not a plain file; remove it" in failure(capsys)
     assert victim.read_bytes() == b"precious" and hub.ranges == []
 
 
@@ -323,28 +314,23 @@ def failure(capsys: pytest.CaptureFixture[str], message: str = "") -> str:
     return err
 
 
-def empty(request: Any, data: bytes) -> None:
-    Hub.send(request, 200, b"")
-
-
-def nothing_more(request: Any, data: bytes) -> None:
-    Hub.send(request, 206, b"", {"Content-Range": f"bytes 0-{len(data) - 1}/{len(data)}"})
-
-
 def one_byte(request: Any, data: bytes) -> None:
     begin = int((request.headers.get("Range") or "bytes=0-")[6:-1])
     Hub.send(request, 206, data[begin : begin + 1], {"Content-Range": f"bytes {begin}-/*"})
 
 
-def overloaded(request: Any, data: bytes) -> None:
-    Hub.send(request, 503, b"")
-
-
-@pytest.mark.parametrize("answer", [empty, nothing_more, one_byte, overloaded])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda request, data: Hub.send(request, 200, b""),
+        lambda request, data: Hub.send(request, 206, b"", {"Content-Range": "bytes 0-2/3"}),
+        one_byte,
+        lambda request, data: Hub.send(request, 503, b""),
+    ],
+    ids=["empty", "nothing more", "one byte", "overloaded"],
+)
 def test_requests_that_bring_nothing_are_few_and_have_pauses(
-    hub: Hub,
-    capsys: pytest.CaptureFixture[str],
-    answer: Callable[[Any, bytes], None],
+    hub: Hub, capsys: pytest.CaptureFixture[str], answer: Callable[[Any, bytes], None]
 ) -> None:
     hub.answers = [answer]
     err = failure(capsys, "the same command resumes from there")
@@ -393,11 +379,11 @@ def test_a_hub_that_does_not_answer_times_out(
     failure(capsys, "someone/some-GGUF cannot be read: ")
 
 
-@pytest.mark.parametrize("place", ["/cdn/some-Q8_0.gguf", "file:///etc/passwd"])
+@pytest.mark.parametrize("place", ["", "file:///etc/passwd"], ids=["itself", "a file"])
 def test_redirections_that_lead_nowhere_are_one_line(
     hub: Hub, capsys: pytest.CaptureFixture[str], place: str
 ) -> None:
-    hub.answers = [lambda request, _: Hub.send(request, 302, b"", {"Location": place})]
+    hub.answers = [lambda r, data: Hub.send(r, 302, b"", {"Location": place or r.path})]
     failure(capsys, "/some-Q8_0.gguf ")
 
 
@@ -426,8 +412,7 @@ def test_other_bytes_than_requested_are_refused(
 
 
 def test_a_part_that_the_server_has_no_rest_of_begins_anew(hub: Hub, home: Path) -> None:
-    part(home).parent.mkdir(parents=True)
-    part(home).write_bytes(b"junk")
+    part_of(home).write_bytes(b"junk")
     hub.answers = [
         lambda r, d: Hub.send(r, 416, b"", {"Content-Range": "bytes */3000000"}),
         lambda r, d: Hub.send(r, 200, d),
@@ -437,8 +422,7 @@ def test_a_part_that_the_server_has_no_rest_of_begins_anew(hub: Hub, home: Path)
 
 
 def test_a_part_that_is_too_long_begins_anew(hub: Hub, home: Path) -> None:
-    part(home).parent.mkdir(parents=True)
-    part(home).write_bytes(bytes(len(DATA) + 1))
+    part_of(home).write_bytes(bytes(len(DATA) + 1))
     assert run(*PULL) == 0 and pulled(home).read_bytes() == DATA
 
 

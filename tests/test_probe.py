@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -300,12 +300,26 @@ def test_a_cut_that_no_text_reaches_is_refused() -> None:
 # ---- questions and samples ----
 
 
+SHORT = SearchConfig(chunk_len=8, max_chunks=20)
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[Engine]:
+    with Engine(EMBEDDED) as engine:
+        yield engine
+
+
+def asked(folder: Path, *lines: str, limit: int = 5) -> list[questions.Question]:
+    """The questions of a file with these lines, each whole or the text of a question."""
+    file = folder / "q.jsonl"
+    whole = [line if line[:1] == "{" else json.dumps({"question": line}) for line in lines]
+    file.write_text("".join(f"{line}\n" for line in whole))
+    return questions.of_file(file, limit)
+
+
 def test_questions_of_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "q.jsonl"
-    file.write_text(
-        '{"question": "1+1", "answer": "2.0"}\n\n{"question": "why"}\n{"question": "c"}\n'
-    )
-    first, second = questions.of_file(file, 2)
+    lines = ('{"question": "1+1", "answer": "2.0"}\n', "why", "c")
+    first, second = asked(tmp_path, *lines, limit=2)
     assert first.messages == ({"role": "user", "content": "1+1"},)
     assert first.judge(["It is 2.", "\\boxed{3}", "none"]) == [True, False, False]
     assert second.judge(["\\boxed{4}", "\\boxed{5}", "is 4"]) == [True, False, True]
@@ -313,19 +327,17 @@ def test_questions_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("lines", "says"),
     [
-        ("", "has no questions"),
-        ("{", "line 1: "),
-        ('{"answer": "2"}', "question is missing"),
-        ('{"question": 5}', "question is 5, but must be a text"),
+        ([], "has no questions"),
+        (["{"], "line 1: "),
+        (['{"answer": "2"}'], "question is missing"),
+        (['{"question": 5}'], "question is 5, but must be a text"),
     ],
 )
-def test_a_file_of_another_form_is_refused(tmp_path: Path, text: str, says: str) -> None:
-    file = tmp_path / "q.jsonl"
-    file.write_text(text)
+def test_a_file_of_another_form_is_refused(tmp_path: Path, lines: list[str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        questions.of_file(file, 5)
+        asked(tmp_path, *lines)
 
 
 def test_a_task_whose_answers_are_programs_is_refused() -> None:
@@ -333,40 +345,36 @@ def test_a_task_whose_answers_are_programs_is_refused() -> None:
         questions.load("humaneval", None, 5, 0, grader)
 
 
-def test_samples_are_drawn_once_and_counted_to_the_token(tmp_path: Path) -> None:
-    file = tmp_path / "q.jsonl"
-    file.write_text('{"question": "What is 2 + 3?", "answer": "5"}\n' * 2)
-    asked = questions.of_file(file, 2)
-    config = SearchConfig(chunk_len=8, max_chunks=20)
-    with Engine(EMBEDDED) as engine:
-        before = engine.stats().n_positions
-        drawer = Drawer(engine, config, 3, tmp_path / "s")
-        first = [part for part in drawer.each(asked, 8) if part is not None]
-        assert engine.stats().n_positions - before == joined(first).tokens
-        again = [part for part in Drawer(engine, config, 3, tmp_path / "s").each(asked, 8) if part]
-        assert engine.stats().n_positions - before == joined(first).tokens  # none were drawn
-        np.testing.assert_allclose(joined(again).whole, joined(first).whole, rtol=1e-6)
-        assert joined(first).keys == joined(again).keys and joined(first).right.any()
-        with pytest.raises(TgrError, match="samples of another model, or with other options"):
-            Drawer(engine, config, 4, tmp_path / "s")
-        with pytest.raises(ValueError, match="samples is 900, but the engine holds"):
-            Drawer(engine, config, 900, tmp_path / "s")
+FIVE = '{"question": "What is 2 + 3?", "answer": "5"}'
 
 
-def test_questions_are_drawn_side_by_side(tmp_path: Path) -> None:
+def test_samples_are_drawn_once_and_counted_to_the_token(embedded: Engine, tmp_path: Path) -> None:
+    some, place = asked(tmp_path, FIVE, FIVE), tmp_path / "s"
+    before = embedded.stats().n_positions
+    first, again = (
+        joined([part for part in Drawer(embedded, SHORT, 3, place).each(some, 8) if part])
+        for _ in range(2)
+    )
+    assert embedded.stats().n_positions - before == first.tokens  # none were drawn again
+    np.testing.assert_allclose(again.whole, first.whole, rtol=1e-6)
+    assert first.keys == again.keys and first.right.any()
+    with pytest.raises(TgrError, match="samples of another model, or with other options"):
+        Drawer(embedded, SHORT, 4, place)
+    with pytest.raises(ValueError, match="samples is 900, but the engine holds"):
+        Drawer(embedded, SHORT, 900, place)
+
+
+def test_questions_are_drawn_side_by_side(embedded: Engine, tmp_path: Path) -> None:
     """Their samples are those of one after another, in the order of the questions, in fewer steps;
     what is wrong with one of them ends the work."""
-    file = tmp_path / "q.jsonl"
     sums = ["2 + 3", "9 * 8 + 1", "4 + 4 + 4 + 4", "7 - 5 * 2 + 30"]
-    file.write_text("".join(f'{{"question": "What is {one}?"}}\n' for one in sums))
-    asked = questions.of_file(file, 4)
-    config = SearchConfig(chunk_len=8, max_chunks=20)
+    some = asked(tmp_path, *(f"What is {one}?" for one in sums))
     drawn, steps = [], []
     for n_seq_max in (4, 12):  # of samples of 3: one question at a time, and all four
         with Engine(EMBEDDED, EngineConfig(**EXACT | {"n_seq_max": n_seq_max})) as engine:
-            drawer = Drawer(engine, config, 3, tmp_path / str(n_seq_max))
+            drawer = Drawer(engine, SHORT, 3, tmp_path / str(n_seq_max))
             before = engine.stats().n_decodes
-            drawn.append(list(drawer.each(asked, 8)))
+            drawn.append(list(drawer.each(some, 8)))
             steps.append(engine.stats().n_decodes - before)
     alone, together = ([part for part in parts if part is not None] for parts in drawn)
     assert len(alone) == len(together) == 4
@@ -374,47 +382,37 @@ def test_questions_are_drawn_side_by_side(tmp_path: Path) -> None:
     for a, b in zip(alone, together, strict=True):
         np.testing.assert_allclose(a.whole, b.whole, rtol=1e-4, atol=1e-4)
     assert steps[1] < steps[0]  # how much depends on when the threads begin
-    broken = dataclasses.replace(asked[2], messages=({"role": "user", "content": "x" * 10**6},))
-    with Engine(EMBEDDED) as engine, pytest.raises(CapacityError):
-        list(Drawer(engine, config, 3, tmp_path / "b").each([*asked[:2], broken, asked[3]], 8))
+    broken = dataclasses.replace(some[2], messages=({"role": "user", "content": "x" * 10**6},))
+    with pytest.raises(CapacityError):
+        list(Drawer(embedded, SHORT, 3, tmp_path / "b").each([*some[:2], broken, some[3]], 8))
 
 
-def test_a_cancel_between_questions_ends_the_drawing(tmp_path: Path) -> None:
-    file = tmp_path / "q.jsonl"
-    file.write_text('{"question": "What is 2 + 3?"}\n{"question": "What is 2 + 4?"}\n')
-    asked = questions.of_file(file, 2)
-    cancel = Cancel()
-    with Engine(EMBEDDED) as engine:
-        drawer = Drawer(engine, SearchConfig(chunk_len=8), 3, tmp_path / "s", cancel=cancel)
-        cancel.cancel()
-        with pytest.raises(CancelledError, match="cancelled while samples were drawn"):
-            list(drawer.each(asked, 8))
+def test_a_cancel_between_questions_ends_the_drawing(embedded: Engine, tmp_path: Path) -> None:
+    some, cancel = asked(tmp_path, "What is 2 + 3?", "What is 2 + 4?"), Cancel()
+    drawer = Drawer(embedded, SHORT, 3, tmp_path / "s", cancel=cancel)
+    cancel.cancel()
+    with pytest.raises(CancelledError, match="cancelled while samples were drawn"):
+        list(drawer.each(some, 8))
 
 
-def test_samples_are_kept_by_settings_and_by_what_judges_them(tmp_path: Path) -> None:
-    files = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl")]
-    for file, given in zip(files, (', "answer": "5"', ', "answer": "6"', ""), strict=True):
-        file.write_text(f'{{"question": "What is 2 + 3?"{given}}}')
-    config = SearchConfig(chunk_len=8, max_chunks=20)
-    with Engine(EMBEDDED) as engine:
-        drawers = [Drawer(engine, config, n, None) for n in (3, 4)]
-        five, six, majority = (
-            next(drawers[0].each(questions.of_file(file, 1), 8)) for file in files
-        )
-        [other] = drawers[1].each(questions.of_file(files[0], 1), 8)
+def test_samples_are_kept_by_settings_and_by_what_judges_them(
+    embedded: Engine, tmp_path: Path
+) -> None:
+    lines = (FIVE, FIVE.replace('"5"', '"6"'), "What is 2 + 3?")
+    of_five, of_six, of_none = (asked(tmp_path, line) for line in lines)
+    drawers = [Drawer(embedded, SHORT, n, None) for n in (3, 4)]
+    five, six, majority = (next(drawers[0].each(one, 8)) for one in (of_five, of_six, of_none))
+    [other] = drawers[1].each(of_five, 8)
     assert five and six and majority and other
     assert five.right.any() and not (five.right & six.right).any() and majority.right.any()
     assert (len(five.right), len(other.right)) == (3, 4)
     assert len([*(tmp_path / "cache" / "tgr-local" / "probe").glob("*/*.npz")]) == 4
 
 
-def test_a_text_without_tokens_has_no_beginning(tmp_path: Path) -> None:
-    file = tmp_path / "q.jsonl"
-    file.write_text('{"question": "What is 2 + 3?", "answer": "5"}')
-    asked = questions.of_file(file, 1)
-    config = SearchConfig(chunk_len=8, max_chunks=20, max_seconds=1e-9)
-    with Engine(EMBEDDED) as engine:
-        assert [*Drawer(engine, config, 3, tmp_path / "s").each(asked, 8)] == [None]
+def test_a_text_without_tokens_has_no_beginning(embedded: Engine, tmp_path: Path) -> None:
+    config = dataclasses.replace(SHORT, max_seconds=1e-9)
+    drawer = Drawer(embedded, config, 3, tmp_path / "s")
+    assert [*drawer.each(asked(tmp_path, FIVE), 8)] == [None]
 
 
 @pytest.mark.parametrize("damage", ["empty", "half", "bits", "version", "npy", "shape"])
@@ -506,9 +504,10 @@ def test_a_test_without_texts_to_judge_fails(
     assert "no text ended with an answer" in capsys.readouterr().err
 
 
-def test_the_embedded_model_has_a_probe(capsys: pytest.CaptureFixture[str]) -> None:
-    with Engine(EMBEDDED) as engine:
-        probe = record.of(engine)
+def test_the_embedded_model_has_a_probe(
+    embedded: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    probe = record.of(embedded)
     assert probe is not None
     auroc, low, _ = probe.about["whole"]["auroc"]
     assert auroc > low > 0.78 and "arithmetic6" not in " ".join(probe.about["tasks"])
