@@ -1,4 +1,4 @@
-"""Run folders with samples made up by hand."""
+"""Run folders with samples made up by hand, and what they compare."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tgr_local.lab.eval import manifest
+from tgr_local.lab.eval import comparison, manifest, run_folder, summary
+from tgr_local.lab.eval.comparison import Comparison
 from tgr_local.lab.eval.manifest import Manifest
+from tgr_local.lab.eval.outcome import Outcome
 from tgr_local.lab.eval.samples import Sample
 from tgr_local.lab.eval.store import Store
 from tgr_local.options.config import SearchConfig
@@ -104,3 +106,13 @@ def graded(
         folder, samples, [f"p{i:03}" for i in range(n_problems)],
         **{"systems": entries, "k": ks, **changes},
     )  # fmt: skip
+
+
+def outcomes(*folders: Path) -> list[Outcome]:
+    """What became of the systems."""
+    return summary.outcomes([run_folder.read(folder) for folder in folders])["toy"]
+
+
+def compared(*folders: Path) -> Comparison:
+    """Their outcomes, compared."""
+    return comparison.of(outcomes(*folders))

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 import sandboxes
+from command_line import run
 from eval_doubles import timeless
 from fixture_types import Model
 from judge_server import judge_server
 from surroundings import ROOT
 
-from tgr_local import cli
 from tgr_local.lab.eval import grading, samples
 from tgr_local.lab.eval.samples import Sample
 from tgr_local.lab.eval.store import Store
@@ -44,13 +44,6 @@ def command(model: Model, data: Path, tmp_path: Path) -> list[str]:
         "--type-k", "f32", "--type-v", "f32", "--flash-attn", "off", "--k", "1..4",
         "--out", str(tmp_path / "run"),
     ]  # fmt: skip
-
-
-def run(*arguments: str) -> int:
-    try:
-        return cli.main(list(arguments))
-    except SystemExit as exit:
-        return int(exit.code or 0)
 
 
 def test_a_run_ends_in_a_report(

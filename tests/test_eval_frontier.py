@@ -10,20 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import graded, sample, write
+from run_folders import compared, graded, sample, write
 
-from tgr_local.lab.eval import comparison, frontier, metrics, report, run_folder, summary, verdict
-from tgr_local.lab.eval.comparison import Comparison
+from tgr_local.lab.eval import frontier, metrics, report, run_folder, verdict
 from tgr_local.lab.eval.frontier import Frontier
 from tgr_local.options.config import SearchConfig
 
 Systems = Mapping[str, tuple[int, Sequence[str]]]
-
-
-def compared(folder: Path, **changes: Any) -> Comparison:
-    read = run_folder.read(folder)
-    about = dataclasses.replace(read.manifest, **changes)
-    return comparison.of(summary.outcomes([dataclasses.replace(read, manifest=about)])["toy"])
 
 
 def one_of(folder: Path, rows: Systems, **changes: Any) -> Frontier:

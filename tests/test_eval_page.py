@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_folders import BOUNDARY, both, graded, write
+from run_folders import BOUNDARY, both, compared, graded, write
 
 from tgr_local.lab.eval import (
-    comparison,
     page,
     plot_panels,
     plots,
     report,
     run_folder,
-    summary,
     tables,
 )
 from tgr_local.lab.eval.report import Page
@@ -63,9 +61,8 @@ def test_sensitivity_is_drawn_from_systems_that_differ_in_one_option(tmp_path: P
 
 def captions(folders: list[Path]) -> dict[str, plots.Plot]:
     """The plots of the toy task by the first words of their captions."""
-    runs = [run_folder.read(folder) for folder in folders]
-    compared = comparison.of(summary.outcomes(runs)["toy"])
-    return {" ".join(plot.caption.split()[:4]): plot for plot in plots.of_task(compared)}
+    found = plots.of_task(compared(*folders))
+    return {" ".join(plot.caption.split()[:4]): plot for plot in found}
 
 
 def test_the_aucs_of_the_seeds_are_points_beside_their_box(tmp_path: Path) -> None:
@@ -123,10 +120,9 @@ def test_the_figures_draw_the_systems_the_places_and_the_intervals_of_the_tables
         "dear": (35, ["1110", "1000", "1111", "0001"] * 3),
         "dearer": (50, ["0110", "0000", "1111", "0000"] * 3),
     }
-    read = run_folder.read(graded(tmp_path / "run", systems, k=[1, 2, 4]))
-    compared = comparison.of(summary.outcomes([read])["toy"])
-    at_k, at_tokens, *_ = tables.of_task(compared, [])
-    (curves,) = (plot for plot in plots.of_task(compared) if plot.caption.startswith("Pass@k"))
+    found = compared(graded(tmp_path / "run", systems, k=[1, 2, 4]))
+    at_k, at_tokens, *_ = tables.of_task(found, [])
+    (curves,) = (plot for plot in plots.of_task(found) if plot.caption.startswith("Pass@k"))
     assert [label for label, _ in curves.legend] == list(systems)
     n_hidden = 0
     for table, svg in zip((at_k, at_tokens), curves.panels, strict=True):
@@ -156,9 +152,8 @@ def test_the_picture_of_one_answer_draws_its_table_and_names_the_frontier(tmp_pa
         "worse": (800, ["1", "0", "0", "0"] * 3),
         "best of all": (1600, ["1", "1", "1", "0"] * 3),
     }
-    read = run_folder.read(graded(tmp_path / "run", systems, k=[1], metric="one"))
-    compared = comparison.of(summary.outcomes([read])["toy"])
-    (table, *_), (picture, _) = tables.of_task(compared, []), plots.of_task(compared)
+    found = compared(graded(tmp_path / "run", systems, k=[1], metric="one"))
+    (table, *_), (picture, _) = tables.of_task(found, []), plots.of_task(found)
     assert [label for label, _ in picture.legend] == [row[0] for row in table.rows]
     (svg,) = picture.panels
     wanted, drawn = [], []

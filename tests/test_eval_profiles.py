@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_engine import fake_step
-from run_folders import both, graded, sample, write
+from run_folders import both, compared, graded, sample, write
 
 from tgr_local.lab.eval import (
     boundaries,
-    comparison,
     manifest,
     metrics,
     plots,
@@ -23,7 +22,6 @@ from tgr_local.lab.eval import (
     report,
     run_folder,
     samples,
-    summary,
     table_density,
     table_profiles,
 )
@@ -40,10 +38,6 @@ def with_levels(folder: Path, levels: dict[str, str]) -> Path:
     lines = [line | {"groups": {"level": levels[line["id"]]}} for line in lines]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
-
-
-def compared(folder: Path) -> Comparison:
-    return comparison.of(summary.outcomes([run_folder.read(folder)])["toy"])
 
 
 def by_level(tmp_path: Path) -> Comparison:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_folders import both, sample, write
+from run_folders import both, outcomes, sample, write
 
 from tgr_local import cli
 from tgr_local.errors import TgrError
@@ -31,15 +31,10 @@ from tgr_local.lab.eval import (
     tables,
 )
 from tgr_local.lab.eval.metrics import Interval
-from tgr_local.lab.eval.outcome import Outcome
 from tgr_local.lab.eval.samples import Sample
 from tgr_local.options.config import SearchConfig
 
 DATA = os.environ.get("TGR_DATA")
-
-
-def outcomes(*folders: Path) -> list[Outcome]:
-    return summary.outcomes([run_folder.read(folder) for folder in folders])["toy"]
 
 
 def test_an_outcome_by_hand(tmp_path: Path) -> None:
@@ -497,13 +492,3 @@ def test_a_report_is_written_where_it_is_asked_for(
     assert not tables_alone.with_suffix(".html").exists()
     assert cli.main(["eval", "report", str(folder), "--out", str(tmp_path / "page.pdf")]) == 2
     assert "must end in .html or .md" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "tgr-eval 9"}'])
-def test_a_damaged_manifest_is_named(
-    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write(tmp_path / "run", [])
-    (folder / manifest.NAME).write_text(text, encoding="utf-8")
-    assert cli.main(["eval", "report", str(folder)]) == 1
-    assert "manifest.json is damaged" in capsys.readouterr().err

@@ -6,10 +6,10 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from run_folders import sample, write
+from run_folders import outcomes, sample, write
 
-from tgr_local.lab.eval import page, report, run_folder, side_by_side, summary
-from tgr_local.lab.eval.outcome import Outcome, reference
+from tgr_local.lab.eval import page, report, run_folder, side_by_side
+from tgr_local.lab.eval.outcome import reference
 from tgr_local.options.config import SearchConfig
 
 SYSTEMS = {"base": "base", "hot": "base", "power": "power", "markov": "markov", "tgr": "tgr-latent"}
@@ -30,10 +30,6 @@ def run(tmp_path: Path) -> Path:
     ]  # fmt: skip
     entries = [{"name": n, "method": m, "config": config} for n, m in SYSTEMS.items()]
     return write(tmp_path / "run", made, "edcba", systems=entries, reference="base")
-
-
-def outcomes(folder: Path) -> list[Outcome]:
-    return summary.outcomes([run_folder.read(folder)])["toy"]
 
 
 def test_the_first_problems_with_different_grades_are_shown(tmp_path: Path) -> None:

@@ -43,13 +43,6 @@ def test_an_incomplete_line_is_replaced_by_the_next(tmp_path: Path) -> None:
     assert path.read_text() == '{"a": 1}\n{"c": 3}\n'
 
 
-def test_one_process_writes_a_file_at_a_time(tmp_path: Path) -> None:
-    with Store(tmp_path / "s"), pytest.raises(TgrError, match="another process"):
-        Store(tmp_path / "s")
-    with Store(tmp_path / "s"):
-        pass
-
-
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "s"
     path.write_bytes(b'{"task": 1}\n')

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import graded, write
+from run_folders import compared, graded, write
 
-from tgr_local.lab.eval import comparison, run_folder, summary, tables, verdict
+from tgr_local.lab.eval import tables, verdict
 
 Systems = Mapping[str, tuple[int, Sequence[str]]]
 
 
 def said(folder: Path, systems: Systems, **changes: Any) -> str:
-    read = run_folder.read(graded(folder, systems, **changes))
-    sentence = verdict.of_task(comparison.of(summary.outcomes([read])["toy"]))
+    sentence = verdict.of_task(compared(graded(folder, systems, **changes)))
     assert sentence[0].isupper() and sentence.endswith(".")
     assert not re.search(r"\w\w[.?!] ", sentence), f"more than one sentence: {sentence}"
     return sentence
@@ -130,11 +129,10 @@ def test_several_systems(tmp_path: Path) -> None:
 
 def test_the_numbers_of_the_sentence_are_those_of_the_table(tmp_path: Path) -> None:
     systems = {"base": (10, ["1100", "1000"] * 6), "other": (25, ["1110", "0100"] * 6)}
-    folder = graded(tmp_path / "run", systems)
-    compared = comparison.of(summary.outcomes([run_folder.read(folder)])["toy"])
-    _, table, *_ = tables.of_task(compared, [])
+    found = compared(graded(tmp_path / "run", systems))
+    _, table, *_ = tables.of_task(found, [])
     mean, *edges = (abs(float(n)) for n in re.findall(r"[-+][\d.]+", table.rows[1][-2]))
-    sentence = verdict.of_task(compared)
+    sentence = verdict.of_task(found)
     shown = re.search(
         r"solves ([\d.]+) percentage points .* interval ([\d.]+) .*?to ([\d.]+) ", sentence
     )
@@ -145,8 +143,7 @@ def test_the_numbers_of_the_sentence_are_those_of_the_table(tmp_path: Path) -> N
 def test_an_unfinished_run_speaks_of_so_far(tmp_path: Path) -> None:
     systems = {"base": (10, ["1"] * 8), "other": (10, ["0"] * 8)}
     assert said(tmp_path / "run", systems, k=[1, 2]).startswith("So far, at equal cost (10 ")
-    read = run_folder.read(write(tmp_path / "none", []))
-    nothing = verdict.of_task(comparison.of(summary.outcomes([read])["toy"]))
+    nothing = verdict.of_task(compared(write(tmp_path / "none", [])))
     assert nothing.startswith("Nothing can be concluded yet: no problem has a graded sample")
 
 
