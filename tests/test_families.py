@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import llama_cpp
 import numpy as np
 import pytest
 from engines import (
@@ -25,7 +24,7 @@ from families import FAMILIES, ROUNDED, Family, gemma2, gemma3, gpt_oss
 from gguf_models import N_PLAIN
 from method_runs import PROMPT, SMALL, spent, steps_of, text_of
 from numpy.typing import NDArray
-from reference import log_softmax
+from plain_llama import llama_cpp_output
 
 from tgr_local.engine import Engine, Output, Task
 from tgr_local.errors import TgrError
@@ -62,26 +61,13 @@ def model(loaded: Model) -> Iterator[Model]:
     assert is_free(loaded.engine)
 
 
-def llama_cpp_rows(path: Path, tokens: list[int], n: int) -> NDArray[np.float64]:
-    """The unpatched library's log-probabilities [n, n_vocab] while it continues greedily."""
-    llm = llama_cpp.Llama(
-        str(path), n_ctx=256, n_threads=1, n_threads_batch=1, n_gpu_layers=0, flash_attn=False,
-        type_k=0, type_v=0, swa_full=False, verbose=False,
-    )  # fmt: skip
-    try:
-        rows = []
-        llm.eval(tokens)
-        for _ in range(n):
-            logits = llama_cpp.llama_get_logits_ith(llm.ctx, -1)
-            rows.append(np.ctypeslib.as_array(logits, (llm.n_vocab(),)).copy())
-            llm.eval([int(rows[-1].argmax())])
-        return log_softmax(np.array(rows, np.float64))
-    finally:
-        llm.close()
+def llama_cpp_rows(path: Path, n: int) -> NDArray[np.float64]:
+    """The unpatched library's log-probabilities [n, n_vocab] while it continues LONG greedily."""
+    return llama_cpp_output(path, LONG, n, cache=0, flash=False, n_batch=512, swa_full=False)[1]
 
 
 def test_without_an_injection_it_is_llama_cpp_itself(model: Model) -> None:
-    wanted = llama_cpp_rows(model.path, LONG, 8)
+    wanted = llama_cpp_rows(model.path, 8)
     with model.engine.session(256, 2) as session:
         zero = session.injection(np.zeros((model.family.n_layer, model.engine.n_embd)))
         plain = session.run([greedy_task(model.engine, session.sequence(), LONG)])[0]
@@ -255,7 +241,5 @@ def test_a_search_runs_to_its_end(model: Model) -> None:
 @pytest.mark.parametrize("write", [gemma2, gemma3, gpt_oss])
 def test_the_prompt_is_longer_than_the_window(tmp_path: Path, write: Any) -> None:
     """Else the tests above would not see whether the window is kept."""
-    rows = [
-        llama_cpp_rows(write(tmp_path / f"{window}.gguf", window), LONG, 1) for window in (12, 64)
-    ]
+    rows = [llama_cpp_rows(write(tmp_path / f"{window}.gguf", window), 1) for window in (12, 64)]
     assert np.abs(rows[0] - rows[1]).max() > 0.01

@@ -11,23 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import run
 from fixture_types import Model
 from gguf_edit import ARRAY, BOOL, F32, STRING, U32, U64, Array, Gguf
 
-from tgr_local import cli, load
-from tgr_local.engine import check_memory
+from tgr_local import load
+from tgr_local.engine import Engine, check_memory
 from tgr_local.errors import ModelError
 from tgr_local.models import library
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.search import strength
-
-
-def run(*arguments: str) -> int:
-    try:
-        return cli.main(list(arguments))
-    except SystemExit as exit:
-        return int(exit.code or 0)
-
 
 # ---- files ----
 
@@ -36,8 +29,6 @@ def test_a_header_is_read_as_it_was_written(model: Model) -> None:
     path = model()
     facts = library.card(path).facts()
     assert facts["architecture"] == "qwen3" and facts["bytes"] == path.stat().st_size
-    from tgr_local.engine import Engine
-
     with Engine(path) as engine:
         assert facts["parameters"] == engine.n_params
         assert facts["layers"] == engine.n_layer and facts["width"] == engine.n_embd

@@ -29,14 +29,13 @@ def rollouts(n: int, seed: int = 0) -> dict[str, NDArray[Any]]:
     }
 
 
-def score(arrays: dict[str, NDArray[Any]], anchors: NDArray[Any], n_mc: int = 1) -> Scores:
+def score(
+    arrays: dict[str, NDArray[Any]], anchors: NDArray[Any], owners: list[int] | None = None
+) -> Scores:
+    """Each anchor has one rollout unless `owners` says whose each is."""
+    owners = list(range(len(anchors))) if owners is None else owners
     return scoring.score(
-        **arrays,
-        anchors=anchors,
-        z=EAST,
-        delta=0.2,
-        weights=WEIGHTS,
-        owners=np.repeat(np.arange(len(anchors)), n_mc),
+        **arrays, anchors=anchors, z=EAST, delta=0.2, weights=WEIGHTS, owners=np.array(owners)
     )
 
 
@@ -60,19 +59,14 @@ def test_bumpiness_ignores_length_of_states_and_padding() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2])
-def test_bumpiness_of_fewer_than_three_tokens_is_zero_where_all_are_that_short(
+def test_bumpiness_of_fewer_than_three_tokens_is_the_mean_of_the_others_or_zero(
     length: int,
 ) -> None:
-    states = np.array([[EAST, NORTH, -EAST]] * 2)
-    np.testing.assert_array_equal(scoring.bumpiness(states, np.array([length, 2])), [0.0, 0.0])
-
-
-@pytest.mark.parametrize("length", [1, 2])
-def test_bumpiness_of_fewer_than_three_tokens_is_the_mean_of_the_others(length: int) -> None:
     back_and_forth, still = [EAST, -EAST, EAST], [EAST] * 3  # 16 and 0
     states = np.array([back_and_forth, [NORTH, EAST, NORTH], still])
     found = scoring.bumpiness(states, np.array([3, length, 3]))
     np.testing.assert_allclose(found, [16.0, 8.0, 0.0])
+    np.testing.assert_array_equal(scoring.bumpiness(states, np.array([length, 1, 2])), [0.0] * 3)
 
 
 def test_a_rollout_that_ends_early_does_not_win_by_its_bumpiness() -> None:
@@ -123,10 +117,6 @@ def test_ties_go_to_the_lowest_index() -> None:
     assert combine([-2.0, -1.0, -1.0], [0.0] * 3, [0.0] * 3).chosen == 1
 
 
-def test_one_candidate_is_chosen() -> None:
-    assert combine([-1.0], [2.0], [0.5]).chosen == 0
-
-
 def test_score_is_the_combination_of_its_terms() -> None:
     arrays, anchors = rollouts(4), np.array([EAST, NORTH, -EAST, [0.6, 0.8]])
     scores = score(arrays, anchors)
@@ -139,36 +129,19 @@ def test_score_is_the_combination_of_its_terms() -> None:
         assert term.dtype == np.float64 and term.shape == (4,)
 
 
-def test_rollouts_of_a_candidate_are_averaged_candidate_major() -> None:
-    arrays, anchors = rollouts(6), np.array([EAST, NORTH])
-    scores = score(arrays, anchors, n_mc=3)
+@pytest.mark.parametrize("owners", [[0, 0, 0, 1, 1, 1], [0, 1, 0]])
+def test_the_rollouts_of_a_candidate_are_averaged(owners: list[int]) -> None:
+    arrays, own = rollouts(len(owners)), np.array(owners)
+    scores = score(arrays, np.array([EAST, NORTH]), owners)
     v = scoring.foresight(arrays["logprobs"], arrays["lengths"])
     bum = scoring.bumpiness(arrays["states"], arrays["lengths"])
-    np.testing.assert_allclose(scores.foresight, [v[:3].mean(), v[3:].mean()])
-    np.testing.assert_allclose(scores.bumpiness, [bum[:3].mean(), bum[3:].mean()])
-
-
-def test_a_candidate_may_have_more_rollouts_than_another() -> None:
-    arrays, anchors = rollouts(3), np.array([EAST, NORTH])
-    scores = scoring.score(
-        **arrays, anchors=anchors, z=EAST, delta=0.2, weights=WEIGHTS,
-        owners=np.array([0, 1, 0]),
-    )  # fmt: skip
-    v = scoring.foresight(arrays["logprobs"], arrays["lengths"])
-    bum = scoring.bumpiness(arrays["states"], arrays["lengths"])
-    np.testing.assert_allclose(scores.foresight, [(v[0] + v[2]) / 2, v[1]])
-    np.testing.assert_allclose(scores.bumpiness, [(bum[0] + bum[2]) / 2, bum[1]])
+    np.testing.assert_allclose(scores.foresight, [v[own == 0].mean(), v[own == 1].mean()])
+    np.testing.assert_allclose(scores.bumpiness, [bum[own == 0].mean(), bum[own == 1].mean()])
 
 
 def test_the_best_are_in_order() -> None:
     scores = combine([-3.0, -1.0, -1.5, -1.0], [0.0] * 4, [0.0] * 4)
     assert scores.best(3).tolist() == [1, 3, 2] and scores.best(0).size == 0
-
-
-def test_equal_rollouts_score_as_one() -> None:
-    arrays, anchors = rollouts(2), np.array([EAST, NORTH])
-    twice = {name: np.repeat(array, 2, axis=0) for name, array in arrays.items()}
-    np.testing.assert_allclose(score(twice, anchors, n_mc=2).total, score(arrays, anchors).total)
 
 
 @pytest.mark.parametrize("name", ["logprobs", "states"])
@@ -177,10 +150,10 @@ def test_a_value_that_is_not_finite_names_its_candidate(name: str, bad: float) -
     arrays, anchors = rollouts(4), np.array([EAST, NORTH])
     arrays["lengths"][:] = 4
     arrays[name][:, 5] = bad
-    score(arrays, anchors, n_mc=2)  # padding may hold anything
+    score(arrays, anchors, [0, 0, 1, 1])  # padding may hold anything
     arrays[name][3, 2] = bad
     with pytest.raises(ValueError, match=r"candidate 1 \(rollout 3\) is inf or nan"):
-        score(arrays, anchors, n_mc=2)
+        score(arrays, anchors, [0, 0, 1, 1])
 
 
 def test_an_anchor_that_is_not_finite_names_its_candidate() -> None:

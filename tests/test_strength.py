@@ -18,8 +18,8 @@ from fixture_types import Load, Model
 from method_runs import PROMPT, SMALL, group_of, spent, steps_of, text_of, with_
 from reference import Reference, log_softmax
 
-from tgr_local import generate, generate_many
-from tgr_local.engine import Engine
+from tgr_local import generate, generate_many, methods
+from tgr_local.engine import Engine, SteeredEngine
 from tgr_local.errors import CapacityError
 from tgr_local.generation.control_vectors import ControlVector
 from tgr_local.models import file_hash, strengths
@@ -164,8 +164,6 @@ def test_other_settings_have_a_strength_of_their_own(
 
 
 def test_cache_types_and_control_vectors_have_one_too(engine: Engine, load: Load) -> None:
-    from tgr_local.engine import SteeredEngine
-
     strength.prepare(engine, MEASURED)
     vectors = np.ones((engine.n_layer, engine.n_embd), np.float32)
     assert strength.known(SteeredEngine(engine, vectors), MEASURED) is None
@@ -175,32 +173,21 @@ def test_cache_types_and_control_vectors_have_one_too(engine: Engine, load: Load
 
 @pytest.mark.parametrize(
     "damage",
-    [b"", b"{", b"[]", b'{"format": 1}', b"\xff" * 10, b" " * (1 << 17), b"other settings",
-     b"format 1"],
+    [b"", b"{", b"[]", b'{"format": 1}', b"\xff" * 10, b" " * (1 << 17), {"format": 1},
+     {"settings": {"rank": "x"}}, {"zeta": 0.0}, {"zeta": -1.0}, {"zeta": 1e30}],
 )  # fmt: skip
-def test_a_damaged_file_is_measured_again(engine: Engine, damage: bytes) -> None:
+def test_a_damaged_file_is_measured_again(engine: Engine, damage: bytes | dict[str, Any]) -> None:
+    """Other bytes, or the file with another value."""
     first = strength.prepare(engine, MEASURED)
     (path,) = (paths.folder("cache") / "strengths").glob("*.json")
-    if damage == b"other settings":
-        damage = json.dumps(json.loads(path.read_bytes()) | {"settings": {"rank": "x"}}).encode()
-    if damage == b"format 1":
-        damage = json.dumps(json.loads(path.read_bytes()) | {"format": 1}).encode()
+    if isinstance(damage, dict):
+        damage = json.dumps(json.loads(path.read_bytes()) | damage).encode()
     path.write_bytes(damage)
     assert strengths.of_model(engine.path) == []
     strength._known.clear()
     again = strength.prepare(engine, MEASURED)
     assert again and first and again.zeta == first.zeta
     assert json.loads(path.read_bytes())["zeta"] == first.zeta
-
-
-@pytest.mark.parametrize("zeta", [0.0, -1.0, 1e30])
-def test_a_strength_out_of_bounds_is_measured_again(engine: Engine, zeta: float) -> None:
-    first = strength.prepare(engine, MEASURED)
-    (path,) = (paths.folder("cache") / "strengths").glob("*.json")
-    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"zeta": zeta}))
-    strength._known.clear()
-    again = strength.prepare(engine, MEASURED)
-    assert again and first and again.zeta == first.zeta
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing_else(engine: Engine, home: Path) -> None:
@@ -226,7 +213,9 @@ def test_a_changed_file_is_another_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", STEERERS)
 def test_a_run_measures_it_before_its_first_injection(engine: Engine, method: str) -> None:
+    before = engine.stats().n_positions
     steps = steps_of(engine, method, LONG)
+    assert engine.stats().n_positions - before == spent(steps)
     found = strength.known(engine, LONG)
     assert found is not None and len(steps) == 4
     assert [step.counts.calibration for step in steps] == [0, found.n_positions, 0, 0]
@@ -236,12 +225,6 @@ def test_a_run_measures_it_before_its_first_injection(engine: Engine, method: st
     again = steps_of(engine, method, LONG)
     assert text_of(again) == text_of(steps)
     assert spent(again) == spent(steps) - found.n_positions
-
-
-def test_its_positions_are_those_of_the_engine(engine: Engine) -> None:
-    before = engine.stats().n_positions
-    steps = steps_of(engine, "tgr-latent", LONG)
-    assert engine.stats().n_positions - before == spent(steps)
 
 
 def test_the_injection_is_that_of_the_strength(engine: Engine) -> None:
@@ -442,8 +425,6 @@ def test_the_text_of_the_first_chunk_is_remembered(model: Model) -> None:
 
 
 def test_a_run_that_stays_plain_reserves_nothing_to_measure(engine: Engine) -> None:
-    from tgr_local import methods
-
     method = methods.get("tgr-latent")
     short = dataclasses.replace(LONG, max_tokens=6)
     markov = methods.get("markov").cells(engine, len(PROMPT), short)
