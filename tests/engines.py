@@ -46,6 +46,11 @@ ENDLESS = 20_000  # tokens that take long enough to be interrupted on any machin
 ROUNDING = 0.1 if DEVICE else 2e-5
 
 
+def text(seed: int, n: int) -> list[int]:
+    """n plain tokens, always the same for a seed."""
+    return [int(t) for t in np.random.default_rng(seed).integers(0, N_PLAIN, n)]
+
+
 def held(stats: EngineStats) -> dict[str, int]:
     """What the engine's users still hold; all zero when everything was freed."""
     names = ("cells_used", "cells_reserved", "n_sequences", "n_sessions", "n_waiting", "n_jobs")
@@ -65,11 +70,16 @@ def vectors(n: int = 1, *, n_layer: int = 2, d: int = 64, strength: float = 5.0)
     return np.float32(strength) * maps.vectors(anchors)
 
 
+def written(engine: Engine, feed: list[int], **options: Any) -> Output:
+    """The output of one task, in a session of its own."""
+    with engine.session(len(feed) + options.get("n_generate", 0), 1) as session:
+        return session.run([Task(session.sequence(), feed, **options)])[0]
+
+
 def generated(engine: Engine, **options: Any) -> list[int]:
     """The tokens that one task writes, greedily unless `options` change that."""
-    with engine.session(64, 1) as session:
-        options = {"n_generate": 12, "sampling": GREEDY, "ignore_eog": True} | options
-        return session.run([Task(session.sequence(), TOKENS[:4], **options)])[0].tokens.tolist()
+    options = {"n_generate": 12, "sampling": GREEDY, "ignore_eog": True} | options
+    return written(engine, TOKENS[:4], **options).tokens.tolist()
 
 
 def greedy_task(engine: Engine, sequence: Sequence, feed: list[int], **options: Any) -> Task:

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ROUNDING, distributions, greedy_task, held
+from engines import ROUNDING, distributions, greedy_task, held, text
 from families import FAMILIES, ROUNDED, Family
 from fixture_types import Load, Model
-from gguf_models import N_PLAIN
 from plain_llama import llama_cpp_output
 from surroundings import ROOT
 
@@ -22,10 +21,6 @@ from tgr_local.engine import Engine, Output, Sequence, Session, Task
 BOUNDS = {"f32": ROUNDING, "f16": 5e-3, "q8_0": 1e-1}
 GGML_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
 N = 6  # tokens that each sequence generates
-
-
-def text(i: int, n: int) -> list[int]:
-    return [int(t) for t in np.random.default_rng(2000 + i).integers(0, N_PLAIN, n)]
 
 
 class Texts:

@@ -9,7 +9,18 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from engines import DEVICE, ENDLESS, ROUNDING, TOKENS, exact, generated, held, is_free, vectors
+from engines import (
+    DEVICE,
+    ENDLESS,
+    ROUNDING,
+    TOKENS,
+    exact,
+    generated,
+    held,
+    is_free,
+    vectors,
+    written,
+)
 from fixture_types import Load, Model
 from gguf_models import (
     N_VOCAB,
@@ -133,21 +144,8 @@ def test_q8_file_agrees_with_a_reference_that_rounds_activations(
     assert np.median(worst) <= 1e-4 and max(worst) <= 0.5, worst
 
 
-def test_an_injection_reaches_every_layer_the_first_and_the_last_too(
-    model: Model, load: Load
-) -> None:
-    path = model(n_layer=3)
-    engine, reference = load(path), Reference(path)
-    for layer in range(3):
-        injection = vectors(n_layer=3)[0]
-        injection[np.arange(3) != layer] = 0
-        worst = compare(engine, reference, injection)
-        assert max(worst.values()) <= BOUND, (layer, worst)
-
-
 def test_residual_norms_of_long_feeds_sample_the_last_layer(engine: Engine) -> None:
-    with engine.session(100, 1) as session:
-        output = session.run([Task(session.sequence(), TOKENS * 4, norms=True)])[0]
+    output = written(engine, TOKENS * 4, norms=True)
     measured = np.isfinite(output.norms)
     assert measured[:, 0].all()
     assert np.flatnonzero(measured[:, 1]).tolist() == list(range(0, 96, 4))
@@ -348,17 +346,6 @@ def test_what_can_never_fit_is_refused_with_the_numbers(model: Model, load: Load
         engine.session(10, 5)
     engine.session(256, 4).close()
     assert is_free(engine)
-
-
-def test_the_cache_grows_on_demand_only(model: Model, load: Load) -> None:
-    grows, fixed = load(model()), load(model(), n_ctx=256)
-    grows.grow_cache(1000)
-    fixed.grow_cache(1000)
-    assert (grows.n_ctx, fixed.n_ctx) == (1024, 256)
-    with grows.session(2000, 1) as session:
-        assert grows.n_ctx == 2048
-        session.run([Task(session.sequence(), TOKENS * 80)])
-    assert is_free(grows)
 
 
 def test_an_impossible_size_of_the_cache_changes_nothing(engine: Engine) -> None:

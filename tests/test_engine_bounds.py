@@ -6,9 +6,10 @@ import contextlib
 import random
 import re
 import time
+from typing import Any
 
 import pytest
-from engines import TOKENS, is_free
+from engines import TOKENS, is_free, written
 from fixture_types import Load, Model
 from threads import in_threads, wait_until
 
@@ -43,17 +44,8 @@ def test_stats_answer_while_a_long_decode_runs(model: Model, load: Load) -> None
 
 
 def run(engine: Engine, stop: tuple[str, ...], tail: bytes = b"") -> list[int]:
-    with engine.session(200, 1) as session:
-        task = Task(
-            session.sequence(),
-            TOKENS,
-            n_generate=100,
-            ignore_eog=True,
-            stop=stop,
-            tail=tail,
-            seed=7,
-        )
-        return session.run([task])[0].tokens.tolist()
+    options: dict[str, Any] = {"n_generate": 100, "ignore_eog": True, "seed": 7}
+    return written(engine, TOKENS, stop=stop, tail=tail, **options).tokens.tolist()
 
 
 def test_a_stop_text_ends_with_the_token_that_completes_it(engine: Engine) -> None:

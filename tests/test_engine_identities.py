@@ -18,6 +18,7 @@ from engines import (
     greedy_task,
     rows_to_compare,
     vectors,
+    written,
 )
 from fixture_types import Load, Model
 from gguf_models import N_PLAIN
@@ -111,13 +112,8 @@ def test_the_engine_uses_our_products_and_agrees_with_ggmls(
     path, found = model(dtype="Q8_0"), {}
     for kind in ("ggml", "avx2", "best"):
         use_products(kind)
-        engine = load(path)
-        with engine.session(64, 1) as session:
-            task = Task(
-                session.sequence(), list(range(5, 40)), n_generate=12, ignore_eog=True,
-                sampling=Sampling(temperature=0),
-            )  # fmt: skip
-            found[kind] = session.run([task])[0].logprobs
+        options = {"n_generate": 12, "sampling": GREEDY, "ignore_eog": True}
+        found[kind] = written(load(path), list(range(5, 40)), **options).logprobs
     np.testing.assert_array_equal(found["best"], found["avx2"])
     assert 0 < np.abs(found["best"] - found["ggml"]).max() < 0.2
 
@@ -245,12 +241,8 @@ def test_a_session_starts_from_nothing(engine: Engine) -> None:
 
 def test_seeds_repeat_and_change(engine: Engine) -> None:
     def text(seed: int, sampling: Sampling = WARM) -> list[int]:
-        with engine.session(64, 1) as session:
-            task = Task(
-                session.sequence(), TOKENS, n_generate=20, seed=seed, sampling=sampling,
-                ignore_eog=True,
-            )  # fmt: skip
-            return session.run([task])[0].tokens.tolist()
+        options = {"n_generate": 20, "sampling": sampling, "ignore_eog": True}
+        return written(engine, TOKENS, seed=seed, **options).tokens.tolist()
 
     assert text(1) == text(1) != text(2)
     assert len({tuple(text(2**60 + i)) for i in range(20)}) == 20

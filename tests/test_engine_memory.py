@@ -148,6 +148,9 @@ def test_a_cache_grows_by_half(model: Model) -> None:
             sizes.append(engine.n_ctx)
         assert sizes == [1024, 1536, 1536, 2304, 5120]
         assert len(generated(engine)) == 12
+    with loaded(model(), n_ctx=256) as fixed:
+        fixed.grow_cache(1000)
+        assert fixed.n_ctx == 256
 
 
 @one_device

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import GREEDY, ROUNDING, TOKENS, distributions, exact, generated
+from engines import GREEDY, ROUNDING, TOKENS, distributions, exact, generated, written
 from fixture_types import Load, Model
 from gguf_models import N_VOCAB, token_id
-from numpy.typing import NDArray
+from plain_sampling import assert_as_frequent, drawn, filtered
 from reference import log_softmax
 
 from tgr_local.engine import Engine, Output, Sampling, Task
-
-
-def filtered(logprobs: NDArray[np.float64], sampling: Sampling) -> NDArray[np.float64]:
-    """[n_vocab] the log-probabilities that a token is drawn with: plainly, one filter at a time."""
-    logits = logprobs.copy()
-    for token, bias in sampling.logit_bias:
-        logits[token] += bias
-    order = np.argsort(-logits, kind="stable")
-    if sampling.top_k:
-        order = order[: sampling.top_k]
-    p = np.exp(log_softmax(logits[order]))
-    order = order[np.cumsum(p) - p < sampling.top_p] if sampling.top_p > 0 else order[:1]
-    kept = order[logits[order] >= logits[order[0]] + np.log(max(sampling.min_p, 1e-300))]
-    result = np.full_like(logits, -np.inf)
-    result[kept] = log_softmax(logits[kept] / sampling.temperature)
-    return result
 
 
 def draws(engine: Engine, n: int, sampling: Sampling, **options: Any) -> list[Output]:
@@ -60,54 +43,23 @@ FILTERS = [
 def test_draws_have_the_reference_distribution(engine: Engine, sampling: Sampling) -> None:
     """χ² over the tokens, the rare ones together; the seeds are fixed, so this passes or fails for
     good. Each log-probability is that of the reference."""
-    n = 2000
-    outputs = list(
-        itertools.chain(*(draws_from(engine, start, sampling) for start in range(0, n, 200)))
-    )
+    outputs = drawn(engine, 2000, sampling)
     wanted = filtered(distributions(outputs[0])[0], sampling)
-    drawn = np.array([output.tokens[0] for output in outputs])
+    tokens = [int(output.tokens[0]) for output in outputs]
     reported = np.array([output.sampled_logprobs[0] for output in outputs])
     rounding = ROUNDING / min(1.0, sampling.temperature)  # rows of a batch differ by it
-    np.testing.assert_allclose(reported, wanted[drawn], atol=rounding, rtol=0)
-
-    expected = n * np.exp(wanted)
-    found = np.bincount(drawn, minlength=engine.n_vocab)
-    common = expected >= 5
-    cells = np.append(expected[common], expected[~common].sum())
-    seen = np.append(found[common], found[~common].sum())
-    if cells[-1] < 1e-9:
-        assert seen[-1] == 0
-        cells, seen = cells[:-1], seen[:-1]
-    chi2, freedom = float(((seen - cells) ** 2 / cells).sum()), max(1, len(cells) - 1)
-    assert chi2 < freedom + 4 * math.sqrt(2 * freedom)
-
-
-def draws_from(engine: Engine, start: int, sampling: Sampling) -> list[Output]:
-    n = 200
-    with engine.session(len(TOKENS) + 1 + n, n + 1) as session:
-        prefix = session.sequence()
-        session.run([Task(prefix, TOKENS)])
-        return session.run(
-            [
-                Task(
-                    prefix.fork(), [5], n_generate=1, seed=start + i, sampling=sampling,
-                    ignore_eog=True, n_top=engine.n_vocab if start == i == 0 else 0,
-                )
-                for i in range(n)
-            ]
-        )  # fmt: skip
+    np.testing.assert_allclose(reported, wanted[tokens], atol=rounding, rtol=0)
+    assert_as_frequent(tokens, 2000 * np.exp(wanted))
 
 
 @pytest.mark.parametrize("sampling", FILTERS, ids=str)
 def test_every_token_of_a_text_has_the_probability_it_was_drawn_with(
     engine: Engine, sampling: Sampling
 ) -> None:
-    with engine.session(100, 1) as session:
-        task = Task(
-            session.sequence(), TOKENS, n_generate=40, seed=3, sampling=sampling, ignore_eog=True,
-            n_top=engine.n_vocab,
-        )  # fmt: skip
-        output = session.run([task])[0]
+    output = written(
+        engine, TOKENS, n_generate=40, seed=3, sampling=sampling, ignore_eog=True,
+        n_top=engine.n_vocab,
+    )  # fmt: skip
     wanted = [
         filtered(logprobs, sampling)[token]
         for logprobs, token in zip(distributions(output), output.tokens, strict=True)
@@ -124,12 +76,10 @@ def test_penalties_count_the_last_64_tokens(engine: Engine) -> None:
     sampling = Sampling(0.8, frequency_penalty=0.3, presence_penalty=0.5)
     history = [3] * 30 + TOKENS[:4] * 12
     n = 30
-    with engine.session(100, 1) as session:
-        task = Task(
-            session.sequence(), TOKENS, n_generate=n, seed=3, sampling=sampling, ignore_eog=True,
-            history=history, n_top=engine.n_vocab,
-        )  # fmt: skip
-        output = session.run([task])[0]
+    output = written(
+        engine, TOKENS, n_generate=n, seed=3, sampling=sampling, ignore_eog=True, history=history,
+        n_top=engine.n_vocab,
+    )  # fmt: skip
     read = history + TOKENS + output.tokens.tolist()
     for i, logprobs in enumerate(distributions(output)):
         counts = np.bincount(read[-n + i - 64 : -n + i], minlength=engine.n_vocab)
@@ -194,12 +144,6 @@ def test_top_tokens_are_the_likeliest_in_order(engine: Engine) -> None:
         some = draws(engine, 1, GREEDY, n_top=n)[0]
         assert some.top_ids[0].tolist() == every.top_ids[0][:n].tolist()
         np.testing.assert_array_equal(some.top_logprobs[0], every.top_logprobs[0][:n])
-
-
-def test_seeds_repeat_and_differ(engine: Engine) -> None:
-    hot = Sampling(3.0)
-    texts = [generated(engine, sampling=hot, seed=seed) for seed in (1, 1, 2, 2**63, 2**64 - 1)]
-    assert texts[0] == texts[1] and len({tuple(text) for text in texts}) == 4
 
 
 # --- grammars ---
@@ -372,6 +316,14 @@ def test_a_grammar_without_a_token_is_an_error_of_its_job(engine: Engine) -> Non
         (Sampling(logit_bias=((3, math.nan),)), "logit_bias of token 3"),
         (Sampling(logit_bias=((3, math.inf),)), "logit_bias of token 3"),
         (Sampling(logit_bias=((-1, 1.0),)), "logit_bias names token -1"),
+        (Sampling(xtc_probability=1.5), "xtc_probability is 1.5"),
+        (Sampling(xtc_threshold=-0.1), "xtc_threshold is -0.1"),
+        (Sampling(dry_multiplier=-1.0), "dry_multiplier is -1"),
+        (Sampling(dry_multiplier=math.nan), "dry_multiplier is -?nan"),
+        (Sampling(dry_multiplier=1.0, dry_base=0.5), "dry_base is 0.5"),
+        (Sampling(dry_multiplier=1.0, dry_allowed_length=-1), "dry_allowed_length is -1"),
+        (Sampling(dry_multiplier=1.0, dry_penalty_last_n=-2), "dry_penalty_last_n is -2"),
+        (Sampling(dry_multiplier=1.0, dry_sequence_breakers=("",)), "an empty text"),
     ],
     ids=str,
 )

@@ -7,6 +7,7 @@ import gc
 import random
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -450,26 +451,22 @@ def test_a_thread_never_waits_behind_one_that_waits_for_it(model: Model, load: L
     assert is_free(engine)
 
 
-def test_a_stream_beside_an_open_search_of_the_same_thread_is_refused(
-    model: Model, load: Load
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda engine, prompt, config: list(stream(engine, prompt, config, raw=True)),
+        lambda engine, prompt, config: generate_many(engine, prompt, config, 2, raw=True),
+    ],
+    ids=["stream", "group"],
+)
+def test_replies_beside_an_open_search_of_the_same_thread_are_refused(
+    model: Model, load: Load, ask: Callable[..., Any]
 ) -> None:
-    engine = load(model())
-    steps = generate_steps(engine, "hello", SearchConfig(chunk_len=8, rollout_len=4), raw=True)
-    next(steps)
-    with pytest.raises(CapacityError, match="this thread itself"):
-        list(stream(engine, "x" * 1000, SearchConfig(chunk_len=8, rollout_len=4), raw=True))
-    steps.close()
-
-
-def test_a_group_beside_an_open_search_of_the_same_thread_is_refused(
-    model: Model, load: Load
-) -> None:
-    engine = load(model())
-    small = SearchConfig(chunk_len=8, rollout_len=4)
+    engine, small = load(model()), SearchConfig(chunk_len=8, rollout_len=4)
     steps = generate_steps(engine, "hello", small, raw=True)
     next(steps)
     with pytest.raises(CapacityError, match="this thread itself"):
-        generate_many(engine, "x" * 1000, small, 2, raw=True)
+        ask(engine, "x" * 1000, small)
     steps.close()
 
 

@@ -8,19 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENDLESS, EXACT, GREEDY, greedy_task
+from engines import ENDLESS, EXACT, GREEDY, greedy_task, text
 from fixture_types import Model
-from gguf_models import N_PLAIN
 from surroundings import HANG
 from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Engine, Output, Sequence, Task
 from tgr_local.errors import CancelledError
 from tgr_local.options.config import EngineConfig
-
-
-def text(seed: int, n: int) -> list[int]:
-    return [int(t) for t in np.random.default_rng(seed).integers(0, N_PLAIN, n)]
 
 
 @pytest.fixture

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import llama_cpp
 import numpy as np
 import pytest
+from engines import written
 from fixture_types import Load, Model
 from numpy.typing import NDArray
 from reference import log_softmax
@@ -75,25 +76,27 @@ def pair(request: pytest.FixtureRequest, model: Model, load: Load) -> Iterator[t
     peer.close()
 
 
-@pytest.mark.parametrize("grammar", GRAMMARS, ids=lambda text: text.strip()[:30])
-def test_what_may_come_next_is_what_llama_cpp_allows(
-    pair: tuple[Engine, Peer], grammar: str
-) -> None:
+def assert_drawn_as_by(
+    pair: tuple[Engine, Peer], sampling: Sampling, n: int,
+    sampler_of: Callable[[], llama_cpp.llama_sampler_p], before: Sequence[int] = (),
+) -> None:  # fmt: skip
+    """Four texts of n tokens, each drawn with its probability among what the peer's sampler allows
+    after the tokens before."""
     engine, peer = pair
     with engine.session(128, 4) as session:
-        sampling = Sampling(1.0, grammar=grammar)
-        outputs = session.run(
-            [
-                Task(
-                    session.sequence(), [1, 2 + i], n_generate=16, sampling=sampling, seed=i,
-                    n_top=engine.n_vocab,
-                )
-                for i in range(4)
-            ]
-        )  # fmt: skip
+        tasks = [
+            Task(
+                session.sequence(), [1, 2 + i], n_generate=n, sampling=sampling, seed=i,
+                n_top=engine.n_vocab, grammar_history=before,
+            )
+            for i in range(4)
+        ]  # fmt: skip
+        outputs = session.run(tasks)
     for output in outputs:
-        sampler = llama_cpp.llama_sampler_init_grammar(peer.vocab, grammar.encode(), b"root")
+        sampler = sampler_of()
         try:
+            for token in before:
+                llama_cpp.llama_sampler_accept(sampler, token)
             for i, token in enumerate(output.tokens.tolist()):
                 model = np.empty(engine.n_vocab)
                 model[output.top_ids[i]] = output.top_logprobs[i]
@@ -105,6 +108,17 @@ def test_what_may_come_next_is_what_llama_cpp_allows(
                     llama_cpp.llama_sampler_accept(sampler, token)
         finally:
             llama_cpp.llama_sampler_free(sampler)
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS, ids=lambda text: text.strip()[:30])
+def test_what_may_come_next_is_what_llama_cpp_allows(
+    pair: tuple[Engine, Peer], grammar: str
+) -> None:
+    vocab, text = pair[1].vocab, grammar.encode()
+    assert_drawn_as_by(
+        pair, Sampling(1.0, grammar=grammar), 16,
+        lambda: llama_cpp.llama_sampler_init_grammar(vocab, text, b"root"),
+    )  # fmt: skip
 
 
 # --- grammars that begin at a trigger ---
@@ -141,43 +155,18 @@ def test_a_grammar_begins_at_its_trigger_as_in_llama_cpp(
     grammar: str,
     text: str,
 ) -> None:
-    engine, peer = pair
-    before = engine.tokenize(text)
     sampling = Sampling(1.0, grammar=grammar, trigger=GrammarTrigger(words, patterns))
-    with engine.session(128, 4) as session:
-        tasks = [
-            Task(
-                session.sequence(), [1, 2 + i], n_generate=4, sampling=sampling, seed=i,
-                n_top=engine.n_vocab, grammar_history=before,
-            )
-            for i in range(4)
-        ]  # fmt: skip
-        outputs = session.run(tasks)
-    for output in outputs:
-        sampler = lazy_sampler(peer.vocab, grammar, words, patterns)
-        try:
-            for token in before:
-                llama_cpp.llama_sampler_accept(sampler, token)
-            for i, token in enumerate(output.tokens.tolist()):
-                model = np.empty(engine.n_vocab)
-                model[output.top_ids[i]] = output.top_logprobs[i]
-                expected = log_softmax(np.where(peer.allowed(sampler), model, -np.inf))[token]
-                assert output.sampled_logprobs[i] == pytest.approx(expected, abs=1e-4)
-                if token not in engine.end_tokens:
-                    llama_cpp.llama_sampler_accept(sampler, token)
-        finally:
-            llama_cpp.llama_sampler_free(sampler)
+    assert_drawn_as_by(
+        pair, sampling, 4, lambda: lazy_sampler(pair[1].vocab, grammar, words, patterns),
+        before=pair[0].tokenize(text),
+    )  # fmt: skip
 
 
 def digits_follow(engine: Engine, before: str, trigger: GrammarTrigger, prefix: str = "") -> bool:
     """Whether the grammar holds after a text: all that comes is digits."""
     sampling = Sampling(1.0, grammar=DIGITS, grammar_prefix=prefix, trigger=trigger)
     history = engine.tokenize(before, parse_special=False)
-    with engine.session(64, 1) as session:
-        task = Task(
-            session.sequence(), [1], n_generate=6, sampling=sampling, grammar_history=history
-        )
-        (output,) = session.run([task])
+    output = written(engine, [1], n_generate=6, sampling=sampling, grammar_history=history)
     text = engine.detokenize(output.tokens, special=True)
     return bool(re.fullmatch(rb"[0-9]+>?(<\|.*\|>)?", text))
 
@@ -209,9 +198,7 @@ def test_a_token_that_breaks_the_grammar_at_its_trigger_is_not_drawn(engine: Eng
         trigger=GrammarTrigger(("h",)),
         logit_bias=((he, 100.0), *((token, 50.0) for token in engine.tokenize("h"))),
     )
-    with engine.session(64, 1) as session:
-        task = Task(session.sequence(), [1], n_generate=8, sampling=sampling)
-        (output,) = session.run([task])
+    output = written(engine, [1], n_generate=8, sampling=sampling)
     assert re.fullmatch(rb"h[0-9]+.*", engine.detokenize(output.tokens))
 
 
@@ -227,18 +214,14 @@ def test_a_token_that_breaks_the_grammar_at_its_trigger_is_not_drawn(engine: Eng
 def test_a_trigger_that_cannot_be_is_refused(
     engine: Engine, trigger: GrammarTrigger, why: str
 ) -> None:
-    with engine.session(64, 1) as session, pytest.raises(ValueError, match=why):
-        sampling = Sampling(grammar=DIGITS, trigger=trigger)
-        session.run([Task(session.sequence(), [1], n_generate=1, sampling=sampling)])
+    with pytest.raises(ValueError, match=why):
+        written(engine, [1], n_generate=1, sampling=Sampling(grammar=DIGITS, trigger=trigger))
 
 
 def test_a_grammar_reads_what_comes_before_the_reply(engine: Engine) -> None:
     engine.check_grammar(DIGITS, "<a1")
     with pytest.raises(ValueError, match="does not allow grammar_prefix"):
         engine.check_grammar(DIGITS, "<ax")
-    with engine.session(64, 1) as session:
-        sampling = Sampling(1.0, grammar=DIGITS, grammar_prefix="<a1")
-        (output,) = session.run(
-            [Task(session.sequence(), [1], n_generate=6, sampling=sampling, seed=3)]
-        )
+    sampling = Sampling(1.0, grammar=DIGITS, grammar_prefix="<a1")
+    output = written(engine, [1], n_generate=6, sampling=sampling, seed=3)
     assert re.fullmatch(rb"[0-9]*>?", engine.detokenize(output.tokens))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import EXACT, KEEPING, ROUNDING, assert_same, exact, greedy_task, vectors
+from engines import EXACT, KEEPING, ROUNDING, assert_same, exact, greedy_task, text, vectors
 from fixture_types import Model
 from gguf_models import N_PLAIN
 from numpy.typing import NDArray
@@ -19,10 +19,6 @@ from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.options.config import EngineConfig
 
 N_LAYER, N_EMBD = 2, 64
-
-
-def text(seed: int, n: int) -> list[int]:
-    return [int(t) for t in np.random.default_rng(seed).integers(0, N_PLAIN, n)]
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ from typing import Any
 import families
 import numpy as np
 import pytest
-from engines import DEVICE, is_free
+from engines import DEVICE, is_free, text
 from fixture_types import Model
-from gguf_models import N_PLAIN
 from threads import in_threads, wait_until
 
 from tgr_local import SearchConfig, generate_many
@@ -39,10 +38,6 @@ OURS = ("Q8_0", "Q4_0", "Q4_1", "Q5_0") if "avx2" in instructions() else ()
 def whole(n: int, dtype: str) -> int:
     """Of n tokens those that are remembered and taken."""
     return n if dtype in OURS else n // BLOCK * BLOCK
-
-
-def text(seed: int, n: int) -> list[int]:
-    return [int(t) for t in np.random.default_rng(seed).integers(0, N_PLAIN, n)]
 
 
 def bits(output: Output) -> tuple[Any, ...]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import numpy as np
 import pytest
-from engines import ENDLESS, ROUNDING, assert_same, greedy_task, vectors
+from engines import ENDLESS, ROUNDING, assert_same, greedy_task, text, vectors
 from fixture_types import Load, Model
-from gguf_models import N_PLAIN
 from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Engine, Output, Session, Task
@@ -29,10 +27,6 @@ def bound(mode: dict[str, Any]) -> float:
     if mode["flash_attn"] == "on":
         return 2e-2
     return {"f32": ROUNDING, "f16": 5e-3, "q8_0": 5e-2}[mode["type_k"]]
-
-
-def text(i: int, n: int) -> list[int]:
-    return [int(t) for t in np.random.default_rng(1000 + i).integers(0, N_PLAIN, n)]
 
 
 class Reader:

@@ -13,7 +13,7 @@ import gguf
 import llama_cpp
 import numpy as np
 import pytest
-from engines import is_free
+from engines import is_free, written
 from fixture_types import Load, Model
 from gguf_models import N_PLAIN
 from method_runs import PAPER, RESIDUAL
@@ -40,8 +40,7 @@ def vectors(engine: Engine, seed: int = 0, size: float = 0.3) -> NDArray[np.floa
 
 def logprobs(engine: Engine, tokens: list[int]) -> NDArray[np.float32]:
     """[n - 1] of tokens[1:]."""
-    with engine.session(64, 1) as session:
-        return session.run([Task(session.sequence(), tokens, feed_logprobs=True)])[0].feed_logprobs
+    return written(engine, tokens, feed_logprobs=True).feed_logprobs
 
 
 def llama_cpp_logits(path: Path, tokens: list[int], data: NDArray[np.float32]) -> Any:
@@ -133,17 +132,23 @@ def test_a_control_vector_of_another_model_is_refused(engine: Engine) -> None:
         steered(engine, ControlVector(np.ones((2, 32))))
 
 
-def test_a_steered_search_adds_its_injections(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    injected: list[NDArray[np.float32]] = []
+@pytest.fixture
+def injected(monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.float32]]:
+    """The injections that sessions have had, in their order."""
+    found: list[NDArray[np.float32]] = []
     plain = Session.injection
 
     def injection(session: Session, vectors: NDArray[np.float32], **how: Any) -> Any:
-        injected.append(np.array(vectors))
+        found.append(np.array(vectors))
         return plain(session, vectors, **how)
 
     monkeypatch.setattr(Session, "injection", injection)
+    return found
+
+
+def test_a_steered_search_adds_its_injections(
+    engine: Engine, injected: list[NDArray[np.float32]]
+) -> None:
     config = SearchConfig(chunk_len=8, max_chunks=1, n_candidates=3, rollout_len=4, **PAPER)
     vector = ControlVector(vectors(engine))
     before = engine.stats().n_positions
@@ -289,19 +294,10 @@ def test_the_winner_of_a_search_steers_as_it_did(
 
 
 def test_the_winner_is_the_injection_that_was_used_before_and_after_the_thinking(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, injected: list[NDArray[np.float32]]
 ) -> None:
-    injected: list[NDArray[np.float32]] = []
-    plain = Session.injection
-
-    def injection(session: Session, vectors: NDArray[np.float32], **how: Any) -> Any:
-        injected.append(np.array(vectors))
-        return plain(session, vectors, **how)
-
     config = SearchConfig(**vars(SMALL) | {"max_chunks": 4, "thinking_budget": 11})
-    with monkeypatch.context() as patch:
-        patch.setattr(Session, "injection", injection)
-        reply = generate(engine, engine.tokenize("hello<think>\n"), config)
+    reply = generate(engine, engine.tokenize("hello<think>\n"), config)
     assert reply.closed == 11 and [run.first for run in reply.runs] == [0, 2]
     assert len(reply.steps) > 3
     for index, step in enumerate(reply.steps):

@@ -1,0 +1,69 @@
+"""Draws of the engine, and plainly with which probability each token is drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from engines import TOKENS
+from numpy.typing import NDArray
+from reference import log_softmax
+
+from tgr_local.engine import Engine, Output, Sampling, Task
+
+
+def filtered(
+    logprobs: NDArray[np.float64], sampling: Sampling, *, excludes: bool = False
+) -> NDArray[np.float64]:
+    """[n_vocab] the log-probabilities that a token is drawn with, one filter at a time; `excludes`
+    where XTC takes the likeliest tokens away."""
+    logits = logprobs.copy()
+    for token, bias in sampling.logit_bias:
+        logits[token] += bias
+    order = np.argsort(-logits, kind="stable")
+    if sampling.top_k:
+        order = order[: sampling.top_k]
+    p = np.exp(log_softmax(logits[order]))
+    order = order[np.cumsum(p) - p < sampling.top_p] if sampling.top_p > 0 else order[:1]
+    order = order[logits[order] >= logits[order[0]] + np.log(max(sampling.min_p, 1e-300))]
+    if excludes:
+        n_likely = (np.exp(log_softmax(logits[order])) >= sampling.xtc_threshold).sum()
+        order = order[max(n_likely - 1, 0) :]
+    result = np.full_like(logits, -np.inf)
+    result[order] = log_softmax(logits[order] / sampling.temperature)
+    return result
+
+
+def drawn(engine: Engine, n: int, sampling: Sampling) -> list[Output]:
+    """n draws of the token after the same text, each with a seed of its own; the first one has the
+    whole distribution."""
+    outputs: list[Output] = []
+    while len(outputs) < n:
+        start, some = len(outputs), min(200, n - len(outputs))
+        with engine.session(len(TOKENS) + 1 + some, some + 1) as session:
+            prefix = session.sequence()
+            session.run([Task(prefix, TOKENS)])
+            outputs += session.run(
+                [
+                    Task(
+                        prefix.fork(), [5], n_generate=1, seed=start + i, sampling=sampling,
+                        ignore_eog=True, n_top=engine.n_vocab if start == i == 0 else 0,
+                    )
+                    for i in range(some)
+                ]
+            )  # fmt: skip
+    return outputs
+
+
+def assert_as_frequent(tokens: Sequence[int], expected: NDArray[np.float64]) -> None:
+    """χ² of drawn tokens with the expected numbers of each [n_vocab], the rare ones together."""
+    found = np.bincount(tokens, minlength=len(expected))
+    common = expected >= 5
+    cells = np.append(expected[common], expected[~common].sum())
+    seen = np.append(found[common], found[~common].sum())
+    if cells[-1] < 1e-9:
+        assert seen[-1] == 0
+        cells, seen = cells[:-1], seen[:-1]
+    chi2, freedom = float(((seen - cells) ** 2 / cells).sum()), max(1, len(cells) - 1)
+    assert chi2 < freedom + 4 * math.sqrt(2 * freedom)
