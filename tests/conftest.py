@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sandboxes
 from engines import DEVICE, EXACT, ROUNDING, held, is_free
 from fake_engine import install
 from gguf_models import write_model
@@ -27,6 +28,7 @@ from tgr_local.engine import Engine, backend_devices
 from tgr_local.engine.native import native
 from tgr_local.lab.bench.peers import library
 from tgr_local.options.config import EngineConfig
+from tgr_local.system.sandbox import backends, programs
 
 clear()
 
@@ -189,6 +191,14 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 def small(model: Callable[..., Path]) -> Path:
     """A small random model for the real engine."""
     return model()
+
+
+@pytest.fixture(scope="module")
+def sandboxed() -> Iterator[None]:
+    """Programs run in the strongest sandbox of this machine."""
+    programs.choose(sandboxes.strongest())
+    yield
+    programs.choose(backends.DEFAULT)
 
 
 @pytest.fixture(scope="session", params=MODELS, ids=lambda model: model.name)

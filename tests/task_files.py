@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sandboxes
 from grader_cases import CASES, Rows
 
 from tgr_local.errors import InstallError
 from tgr_local.lab.eval import tasks
 from tgr_local.lab.eval.task import Grade, Problem
-from tgr_local.system.sandbox import backends, programs
 
 Load = Callable[..., list[Problem]]
 
@@ -60,11 +57,3 @@ def loader(folder: Path) -> Load:
 
 def grade(problem: Problem, text: str) -> Grade:
     return tasks.get(problem.task).grade(problem, text)
-
-
-@contextlib.contextmanager
-def strongest_sandbox() -> Iterator[None]:
-    """Programs run in the strongest sandbox of this machine."""
-    programs.choose(sandboxes.strongest())
-    yield
-    programs.choose(backends.DEFAULT)

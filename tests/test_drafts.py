@@ -57,6 +57,12 @@ def both(session: Session, feed: list[int], **options: Any) -> tuple[Output, Out
     return outputs[0], outputs[1]
 
 
+def drafting(session: Session, feed: list[int], **options: Any) -> Task:
+    """A task with drafts."""
+    fixed: dict[str, Any] = {"ignore_eog": True, "sampling": PLAIN}
+    return Task(session.sequence(), feed, drafts=True, **fixed | options)
+
+
 def assert_equal(ours: Output, theirs: Output) -> None:
     assert ours.tokens.tolist() == theirs.tokens.tolist()
     assert (ours.finish, ours.n_decoded) == (theirs.finish, theirs.n_decoded)
@@ -169,17 +175,17 @@ def test_what_was_refused_leaves_nothing_in_the_cache(engine: Engine, session: A
     n_refused = 0
     for seed in range(6):
         with session() as one:
-            written = one.sequence()
-            task = Task(written, REPEATED, n_generate=60, drafts=True, seed=seed, ignore_eog=True,
-                        sampling=WARM)  # fmt: skip
+            task = drafting(one, REPEATED, n_generate=60, seed=seed, sampling=WARM)
             (output,) = one.run([task])
             n_refused += output.n_refused
             text = [*REPEATED, *output.tokens[:-1]]
-            assert len(written) == len(text)
+            assert len(task.sequence) == len(text)
             anew = one.sequence()
             one.run([Task(anew, text)])
             more = [output.tokens[-1], *TOKENS]
-            ours, theirs = one.run([Task(s, more, feed_logprobs=True) for s in (written, anew)])
+            ours, theirs = one.run(
+                [Task(s, more, feed_logprobs=True) for s in (task.sequence, anew)]
+            )
         np.testing.assert_allclose(ours.feed_logprobs, theirs.feed_logprobs, atol=ROUNDING, rtol=0)
     assert n_refused > 0
 
@@ -214,10 +220,7 @@ def test_a_text_takes_guesses_from_another_one_of_its_session(engine: Engine, se
     known = one.sequence()
     one.run([Task(known, [*TOKENS, *first.tokens])])
     before = drafted(engine)
-    task = Task(
-        one.sequence(), TOKENS, n_generate=150, sampling=PLAIN, ignore_eog=True, drafts=True
-    )
-    (second,) = one.run([task])
+    (second,) = one.run([drafting(one, TOKENS, n_generate=150)])
     assert second.tokens.tolist() == first.tokens.tolist()
     assert drafted(engine)[1] - before[1] > 20
 
@@ -231,9 +234,7 @@ def test_a_text_with_drafts_can_be_cancelled(engine: Engine, session: Any) -> No
             cancel.cancel()
 
     with session(3500) as one, pytest.raises(CancelledError):
-        task = Task(one.sequence(), REPEATED, n_generate=3000, drafts=True, sampling=PLAIN,
-                    ignore_eog=True)  # fmt: skip
-        one.run([task], on_tokens=on_tokens, cancel=cancel)
+        one.run([drafting(one, REPEATED, n_generate=3000)], on_tokens=on_tokens, cancel=cancel)
     assert not any(held(engine.stats()).values())
 
 
@@ -242,9 +243,7 @@ def test_the_same_text_has_the_same_steps(engine: Engine, session: Any) -> None:
     for _ in range(3):
         before = engine.stats()
         with session() as one:
-            task = Task(one.sequence(), REPEATED, n_generate=80, drafts=True, sampling=PLAIN,
-                        ignore_eog=True)  # fmt: skip
-            (output,) = one.run([task])
+            (output,) = one.run([drafting(one, REPEATED, n_generate=80)])
         after = engine.stats()
         counts.append((after.n_decodes - before.n_decodes, output.n_refused))
     assert len(set(counts)) == 1
@@ -255,8 +254,7 @@ def test_positions_of_drafts_are_counted_apart(engine: Engine, session: Any) -> 
     before, n_refused = engine.stats(), 0
     for seed in range(6):
         with session() as one:
-            task = Task(one.sequence(), REPEATED, n_generate=60, drafts=True, seed=seed,
-                        ignore_eog=True, sampling=WARM)  # fmt: skip
+            task = drafting(one, REPEATED, n_generate=60, seed=seed, sampling=WARM)
             (output,) = one.run([task])
             parts = list(one.run_parts(replace(task, sequence=one.sequence(), part=9)))
         assert output.n_decoded == len(REPEATED) + 59 == sum(part.n_decoded for part in parts)

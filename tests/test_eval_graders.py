@@ -29,7 +29,7 @@ from grader_cases import (
     WRITING,
 )
 from judge_server import judge_server
-from task_files import Load, grade, loader, strongest_sandbox
+from task_files import Load, grade, loader
 
 from tgr_local.errors import TgrError
 from tgr_local.lab.eval.task import Grade
@@ -39,16 +39,12 @@ from tgr_local.lab.eval.tasks.gsm8k import answer, number, shown
 from tgr_local.lab.eval.tasks.ifeval import plain_punkt
 from tgr_local.lab.eval.tasks.puzzles import evaluate, expression, judge
 
+pytestmark = pytest.mark.usefixtures("sandboxed")
+
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
     return loader(tmp_path)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def backend() -> Iterator[None]:
-    with strongest_sandbox():
-        yield
 
 
 @pytest.fixture

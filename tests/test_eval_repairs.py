@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from eval_doubles import exercise
-from task_files import strongest_sandbox
 
 from tgr_local.lab.eval import tasks
 from tgr_local.lab.eval.task import Problem
 from tgr_local.lab.eval.tasks.bugs import FALSE_PASS, N_DEFAULT
 from tgr_local.lab.eval.tasks.repairs import changed_file
 
+pytestmark = pytest.mark.usefixtures("sandboxed")
 FILE = """\
 def one():
     return 1
@@ -27,12 +26,6 @@ class Stack:
     def pop(self):
         return 0
 """
-
-
-@pytest.fixture(autouse=True, scope="module")
-def backend() -> Iterator[None]:
-    with strongest_sandbox():
-        yield
 
 
 def fenced(code: str) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import loaded
 from grader_cases import BAD_FILES, CASES, Rows
-from task_files import Load, grade, loader, strongest_sandbox, write
+from task_files import Load, grade, loader, write
 
 from tgr_local import cli
 from tgr_local.errors import TgrError
@@ -26,15 +25,12 @@ DATA = os.environ.get("TGR_DATA")
 """Before the tests clear the environment."""
 
 
+pytestmark = pytest.mark.usefixtures("sandboxed")
+
+
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
     return loader(tmp_path)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def backend() -> Iterator[None]:
-    with strongest_sandbox():
-        yield
 
 
 def test_every_task_keeps_its_promises() -> None:

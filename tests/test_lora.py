@@ -165,14 +165,19 @@ def test_what_is_remembered_has_one_set_of_scales(
 # --- what is kept of one is not used with another ---
 
 
+def remember(engine: Engine) -> None:
+    """Reads TOKENS, which the engine remembers."""
+    with engine.session(64, 1, prompt=TOKENS) as session:
+        sequence = session.sequence()
+        session.run([greedy_task(engine, sequence, TOKENS, n_generate=1)])
+        session.remember(sequence)
+
+
 def test_a_saved_prefix_belongs_to_its_adapters(small: Path, adapter: Path, tmp_path: Path) -> None:
     saved = tmp_path / "saved"
     with_one = EngineConfig(**KEEPING | {"lora": (str(adapter),)})
     with Engine(small, with_one) as engine:
-        with engine.session(64, 1, prompt=TOKENS) as session:
-            sequence = session.sequence()
-            session.run([greedy_task(engine, sequence, TOKENS, n_generate=1)])
-            session.remember(sequence)
+        remember(engine)
         assert save_prefix(engine, TOKENS, saved)
     with Engine(small, with_one) as engine:
         assert load_prefix(engine, saved).tokens == TOKENS and remembered(engine)
@@ -209,16 +214,9 @@ def test_states_are_not_kept_under_the_hash_of_a_file_that_came_later(
     lora = write_adapter(tmp_path / "adapter.gguf", pairs_for(small))
     saved = tmp_path / "saved"
     with Engine(model, EngineConfig(**KEEPING | {"lora": (str(lora),)})) as engine:
-        with engine.session(64, 1, prompt=TOKENS) as session:
-            sequence = session.sequence()
-            session.run([greedy_task(engine, sequence, TOKENS, n_generate=1)])
-            session.remember(sequence)
-        if which == "model":
-            merged(small, tmp_path / "new.gguf", (pairs_for(small), 1.0)).replace(model)
-            file = model
-        else:
-            write_adapter(tmp_path / "new.gguf", pairs_for(small, seed=6)).replace(lora)
-            file = lora
+        remember(engine)
+        file = {"model": model, "adapter": lora}[which]
+        shutil.copy(file, tmp_path / "new.gguf").replace(file)
         assert engine.known_hash is None
         message = f"{file} was replaced after it was loaded; load the model again"
         with pytest.raises(ModelError, match=re.escape(message)):

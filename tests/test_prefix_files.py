@@ -49,6 +49,12 @@ def answer(engine: Engine, prompt: list[int] = PROMPT, **options: Any) -> tuple[
 
 
 @pytest.fixture
+def engine(model: Model, load: Load) -> Engine:
+    """An engine of the default random model that has read nothing and remembers prefixes."""
+    return load(model(), **KEEPING)
+
+
+@pytest.fixture
 def saved(model: Model, tmp_path: Path) -> Path:
     """A file with the prompt, read by the default random model with norms."""
     path = tmp_path / "saved"
@@ -77,20 +83,22 @@ def round_trip(model: Path, path: Path, **options: Any) -> None:
     assert path.read_bytes() == path.with_name("again").read_bytes()
 
 
-@pytest.mark.parametrize("flash_attn", ["off", "on"])
-@pytest.mark.parametrize("kind", ["f32", "f16"])
+@pytest.mark.parametrize(
+    ("which", "kind", "flash_attn"),
+    [
+        ("random", "f32", "off"),
+        ("random", "f16", "off"),
+        ("random", "f32", "on"),
+        ("random", "f16", "on"),
+        ("embedded", "f32", "off"),
+        ("embedded", "q8_0", "on"),  # the only way to read such a V cache
+    ],
+)
 def test_a_loaded_prefix_writes_the_same(
-    model: Model, tmp_path: Path, kind: str, flash_attn: str
+    model: Model, tmp_path: Path, which: str, kind: str, flash_attn: str
 ) -> None:
-    round_trip(model(), tmp_path / "saved", type_k=kind, type_v=kind, flash_attn=flash_attn)
-
-
-@pytest.mark.parametrize("kind", ["f32", "q8_0"])
-def test_the_embedded_model_continues(tmp_path: Path, kind: str) -> None:
-    flash_attn = "off" if kind == "f32" else "on"  # the only way to read such a V cache
-    round_trip(
-        embedded_model(), tmp_path / "saved", type_k=kind, type_v=kind, flash_attn=flash_attn
-    )
+    path = embedded_model() if which == "embedded" else model()
+    round_trip(path, tmp_path / "saved", type_k=kind, type_v=kind, flash_attn=flash_attn)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
@@ -225,36 +233,34 @@ def test_a_newer_or_foreign_file_is_refused(model: Model, saved: Path) -> None:
         refused(model(), write(saved, [magic, version, length], header, data), "damaged")
 
 
-def test_every_truncation_and_every_longer_file_is_refused(model: Model, saved: Path) -> None:
+def test_every_truncation_and_every_longer_file_is_refused(engine: Engine, saved: Path) -> None:
     content = saved.read_bytes()
     (_, _, n), header, _ = parts(saved)
     ends = [0, 1, 8, 15, 16, 17, 16 + n - 1, 16 + n]
     for size in (4 * header["n_tokens"], header["norms"], header["state"], header["cells"]):
         ends += [ends[-1] + size // 2, ends[-1] + size]
     ends += [len(content) - 32, len(content) - 1]
-    with Engine(model(), EngineConfig(**KEEPING)) as engine:
-        for end in ends:
-            saved.write_bytes(content[:end])
-            with pytest.raises(PrefixError, match=r"not a saved prefix|damaged"):
-                load_prefix(engine, saved)
-        saved.write_bytes(content + b"x")
-        with pytest.raises(PrefixError, match="damaged"):
+    for end in ends:
+        saved.write_bytes(content[:end])
+        with pytest.raises(PrefixError, match=r"not a saved prefix|damaged"):
             load_prefix(engine, saved)
-        assert remembered(engine) == []
+    saved.write_bytes(content + b"x")
+    with pytest.raises(PrefixError, match="damaged"):
+        load_prefix(engine, saved)
+    assert remembered(engine) == []
 
 
-def test_every_flipped_bit_is_noticed(model: Model, saved: Path) -> None:
+def test_every_flipped_bit_is_noticed(engine: Engine, saved: Path) -> None:
     content = bytearray(saved.read_bytes())
     places = np.random.default_rng(0).integers(0, len(content), 200)
-    with Engine(model(), EngineConfig(**KEEPING)) as engine:
-        for place in [*range(40), *places.tolist()]:
-            content[place] ^= 1
-            saved.write_bytes(content)
-            with pytest.raises(PrefixError):
-                load_prefix(engine, saved)
-            content[place] ^= 1
+    for place in [*range(40), *places.tolist()]:
+        content[place] ^= 1
         saved.write_bytes(content)
-        load_prefix(engine, saved)
+        with pytest.raises(PrefixError):
+            load_prefix(engine, saved)
+        content[place] ^= 1
+    saved.write_bytes(content)
+    load_prefix(engine, saved)
 
 
 def test_data_with_a_right_checksum_are_checked_too(model: Model, saved: Path) -> None:
@@ -303,32 +309,30 @@ def test_a_full_cache_is_no_error_of_the_engine(model: Model, saved: Path) -> No
         assert answer(engine)[0].n_reused == 99
 
 
-def test_other_things_than_files_are_refused(model: Model, tmp_path: Path) -> None:
+def test_other_things_than_files_are_refused(engine: Engine, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "text").write_text("precious")
-    with Engine(model(), EngineConfig(**KEEPING)) as engine:
-        answer(engine)
-        for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
-            with pytest.raises(PrefixError, match="regular"):
-                load_prefix(engine, path)
-        with pytest.raises(OSError):
-            load_prefix(engine, tmp_path / "absent")
-        for path in (tmp_path / "text", tmp_path / "pipe", tmp_path):
-            with pytest.raises(PrefixError, match="not a saved prefix"):
-                save_prefix(engine, PROMPT, path)
+    answer(engine)
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        with pytest.raises(PrefixError, match="regular"):
+            load_prefix(engine, path)
+    with pytest.raises(OSError):
+        load_prefix(engine, tmp_path / "absent")
+    for path in (tmp_path / "text", tmp_path / "pipe", tmp_path):
+        with pytest.raises(PrefixError, match="not a saved prefix"):
+            save_prefix(engine, PROMPT, path)
     assert (tmp_path / "text").read_text() == "precious"
 
 
-def test_a_limit_or_a_cancel_leaves_the_old_file(model: Model, saved: Path) -> None:
+def test_a_limit_or_a_cancel_leaves_the_old_file(engine: Engine, saved: Path) -> None:
     content = saved.read_bytes()
     (cancel := Cancel()).cancel()
-    with Engine(model(), EngineConfig(**KEEPING)) as engine:
-        answer(engine)
-        with pytest.raises(PrefixError, match="MiB"):
-            save_prefix(engine, PROMPT, saved, most_bytes=1000)
-        with pytest.raises(CancelledError):
-            save_prefix(engine, PROMPT, saved, cancel=cancel)
-        with pytest.raises(CancelledError):
-            load_prefix(engine, saved, cancel=cancel)
+    answer(engine)
+    with pytest.raises(PrefixError, match="MiB"):
+        save_prefix(engine, PROMPT, saved, most_bytes=1000)
+    with pytest.raises(CancelledError):
+        save_prefix(engine, PROMPT, saved, cancel=cancel)
+    with pytest.raises(CancelledError):
+        load_prefix(engine, saved, cancel=cancel)
     assert saved.read_bytes() == content
     assert list(saved.parent.glob(".*")) == []

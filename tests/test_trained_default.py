@@ -6,13 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from trained_answers import ANSWERED
 from trained_models import TrainedModel
-from trained_texts import EASY
+from trained_texts import ANSWERED, EASY, question
 
 from tgr_local import SearchConfig, generate
 from tgr_local.engine import Engine, Task
-from tgr_local.generation import advised, chat_query
+from tgr_local.generation import advised
 from tgr_local.search import geometry, maps, strength
 from tgr_local.search.steering import injected
 
@@ -21,13 +20,6 @@ pytestmark = pytest.mark.trained
 RISE = 0.05  # nats a token
 N_ANCHORS = 2  # for each answer, others for each
 STORIES = ("Write a short story about a storm.", "Explain how bread is made, step by step.")
-
-
-def question(trained: TrainedModel, engine: Engine, text: str) -> list[int]:
-    if trained.chats:
-        messages = [{"role": "user", "content": text}]
-        return chat_query(engine, messages, SearchConfig()).tokens
-    return engine.tokenize(f"Question: {text}\nAnswer:", add_special=True)
 
 
 def default_vectors(engine: Engine, n: int, rng: np.random.Generator) -> NDArray[np.float32]:

@@ -12,7 +12,7 @@ import pytest
 from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 from trained_models import TrainedModel
 from trained_peer import Peer, difference, read
-from trained_texts import CONVERSATIONS, ENGLISH, PROMPTS, STRINGS
+from trained_texts import CONVERSATIONS, ENGLISH, PROMPTS, STRINGS, question
 
 from tgr_local import SearchConfig, generate
 from tgr_local.engine import Engine, PromptText
@@ -144,11 +144,7 @@ def test_greedy_texts_are_llama_cpps(
     config = SearchConfig(temperature=0, max_tokens=24)
     failed = []
     for prompt in PROMPTS:
-        if trained.chats:
-            messages = [{"role": "user", "content": prompt}]
-            query = chat_query(exact, messages, config).tokens
-        else:
-            query = exact.tokenize(f"Question: {prompt}\nAnswer:", add_special=True)
+        query = question(trained, exact, prompt)
         reply = generate(exact, query, config, method="base")
         said = difference(exact, query, reply.tokens, peer.greedy(query, 24))
         failed += [f"{prompt}: {said}"] if said else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +14,12 @@ from engines import is_free
 from tool_models import CLOCK, WEATHER, tool
 from trained_models import TrainedModel
 from trained_peer import difference
+from trained_texts import question
 
 from tgr_local import Reply, SearchConfig, generate, generate_many, generation
 from tgr_local.code import departures, prompt
 from tgr_local.code.edits import Document
 from tgr_local.engine import Engine, load_prefix, save_prefix
-from tgr_local.generation import chat_query
 from tgr_local.openai.completions import respond
 from tgr_local.openai.requests import chat_request, completion_request
 from tgr_local.openai.validation import RequestError
@@ -36,14 +37,7 @@ Ask = Callable[..., Reply]
 @pytest.fixture
 def query(trained: TrainedModel, trained_engine: Engine) -> Callable[[str], list[int]]:
     """The tokens of a question, as the model was trained to see one."""
-
-    def tokens(text: str) -> list[int]:
-        if trained.chats:
-            messages = [{"role": "user", "content": text}]
-            return chat_query(trained_engine, messages, SearchConfig()).tokens
-        return trained_engine.tokenize(f"Question: {text}\nAnswer:", add_special=True)
-
-    return tokens
+    return functools.partial(question, trained, trained_engine)
 
 
 @pytest.fixture
