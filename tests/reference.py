@@ -36,19 +36,14 @@ class Outputs:
 
 
 class Reference:
-    """A model file in memory, computed in dtype.
+    """A model file in memory, computed in float64.
 
     f16_cache rounds queries, keys, values and attention weights to F16, as flash attention off does
     with an F16 cache. round_activations rounds what a matrix multiplies to the matrix's own type.
     """
 
     def __init__(
-        self,
-        path: Path,
-        dtype: type[np.floating[Any]] = np.float64,
-        *,
-        f16_cache: bool = False,
-        round_activations: bool = False,
+        self, path: Path, *, f16_cache: bool = False, round_activations: bool = False
     ) -> None:
         self._f16_cache = f16_cache
         self._round_activations = round_activations
@@ -58,7 +53,7 @@ class Reference:
         if self._arch not in ("qwen3", "llama", "phi3") or self._has("rope.scaling.type"):
             raise ValueError(f"{path}: no reference for architecture {self._arch} as it is here")
         self._weights: dict[str, Array] = {
-            t.name: dequantize(t.data, t.tensor_type).astype(dtype) for t in reader.tensors
+            t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors
         }
         self._kinds = {t.name: t.tensor_type for t in reader.tensors}
         self._unread = set(self._weights)
@@ -87,13 +82,6 @@ class Reference:
         states = self._rms_norm(h, "output_norm")
         head = "output" if "output.weight" in self._weights else "token_embd"
         return Outputs(self._linear(head, states), states, np.array(norms))
-
-    def greedy(self, tokens: list[int], n: int) -> list[int]:
-        """The n tokens that follow when the likeliest is always taken; ties to the lowest id."""
-        text = list(tokens)
-        for _ in range(n):
-            text.append(int(np.argmax(self.forward(text).logits[-1])))
-        return text[len(tokens) :]
 
     def _attention(self, layer: int, x: Array) -> Array:
         n, heads, kv_heads, dim = len(x), self._n_head, self._n_head_kv, self._head_dim

@@ -12,15 +12,7 @@ import llama_cpp
 import numpy as np
 import pytest
 from families import deepseek32
-from gguf_models import (
-    N_VOCAB,
-    token_id,
-    write_bert,
-    write_garbage,
-    write_model,
-    write_truncated,
-    write_vocab_only,
-)
+from gguf_models import N_VOCAB, token_id, write_bert, write_model, write_vocab_only
 from numpy.typing import NDArray
 from reference import Reference, log_softmax
 
@@ -32,18 +24,9 @@ DECODERS = [("qwen3", None), ("qwen3", 32), ("llama", None), ("llama", 32), ("ph
 @contextmanager
 def native(path: Path, cache: int = F32) -> Iterator[Any]:
     llm = llama_cpp.Llama(
-        str(path),
-        n_ctx=64,
-        n_batch=64,
-        n_threads=2,
-        n_gpu_layers=0,
-        logits_all=True,
-        embedding=True,
-        flash_attn=False,
-        type_k=cache,
-        type_v=cache,
-        verbose=False,
-    )
+        str(path), n_ctx=64, n_batch=64, n_threads=2, n_gpu_layers=0, logits_all=True,
+        embedding=True, flash_attn=False, type_k=cache, type_v=cache, verbose=False,
+    )  # fmt: skip
     try:
         yield llm
     finally:
@@ -152,27 +135,6 @@ def test_f16_file_agrees_within_its_rounding(tmp_path: Path) -> None:
     assert worst(logits, Reference(path).forward(TOKENS).logits) <= 2e-2
 
 
-def test_float32_is_close_to_float64(tmp_path: Path) -> None:
-    path = write_model(tmp_path / "m.gguf")
-    single = Reference(path, np.float32).forward(TOKENS)
-    assert single.logits.dtype == np.float32
-    assert worst(single.logits, Reference(path).forward(TOKENS).logits) <= 1e-4
-
-
-def test_greedy_text_is_llama_cpps_and_has_no_ties(tmp_path: Path) -> None:
-    path = write_model(tmp_path / "m.gguf")
-    reference = Reference(path)
-    text = reference.greedy(TOKENS, 16)
-    with native(path) as llm:
-        theirs: list[int] = []
-        for _ in range(16):
-            theirs.append(int(run(llm, TOKENS + theirs)[0][-1].argmax()))
-    assert text == theirs
-    logits = np.sort(reference.forward(TOKENS + text).logits, axis=-1)
-    assert (logits[:, -1] - logits[:, -2]).min() > 1e-3
-    assert logits.std() > 1
-
-
 def test_seeds_repeat_and_change(tmp_path: Path) -> None:
     one, again, other = (
         write_model(tmp_path / f"{i}.gguf", seed=seed).read_bytes()
@@ -212,14 +174,3 @@ def test_vocab_only_file_has_a_tokenizer_and_no_weights(tmp_path: Path) -> None:
     model = load(path, vocab_only=True)
     assert llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model)) == N_VOCAB
     llama_cpp.llama_model_free(model)
-
-
-def test_damaged_files_do_not_load(tmp_path: Path) -> None:
-    whole = write_model(tmp_path / "m.gguf")
-    size = whole.stat().st_size
-    cut = write_truncated(whole, tmp_path / "cut.gguf", size // 2)
-    assert cut.stat().st_size == size // 2
-    assert not load(cut)
-    garbage = write_garbage(tmp_path / "g.gguf")
-    assert garbage.read_bytes()[:8] == b"GGUF\x03\x00\x00\x00"
-    assert not load(garbage)
