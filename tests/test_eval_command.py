@@ -439,10 +439,7 @@ def test_a_folder_in_use_is_not_touched(
         ),
         (["eval", "report", "x", "--sigma", "1", "--no-thinking"], "unknown argument '--sigma'"),
         (["eval", "list", "--k", "3"], "unknown argument '--k'"),
-        (
-            ["eval", "run", "aime25", "math500", "--data", __file__],
-            "have a file each; name ",
-        ),
+        (["eval", "run", "aime25", "math500", "--data", __file__], "have a file each; name "),
         (["eval", "run", "countdown", "--judge-url", "localhost"], "must begin with http"),
     ],
 )

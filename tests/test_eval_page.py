@@ -11,14 +11,7 @@ import numpy as np
 import pytest
 from run_folders import BOUNDARY, both, compared, graded, write
 
-from tgr_local.lab.eval import (
-    page,
-    plot_panels,
-    plots,
-    report,
-    run_folder,
-    tables,
-)
+from tgr_local.lab.eval import page, plot_panels, plots, report, run_folder, tables
 from tgr_local.lab.eval.report import Page
 from tgr_local.options.config import SearchConfig
 

@@ -54,13 +54,17 @@ def test_an_outcome_by_hand(tmp_path: Path) -> None:
     assert outcome.reference([base, tgr]) is base
 
 
-def test_any_of_the_first_k_is_computed_seed_by_seed(tmp_path: Path) -> None:
+def with_two_seeds(folder: Path) -> Path:
+    """`both` with the seeds 42 and 7; with 7 only the second sample of base is right."""
     again = [
         dataclasses.replace(one, seed=7, correct=one.system == "base" and one.index == 1)
         for one in both()
     ]
-    folder = write(tmp_path / "run", both() + again, seeds=[42, 7])
-    base, tgr = outcomes(folder)
+    return write(folder, both() + again, seeds=[42, 7])
+
+
+def test_any_of_the_first_k_is_computed_seed_by_seed(tmp_path: Path) -> None:
+    base, tgr = outcomes(with_two_seeds(tmp_path / "run"))
     assert base.passed_first(1).tolist() == [0, 0] and base.passed_first(2).tolist() == [1, 0.5]
     assert tgr.passed_first(1).tolist() == [0.5, 0.5]
     assert np.isnan(base.passed_first(3)).all()
@@ -70,11 +74,7 @@ def test_any_of_the_first_k_is_computed_seed_by_seed(tmp_path: Path) -> None:
 
 
 def test_each_seed_has_an_auc_of_its_own(tmp_path: Path) -> None:
-    again = [
-        dataclasses.replace(one, seed=7, correct=one.system == "base" and one.index == 1)
-        for one in both()
-    ]
-    base, tgr = outcomes(write(tmp_path / "run", both() + again, seeds=[42, 7]))
+    base, tgr = outcomes(with_two_seeds(tmp_path / "run"))
     assert base.auc_of_seed(42, [1, 2]) == pytest.approx((75 + 0) / 2)
     assert base.auc_of_seed(7, [1, 2]) == pytest.approx(75)
     table = table_accuracy.by_seed([base, tgr])

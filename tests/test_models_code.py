@@ -15,7 +15,6 @@ sys.path.insert(0, str(ROOT))
 
 from models.code import answers, data  # noqa: E402
 from models.data import Sample  # noqa: E402
-from models.vocab import MERGES_FILE, Vocabulary, learn  # noqa: E402
 from tgr_local.code import prompt  # noqa: E402
 from tgr_local.code.edits import Document, Format, read_edits  # noqa: E402
 from tgr_local.lab.eval.bugs import problem as problems  # noqa: E402
@@ -92,12 +91,3 @@ def test_the_vocabulary_has_its_size_and_words_of_the_answers() -> None:
     assert len(VOCABULARY) == data.N_TOKENS
     for word in (" return", " for", "::", "```", " assert", "=======\n", " range"):
         assert len(VOCABULARY.encode(word)) == 1
-
-
-def test_merges_are_learnt_by_frequency() -> None:
-    texts = ["low lower lowest", "low slow", "new newer"]
-    merges = learn(texts, 4)
-    assert merges[:2] == [("l", "o"), ("lo", "w")]
-    assert len(merges) == len(set(merges)) == 4
-    known = Vocabulary.load()
-    assert known.merges[0] == tuple(MERGES_FILE.read_text(encoding="utf-8").split("\n")[0].split())

@@ -281,10 +281,7 @@ def test_a_run_with_former_options_is_continued_where_they_changed_nothing(tmp_p
 
 @pytest.mark.parametrize("text", ['{"a": 1}\n', '{\n "a": 1\n}\n', "[1]\n", "7\n", "\ud800\n"])
 def test_a_report_on_a_file_of_another_kind_is_one_sentence(
-    text: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "other.jsonl"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
