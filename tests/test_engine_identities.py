@@ -3,6 +3,7 @@ ours and llama.cpp's."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from engines import (
     DEVICE,
+    EXACT,
     GREEDY,
     ROUNDING,
     TOKENS,
@@ -25,7 +27,9 @@ from gguf_models import N_PLAIN
 from plain_llama import llama_cpp_output
 from reference import Reference, log_softmax
 
+import tgr_local
 from tgr_local.engine import Engine, Injection, Sampling, Session, Task
+from tgr_local.options.config import EngineConfig
 from tgr_local.system.processor import instructions
 
 LONG = [int(t) for t in np.random.default_rng(7).integers(0, N_PLAIN, 45)]
@@ -322,3 +326,33 @@ def test_a_shift_is_not_lost_with_a_cancelled_job(engine: Engine) -> None:
                 third.drop()
             outputs += session.run([greedy_task(engine, sequence, [5])])
     assert_same(*outputs)
+
+
+# --- threads; tests/native/threads.cpp has how many a step takes ---
+
+
+@pytest.mark.skipif(bool(DEVICE), reason="threads of the CPU")
+@pytest.mark.parametrize("flash", ["off", "on"])
+def test_the_numbers_do_not_depend_on_the_threads(flash: str) -> None:
+    found = []
+    for n_threads in (1, 2, 3):
+        exact = {**EXACT, "n_threads": n_threads, "flash_attn": flash}
+        with (
+            tgr_local.load(config=EngineConfig(**exact)) as engine,
+            engine.session(200, 1) as session,
+        ):
+            assert engine.stats().n_threads == n_threads
+            sequence = session.sequence()
+            outputs = [
+                session.run([Task(sequence, list(range(at, at + 20)), feed_logprobs=True)])[0]
+                for at in range(40, 140, 20)
+            ]
+            found.append(np.concatenate([np.asarray(one.feed_logprobs) for one in outputs]))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+@pytest.mark.skipif(sys.platform != "linux" or bool(DEVICE), reason="only there they adapt")
+def test_an_engine_whose_threads_nobody_chose_begins_with_all() -> None:
+    with tgr_local.load(config=EngineConfig(n_threads=0)) as engine:
+        assert engine.stats().n_threads == engine.n_threads

@@ -14,7 +14,7 @@ from gguf_models import N_PLAIN
 from numpy.typing import NDArray
 from threads import in_threads, wait_until
 
-from tgr_local.engine import Cancel, Engine, Output, Session, SteeredEngine, Task
+from tgr_local.engine import Cancel, Engine, Output, Session, Task
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.options.config import EngineConfig
 
@@ -139,18 +139,6 @@ def test_a_prompt_without_norms_does_not_serve_one_that_needs_them(engine: Engin
     with engine.session(60, 1, prompt=prompt[:-1], norms=True) as session:
         _, output = read(session, prompt[:-1], norms=True)
     assert (output.n_reused, output.n_decoded) == (0, 49)
-
-
-def test_another_control_vector_reads_afresh(engine: Engine, fresh: Engine) -> None:
-    prompt = text(8, 60)
-    some = [None, *vectors(2, n_layer=N_LAYER, d=N_EMBD)]
-    engines = [engine if v is None else SteeredEngine(engine, v) for v in some]
-    alone = [fresh if v is None else SteeredEngine(fresh, v) for v in some]
-    for turn in range(2):
-        for ours, theirs in zip(engines, alone, strict=True):
-            reading, written = answer(ours, prompt)
-            assert reading.n_reused == (59 if turn else 0)
-            assert_same(written, answer(theirs, prompt)[1])
 
 
 def test_what_a_search_steered_is_not_remembered(engine: Engine) -> None:

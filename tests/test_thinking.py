@@ -146,14 +146,10 @@ def test_a_budget_has_many_names(
 @every_method
 def test_answer_now_ends_the_thinking_and_not_the_answer(engine: Engine, method: str) -> None:
     cancel = Cancel()
-    config = SearchConfig(
-        chunk_len=1500,  # more than is written before a late event arrives
-        max_chunks=2,
-        n_candidates=2,
-        rollout_len=4,
-        max_tokens=1600,
+    config = SearchConfig(  # a chunk is more than is written before a late event arrives
+        chunk_len=1500, max_chunks=2, n_candidates=2, rollout_len=4, max_tokens=1600,
         temperature=0.0,
-    )
+    )  # fmt: skip
 
     def on_event(event: Any) -> None:
         if isinstance(event, Progress) and event.stage == "tokens":

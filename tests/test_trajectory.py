@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from engines import ENDLESS, TOKENS, is_free
 from fixture_types import Load, Model
-from method_runs import RESIDUAL, decoded, spent, text_of
+from method_runs import PROMPT, RESIDUAL, decoded, spent, steps_of, text_of
 from reference import Reference
 
 from tgr_local import methods
@@ -26,10 +26,9 @@ from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, scoring
 from tgr_local.search.run import Request, Run
 from tgr_local.search.seeds import derived_seed
-from tgr_local.search.steps import Counts, Progress, Seconds, Step
+from tgr_local.search.steps import Counts, Progress, Seconds
 from tgr_local.search.trajectory import Trajectory
 
-PROMPT = TOKENS[:10]
 SMALL = SearchConfig(
     chunk_len=8, max_chunks=4, n_candidates=3, rollout_len=5, temperature=0.8, **RESIDUAL
 )
@@ -61,17 +60,6 @@ EXTENSIONS: list[dict[str, Any]] = [
 every_method = pytest.mark.parametrize("method", METHODS)
 
 
-def steps_of(
-    engine: Engine,
-    method: str,
-    prompt: list[int] = PROMPT,
-    config: SearchConfig = SMALL,
-    **more: Any,
-) -> list[Step]:
-    request = Request(prompt, config, methods.get(method))
-    return list(request.method.run(Run(engine, request, **more)))
-
-
 def with_(**options: Any) -> SearchConfig:
     return dataclasses.replace(SMALL, **options)
 
@@ -95,9 +83,7 @@ def test_derived_seeds_change_with_every_part() -> None:
     assert all(0 <= seed < 2**64 for seed in seeds)
 
 
-def test_cells_needed_by_hand(
-    engine: Engine,
-) -> None:
+def test_cells_needed_by_hand(engine: Engine) -> None:
     def n_cells(method: str = "tgr-latent", **options: Any) -> int:
         config = SearchConfig(chunk_len=100, n_candidates=4, n_mc=2, rollout_len=10, max_chunks=3)
         config = dataclasses.replace(config, calibration="residual", **options)
@@ -121,7 +107,7 @@ def test_plain_chunks_are_read_in_the_right_context(engine: Engine) -> None:
     reference = Reference(engine.path)
     for method, keeps in (("base", 10**6), ("markov", SMALL.chunk_len)):
         written: list[int] = []
-        for step in steps_of(engine, method):
+        for step in steps_of(engine, method, SMALL):
             tokens = step.tokens.tolist()
             logprobs, _ = decoded(reference, PROMPT + written[-keeps:], tokens)
             np.testing.assert_allclose(step.logprobs, logprobs, atol=1e-4)
@@ -136,7 +122,7 @@ def test_tgr_latent_follows_the_method_step_by_step(
     """Every number of a run, from the reference and the equations alone, except what the samplers
     and the proposal drew."""
     config = with_(**options)
-    steps = steps_of(engine, "tgr-latent", config=config)
+    steps = steps_of(engine, "tgr-latent", config)
     reference = Reference(engine.path)
     d_h, d_z = engine.n_embd, config.d_z or engine.n_embd
     W = geometry.projection(d_z, d_h, config.injection_seed)
@@ -248,7 +234,7 @@ def test_positions_of_every_kind_are_counted(
 ) -> None:
     config = with_(**options)
     before = engine.stats().n_positions
-    steps = steps_of(engine, method, config=config)
+    steps = steps_of(engine, method, config)
     assert engine.stats().n_positions - before == spent(steps)
     assert [step.index for step in steps] == list(range(len(steps)))
     assert [step.finish is None for step in steps] == [True] * (len(steps) - 1) + [False]
@@ -272,7 +258,7 @@ def test_the_smallest_budget_suffices(engine: Engine, method: str, n_prompt: int
     prompt = PROMPT[:n_prompt]
     with pytest.raises(ValueError, match="max_forward_tokens is 1") as refusal:
         # a lone chunk of a plain method costs one position already
-        steps_of(engine, method, prompt * 2, with_(max_forward_tokens=1))
+        steps_of(engine, method, with_(max_forward_tokens=1), prompt * 2)
     assert is_free(engine)
     # |Q| - 1 positions, the state twice, all rollouts, one token
     extra = {"tgr-latent": 2 * 2 + 3 * 5, "random-anchor": 2 * 2}.get(method, 0)
@@ -280,7 +266,7 @@ def test_the_smallest_budget_suffices(engine: Engine, method: str, n_prompt: int
     least = max(1, n_prompt - 1) + extra + 1
     for budget in (*range(least, least + 45), 10**4):
         before = engine.stats().n_positions
-        steps = steps_of(engine, method, prompt, with_(max_forward_tokens=budget))
+        steps = steps_of(engine, method, with_(max_forward_tokens=budget), prompt)
         assert engine.stats().n_positions - before == spent(steps) <= budget
         assert all(len(step.tokens) for step in steps)
         assert steps[-1].finish in ("budget", "length", "stop")
@@ -288,7 +274,7 @@ def test_the_smallest_budget_suffices(engine: Engine, method: str, n_prompt: int
             assert steps[-1].finish == "budget"
     if least > 1:
         with pytest.raises(ValueError, match=f"is {least - 1}, but the first step alone"):
-            steps_of(engine, method, prompt, with_(max_forward_tokens=least - 1))
+            steps_of(engine, method, with_(max_forward_tokens=least - 1), prompt)
 
 
 @pytest.fixture
@@ -303,12 +289,12 @@ def test_a_stop_text_ends_the_reply_wherever_it_begins(
     engine: Engine, method: str, letters: None
 ) -> None:
     config = with_(n_candidates=1)  # a stop text ends rollouts too, which could change the choice
-    steps = steps_of(engine, method, config=config)
+    steps = steps_of(engine, method, config)
     assert steps[-1].finish == "length"
     pieces = [engine.detokenize(step.tokens).decode() for step in steps]
     text, border = "".join(pieces), len(pieces[0])
     for stop in (text[2:4], text[border - 2 : border + 2], text[border - 1 : border + 4]):
-        stopped = steps_of(engine, method, config=dataclasses.replace(config, stop=("?", stop)))
+        stopped = steps_of(engine, method, dataclasses.replace(config, stop=("?", stop)))
         short = engine.detokenize(text_of(stopped)).decode()
         assert stopped[-1].finish == "stop" and short.endswith(stop)
         assert short == text[: text.index(stop) + len(stop)]
@@ -330,7 +316,7 @@ def test_every_chunk_and_every_rollout_draws_with_a_seed_of_its_own(engine: Engi
 @every_method
 def test_progress_reports_every_stage_and_every_token(engine: Engine, method: str) -> None:
     events: list[Progress] = []
-    steps = steps_of(engine, method, on_event=events.append)
+    steps = steps_of(engine, method, SMALL, on_event=events.append)
     for step in steps:
         mine = [progress for progress in events if progress.chunk == step.index]
         stages = list(dict.fromkeys(progress.stage for progress in mine))
@@ -359,7 +345,7 @@ def test_cancel_while_the_engine_decodes(model: Model, load: Load, stage: str) -
 
     before = engine.stats().n_positions
     with pytest.raises(CancelledError):
-        steps_of(engine, "tgr-latent", prompt, config, on_event=on_event, cancel=cancel)
+        steps_of(engine, "tgr-latent", config, prompt, on_event=on_event, cancel=cancel)
     assert is_free(engine)
     assert engine.stats().n_positions - before < ENDLESS
 
@@ -370,12 +356,12 @@ def test_cancel_while_the_engine_decodes(model: Model, load: Load, stage: str) -
 def test_without_injection_a_chunk_is_markovs_and_candidates_differ_by_seed_alone(
     engine: Engine,
 ) -> None:
-    still = steps_of(engine, "tgr-latent", config=with_(eta=0.0))
-    plain = steps_of(engine, "markov")
+    still = steps_of(engine, "tgr-latent", with_(eta=0.0))
+    plain = steps_of(engine, "markov", SMALL)
     assert text_of(still) == text_of(plain)
     for mine, theirs in zip(still, plain, strict=True):
         np.testing.assert_allclose(mine.logprobs, theirs.logprobs, atol=1e-5)
-    elsewhere = steps_of(engine, "tgr-latent", config=with_(eta=0.0, sigma=3.0))
+    elsewhere = steps_of(engine, "tgr-latent", with_(eta=0.0, sigma=3.0))
     for mine, theirs in zip(still, elsewhere, strict=True):
         assert mine.candidates and theirs.candidates
         rollouts = [tuple(tokens) for tokens in mine.candidates.tokens]
@@ -384,15 +370,15 @@ def test_without_injection_a_chunk_is_markovs_and_candidates_differ_by_seed_alon
 
 
 def test_a_strong_injection_changes_the_chunk(engine: Engine) -> None:
-    strong = steps_of(engine, "tgr-latent", config=with_(relative_strength=2.0))
-    assert text_of(strong) != text_of(steps_of(engine, "markov"))
+    strong = steps_of(engine, "tgr-latent", with_(relative_strength=2.0))
+    assert text_of(strong) != text_of(steps_of(engine, "markov", SMALL))
 
 
 def test_the_injection_seed_draws_other_maps(engine: Engine) -> None:
     one, other = (
         steps_of(
             engine, "tgr-latent",
-            config=with_(injection_seed=seed, relative_strength=2.0, temperature=0.0),
+            with_(injection_seed=seed, relative_strength=2.0, temperature=0.0),
         )
         for seed in (1, 2)
     )  # fmt: skip
@@ -404,40 +390,30 @@ def test_the_injection_seed_draws_other_maps(engine: Engine) -> None:
 # --- what is refused ---
 
 
-@every_method
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("those", "options", "error", "message"),
     [
-        ({"chunk_len": 4090}, CapacityError, "the model was trained for 4096"),
-        ({"rollout_len": 4090}, CapacityError, "the model was trained for 4096"),
-        ({"rollout_len": 2**31 - 1}, CapacityError, "the model was trained for 4096"),
-        ({"n_candidates": 200, "n_mc": 2}, CapacityError, "needs 401 sequences"),
-        ({"d_z": 1}, ValueError, "d_z is 1"),
-        ({"eoc_token": "ab"}, ValueError, "eoc_token is 'ab'"),
-        ({"eta": 1e300}, ValueError, "not finite"),
+        (METHODS[1:], {"chunk_len": 4090}, CapacityError, "the model was trained for 4096"),
+        (METHODS[3:], {"rollout_len": 4090}, CapacityError, "the model was trained for 4096"),
+        (METHODS[3:], {"rollout_len": 2**31 - 1}, CapacityError, "the model was trained for 4096"),
+        (METHODS[3:], {"n_candidates": 200, "n_mc": 2}, CapacityError, "needs 401 sequences"),
+        (STEERED, {"d_z": 1}, ValueError, "d_z is 1"),
+        (STEERED, {"eoc_token": "ab"}, ValueError, "eoc_token is 'ab'"),
+        (STEERED, {"eta": 1e300}, ValueError, "not finite"),
     ],
 )
 def test_impossible_runs_are_refused_and_leave_nothing(
-    engine: Engine, method: str, options: Any, error: Any, message: str
+    engine: Engine, those: list[str], options: Any, error: Any, message: str
 ) -> None:
-    searching = {"rollout_len", "n_candidates"}
-    steering = {"d_z", "eoc_token", "eta"}
-    unused = (method != "tgr-latent" and searching & set(options)) or (
-        method not in STEERED and steering & set(options)
-    )
-    if unused:
-        assert len(steps_of(engine, method, config=with_(**options))) == 4
-        return
-    if method == "base" and "chunk_len" in options:
-        return  # writes up to the length that the model was trained for
-    with pytest.raises(error, match=message):
-        steps_of(engine, method, config=with_(**options))
-    assert is_free(engine)
+    for method in those:
+        with pytest.raises(error, match=message):
+            steps_of(engine, method, with_(**options))
+        assert is_free(engine)
 
 
 def test_base_writes_to_the_end_of_the_trained_context(model: Model, load: Load) -> None:
     engine = load(model(n_ctx_train=32))
-    steps = steps_of(engine, "base", config=with_(temperature=0.0))
+    steps = steps_of(engine, "base", with_(temperature=0.0))
     assert len(text_of(steps)) == 22 and steps[-1].finish == "length"
 
 
@@ -456,7 +432,7 @@ def test_cached_tokens_stay_bounded_over_24_chunks(
         chunk_len=chunk, n_candidates=candidates, rollout_len=rollout, n_mc=n_mc, temperature=0.0,
         **RESIDUAL,
     )  # fmt: skip
-    steps = steps_of(engine, "tgr-latent", config=config)
+    steps = steps_of(engine, "tgr-latent", config)
     assert len(steps) == 24
     rollouts = candidates * n_mc * rollout
     assert max(step.cells for step in steps) <= len(PROMPT) + chunk + max(chunk, rollouts) + 8
