@@ -25,9 +25,9 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def server(*flags: str) -> Iterator[Server]:
-    """A server on this machine, that answers."""
-    port = free_port()
+def server(*flags: str, port: int = 0) -> Iterator[Server]:
+    """A server on this machine, that answers, at a free port unless one is named."""
+    port = port or free_port()
     started = process("rpc-server", "--port", str(port), "-t", "1", *flags, double=False)
     try:
         for _ in range(int(HANG / 0.1)):

@@ -21,12 +21,7 @@ import numpy as np
 import pytest
 from families import deepseek32, qwen35
 from gguf_edit import ARRAY, BOOL, F32, I32, STRING, U32, U64, Array, Gguf, Tensor
-from gguf_models import (
-    write_bert,
-    write_garbage,
-    write_model,
-    write_vocab_only,
-)
+from gguf_models import write_bert, write_garbage, write_model, write_vocab_only
 from load_files import CHEAP
 from surroundings import HANG, environment
 

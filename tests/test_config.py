@@ -144,10 +144,7 @@ def test_a_choice_is_one_of_its_choices(config: Config, spec: dataclasses.Field[
         # what the engine can take
         ({"dry_base": 1e300}, "dry_base is 1e+300, but must be between 1 and 1e+30"),
         ({"dry_multiplier": 1e300}, "dry_multiplier is 1e+300, but must be between 0 and 1e+30"),
-        (
-            {"dry_sequence_breakers": ("",)},
-            "dry_sequence_breakers holds an empty text; remove it",
-        ),
+        ({"dry_sequence_breakers": ("",)}, "dry_sequence_breakers holds an empty text; remove it"),
     ],
 )
 def test_messages_name_the_field_the_value_and_the_bound(

@@ -22,11 +22,7 @@ from engines import (
     written,
 )
 from fixture_types import Load, Model
-from gguf_models import (
-    N_VOCAB,
-    token_id,
-    write_model,
-)
+from gguf_models import N_VOCAB, token_id, write_model
 from numpy.typing import NDArray
 from reference import Outputs, Reference, log_softmax
 
@@ -73,10 +69,7 @@ def errors(output: Output, wanted: Outputs, feed: list[int] = TOKENS) -> dict[st
     pairs = {
         "feed_logprobs": (output.feed_logprobs, logprobs[range(n_feed - 1), text[1:n_feed]]),
         "feed_states": (output.feed_states, wanted.states[:n_feed]),
-        "residual norms": (
-            output.norms,
-            wanted.residual_norms[:, :n_feed].T,
-        ),
+        "residual norms": (output.norms, wanted.residual_norms[:, :n_feed].T),
         "logprobs": (output.logprobs, sampled[range(n), output.tokens]),
         "distributions": (distributions, sampled),
         "entropies": (output.entropies, -np.sum(np.exp(sampled) * sampled, axis=1)),

@@ -113,9 +113,7 @@ def test_a_cache_is_planned_as_large_as_it_is(
 
 
 @one_device
-def test_a_cache_far_beyond_the_memory_is_refused_without_a_plan(
-    model: Model,
-) -> None:
+def test_a_cache_far_beyond_the_memory_is_refused_without_a_plan(model: Model) -> None:
     """A plan of so many cells alone takes minutes and gigabytes."""
     native.pretend_available(64 << 20)
     with pytest.raises(CapacityError, match=rf"needs {2**31 - 1} cells .* MiB of RAM"):

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from engines import ENDLESS, EXACT, vectors
 from fixture_types import Load, Model
-from gguf_models import (
-    N_VOCAB,
-)
+from gguf_models import N_VOCAB
 
 from tgr_local.engine import Cancel, Engine, Sampling, Task
 from tgr_local.errors import CancelledError, CapacityError, TgrError

@@ -98,9 +98,7 @@ def test_readers_and_writers_share_a_batch_of_one(made: Callable[..., Engine]) -
             assert lengths[0][1] >= 150
 
 
-def test_a_short_prompt_ends_before_a_long_one_that_came_first(
-    made: Callable[..., Engine],
-) -> None:
+def test_a_short_prompt_ends_before_a_long_one_that_came_first(made: Callable[..., Engine]) -> None:
     made_for = {"n_batch": 16, "n_ubatch": 16, "n_ctx": ENDLESS + 100}
     with made(**made_for) as engine, engine.session(ENDLESS + 100, 2) as session:
         long, short = session.sequence(), session.sequence()

@@ -354,10 +354,7 @@ def dripping(request: Any, data: bytes) -> None:
 
 @pytest.mark.parametrize("answer", [silent, dripping])
 def test_a_connection_that_stalls_or_is_too_slow_is_ended(
-    hub: Hub,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    answer: Callable[[Any, bytes], None],
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[[Any, bytes], None]
 ) -> None:
     """A try is over when its time is, whether or not the server has begun to answer by then."""
     (remote,) = files("someone/some-GGUF:Q8_0")

@@ -164,11 +164,7 @@ def test_trees_and_graphs_of_any_shape_stay_within_their_cells(
     ],
 )
 def test_too_many_texts_at_a_time_are_refused_with_what_to_lower(
-    model: Model,
-    load: Load,
-    method: str,
-    options: dict[str, Any],
-    message: str,
+    model: Model, load: Load, method: str, options: dict[str, Any], message: str
 ) -> None:
     engine = load(model(), n_seq_max=64)
     with pytest.raises(CapacityError, match=message):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import finished, process
+from command_line import finished
 from engines import ENDLESS, TOKENS, assert_same
 from families import FAMILIES, Family
 from fixture_types import Load, Model
@@ -161,18 +161,8 @@ def test_a_model_is_loaded_again_when_its_server_is_back(model: Model, load: Loa
         with pytest.raises(TgrError, match="is lost"):
             outputs(engine)
         engine.close()
-        port = name.rpartition(":")[2]
-        second = process("rpc-server", "--port", port, "-t", "1", double=False)
-        try:
-            for _ in range(int(HANG / 0.1)):
-                with contextlib.suppress(ModelError):
-                    rpc.check(name)
-                    break
-                time.sleep(0.1)
+        with server(port=int(name.rpartition(":")[2])):
             again = outputs(load(model(), n_gpu_layers=-1, rpc=name))
-        finally:
-            second.kill()
-            second.communicate()
     for ours, theirs in zip(again, here, strict=True):
         assert_same(ours, theirs)
 
