@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 from engines import ENDLESS, TOKENS
 
-from tgr_local.engine import Cancel, Engine, New, Output, Sampling, Task
+from tgr_local.engine import Cancel, Engine, New, Output, Sampling, Session, Task
 from tgr_local.errors import CancelledError
 from tgr_local.methods import get
 from tgr_local.options.config import SearchConfig
@@ -50,6 +52,20 @@ def one_by_one(engine: Engine, sampling: Sampling, n: int, stop: tuple[str, ...]
     return outputs
 
 
+def in_parts(
+    session: Session, sampling: Sampling, n: int, stop: tuple[str, ...] = (), **more: Any
+) -> Iterator[Output]:
+    """One task for all parts."""
+    sequence = session.sequence()
+    session.run([Task(sequence, TOKENS[:-1])])
+    task = Task(
+        sequence, TOKENS[-1:], n_generate=n, sampling=sampling, seed=SEEDS[0],
+        history=TOKENS[-65:-1], stop=stop, ignore_eog=True, states=True, n_top=3,
+        part=PART, seeds=SEEDS[1:],
+    )  # fmt: skip
+    return session.run_parts(task, **more)
+
+
 @pytest.mark.parametrize("reports", [False, True])
 @pytest.mark.parametrize("n", [3, PART, 4 * PART, 4 * PART - 1])
 @pytest.mark.parametrize(
@@ -60,18 +76,10 @@ def test_parts_are_the_same_as_tasks(
 ) -> None:
     expected = one_by_one(engine, sampling, n, ())
     news: list[New] = []
+    on_tokens = news.extend if reports else None
     with engine.session(len(TOKENS) + n, 1) as session:
-        sequence = session.sequence()
-        session.run([Task(sequence, TOKENS[:-1])])
-        task = Task(
-            sequence, TOKENS[-1:], n_generate=n, sampling=sampling, seed=SEEDS[0],
-            history=TOKENS[-65:-1], ignore_eog=True, states=True, n_top=3,
-            part=PART, seeds=SEEDS[1:],
-        )  # fmt: skip
         found = []
-        for output in session.run_parts(
-            task, on_tokens=(lambda new: news.extend(new)) if reports else None
-        ):
+        for output in in_parts(session, sampling, n, on_tokens=on_tokens):
             found.append(output)
             if reports:  # those of this part, and no other ones
                 assert [token for new, _ in news for token in new] == [
@@ -92,14 +100,7 @@ def test_a_stop_text_across_two_parts_ends_them(engine: Engine) -> None:
     stop = (text[1][-3:] + text[2][:1],)
     expected = one_by_one(engine, letters, 4 * PART, stop)
     with engine.session(len(TOKENS) + 4 * PART, 1) as session:
-        sequence = session.sequence()
-        session.run([Task(sequence, TOKENS[:-1])])
-        task = Task(
-            sequence, TOKENS[-1:], n_generate=4 * PART, sampling=letters, seed=SEEDS[0],
-            history=TOKENS[-65:-1], stop=stop, ignore_eog=True, states=True, n_top=3,
-            part=PART, seeds=SEEDS[1:],
-        )  # fmt: skip
-        found = list(session.run_parts(task))
+        found = list(in_parts(session, letters, 4 * PART, stop))
     assert found[-1].finish == "stop"
     assert len(found) == len(expected)
     assert all(same(a, b) for a, b in zip(found, expected, strict=True))
