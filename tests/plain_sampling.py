@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from engines import TOKENS
@@ -35,24 +36,17 @@ def filtered(
     return result
 
 
-def drawn(engine: Engine, n: int, sampling: Sampling) -> list[Output]:
-    """n draws of the token after the same text, each with a seed of its own; the first one has the
-    whole distribution."""
+def draws(engine: Engine, n: int, sampling: Sampling, **options: Any) -> list[Output]:
+    """n draws of the token after the same text, each with a seed of its own."""
+    fixed: dict[str, Any] = {"n_generate": 1, "sampling": sampling, "ignore_eog": True}
     outputs: list[Output] = []
-    while len(outputs) < n:
-        start, some = len(outputs), min(200, n - len(outputs))
-        with engine.session(len(TOKENS) + 1 + some, some + 1) as session:
+    for first in range(0, n, 200):
+        seeds = range(first, min(first + 200, n))
+        with engine.session(len(TOKENS) + 8 * len(seeds), len(seeds) + 1) as session:
             prefix = session.sequence()
             session.run([Task(prefix, TOKENS)])
-            outputs += session.run(
-                [
-                    Task(
-                        prefix.fork(), [5], n_generate=1, seed=start + i, sampling=sampling,
-                        ignore_eog=True, n_top=engine.n_vocab if start == i == 0 else 0,
-                    )
-                    for i in range(some)
-                ]
-            )  # fmt: skip
+            tasks = [Task(prefix.fork(), [5], seed=seed, **fixed | options) for seed in seeds]
+            outputs += session.run(tasks)
     return outputs
 
 

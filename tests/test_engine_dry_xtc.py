@@ -14,7 +14,7 @@ import pytest
 from engines import TOKENS, distributions, exact, generated, written
 from gguf_models import N_PLAIN, token_id
 from numpy.typing import NDArray
-from plain_sampling import assert_as_frequent, drawn, filtered
+from plain_sampling import assert_as_frequent, draws, filtered
 from reference import log_softmax
 
 from tgr_local.engine import Engine, Sampling
@@ -160,8 +160,9 @@ XTC = [
 def test_xtc_draws_have_the_reference_distribution(engine: Engine, sampling: Sampling) -> None:
     """Each draw is one of the two distributions; how often it is which is χ²-tested with all."""
     n = 2000
-    outputs = drawn(engine, n, sampling)
-    row = distributions(outputs[0])[0]
+    outputs = draws(engine, n, sampling)
+    (whole,) = draws(engine, 1, sampling, n_top=engine.n_vocab)
+    row = distributions(whole)[0]
     wanted = [filtered(row, sampling, excludes=one) for one in (False, True)]
     tokens = [int(output.tokens[0]) for output in outputs]
     logprobs = np.array([output.sampled_logprobs[0] for output in outputs])

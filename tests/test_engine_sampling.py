@@ -10,20 +10,10 @@ import pytest
 from engines import GREEDY, ROUNDING, TOKENS, distributions, exact, generated, written
 from fixture_types import Load, Model
 from gguf_models import N_VOCAB, token_id
-from plain_sampling import assert_as_frequent, drawn, filtered
+from plain_sampling import assert_as_frequent, draws, filtered
 from reference import log_softmax
 
-from tgr_local.engine import Engine, Output, Sampling, Task
-
-
-def draws(engine: Engine, n: int, sampling: Sampling, **options: Any) -> list[Output]:
-    """n draws of the token after the same text, each with a seed of its own."""
-    with engine.session(len(TOKENS) + 8 * n, n + 1) as session:
-        prefix = session.sequence()
-        session.run([Task(prefix, TOKENS)])
-        fixed: dict[str, Any] = {"n_generate": 1, "sampling": sampling, "ignore_eog": True}
-        return session.run([Task(prefix.fork(), [5], seed=i, **fixed | options) for i in range(n)])
-
+from tgr_local.engine import Engine, Sampling, Task
 
 FILTERS = [
     Sampling(),
@@ -43,8 +33,9 @@ FILTERS = [
 def test_draws_have_the_reference_distribution(engine: Engine, sampling: Sampling) -> None:
     """χ² over the tokens, the rare ones together; the seeds are fixed, so this passes or fails for
     good. Each log-probability is that of the reference."""
-    outputs = drawn(engine, 2000, sampling)
-    wanted = filtered(distributions(outputs[0])[0], sampling)
+    outputs = draws(engine, 2000, sampling)
+    (whole,) = draws(engine, 1, sampling, n_top=engine.n_vocab)
+    wanted = filtered(distributions(whole)[0], sampling)
     tokens = [int(output.tokens[0]) for output in outputs]
     reported = np.array([output.sampled_logprobs[0] for output in outputs])
     rounding = ROUNDING / min(1.0, sampling.temperature)  # rows of a batch differ by it
