@@ -23,9 +23,8 @@ from tgr_local.lab.bench import (
     boundary,
     command,
     concurrency,
-    long_figure,
     long_reply,
-    memory,
+    roofline,
     shapes,
     subject,
 )
@@ -56,7 +55,7 @@ def plan(tiny: Path) -> Iterator[Plan]:
 def test_every_group_has_rows_with_sound_numbers(
     name: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "SIZE", 1 << 20)
+    monkeypatch.setattr(roofline, "SIZE", 1 << 20)
     for size, value in {"N": 4, "PREFIX": 8, "TOKENS": 4}.items():
         monkeypatch.setattr(concurrency, size, value)
     monkeypatch.setattr(concurrency, "cold_start", lambda k, _: dict.fromkeys(MEASURED, 10.0 * k))
@@ -151,7 +150,7 @@ def test_with_json_stdout_is_json_only(tiny: Path, capsys: pytest.CaptureFixture
 
 
 def test_roofline_alone_reserves_enough_cells(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "SIZE", 1 << 20)
+    monkeypatch.setattr(roofline, "SIZE", 1 << 20)
     with Engine(tiny) as engine:
         alone = Plan(engine, Settings.of(engine), repeats=1, quick=True, long_tokens=512)
         assert len(list(command.measured("roofline", alone))) == 4
@@ -256,9 +255,9 @@ def test_a_long_reply_has_lengths_crossings_and_memory(
     # 0.01 + 1e-5 · n/2 = 0.03
     assert rows[crossing.format("whole reply")].result.median == pytest.approx(4000)
     page = tmp_path / "long.svg"
-    long_figure.draw(rows.values(), page)
+    long_reply.draw(rows.values(), page)
     assert page.read_text().lstrip().startswith("<?xml")
-    long_figure.draw([], tmp_path / "none.svg")
+    long_reply.draw([], tmp_path / "none.svg")
     assert not (tmp_path / "none.svg").exists()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tgr_local.engine import Engine
-from tgr_local.lab.bench import memory, roofline, table
+from tgr_local.lab.bench import measure, roofline
 from tgr_local.lab.bench.measure import Row, Spread, Target, alternate_timed, shown
 from tgr_local.lab.bench.shapes import Shape, write
 from tgr_local.options.config import EngineConfig
@@ -51,7 +51,7 @@ def test_contenders_take_turns_and_every_second_round_runs_backwards() -> None:
 def test_a_target_is_a_bound_on_the_median(target: Target, value: float, met: bool) -> None:
     row = Row("group", "what", Spread(value, -100, 100), "%", target=target)
     assert row.met is met
-    assert table.verdict(row) == f"{target}: {'met' if met else 'MISSED'}"
+    assert measure.verdict(row) == f"{target}: {'met' if met else 'MISSED'}"
 
 
 def test_a_row_is_the_same_in_text_markdown_and_json() -> None:
@@ -59,17 +59,17 @@ def test_a_row_is_the_same_in_text_markdown_and_json() -> None:
         "runs", "a / b", Spread(1.25, 1.2, 1.5), "times", {"ms a": Spread(5, 5, 5)},
         Target(1.18), "a note",
     )  # fmt: skip
-    text = table.as_text(row)
+    text = measure.as_text(row)
     assert "a / b" in text and "1.25 (1.20 to 1.50) times   [at most 1.18: MISSED]" in text
     assert "    ms a 5.00\n    a note" in text
     about = {"cores": {"physical": 2, "logical": 4}, "other devices": ["a", "b"]}
-    markdown = table.as_markdown(about, [row])
+    markdown = measure.as_markdown(about, [row])
     assert "- cores: physical 2, logical 4\n- other devices: a, b\n" in markdown
     assert "| a / b | 1.25 (1.20 to 1.50) times | ms a 5.00; a note |" in markdown
-    record = json.loads(table.as_json(about, [row]))["rows"][0]
+    record = json.loads(measure.as_json(about, [row]))["rows"][0]
     assert record["result"] == {"median": 1.25, "low": 1.2, "high": 1.5}
     assert (record["target"], record["met"]) == ("at most 1.18", False)
-    assert table.verdict(Row("", "", Spread(1, 1, 1), "")) == ""
+    assert measure.verdict(Row("", "", Spread(1, 1, 1), "")) == ""
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -91,6 +91,6 @@ def test_the_work_of_a_token_by_hand(tmp_path: Path, tied: bool) -> None:
 
 
 def test_the_memory_reader_reads_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "SIZE", 1 << 16)
-    with memory.Reader(3, on_cpu=True) as reader:
+    monkeypatch.setattr(roofline, "SIZE", 1 << 16)
+    with roofline.Reader(3, on_cpu=True) as reader:
         assert reader.n_bytes == 1 << 16 and reader.read() == (1 << 16) / 8  # 8-byte ones

@@ -4,10 +4,8 @@ In: an engine and its settings. Out: rows, each a ratio or a rate with its sprea
 target. It does not know whether answers are correct: that is `tgr_local.lab.eval`.
 
     command.py       arguments in, a table out
-    plan.py          engine, settings of the peers, number of repeats
-    measure.py       contenders in turns; spreads, targets, rows
-    table.py         rows as text, Markdown and JSON
-    machine.py       processor, versions, settings, model
+    plan.py          engine, settings of the peers, number of repeats, the machine
+    measure.py       contenders in turns; spreads, targets, rows, as text, Markdown and JSON
     subject.py       this engine as a contender
     peers.py         llama.cpp as a contender: a bare decode loop, and llama-cpp-python
     subprocesses.py  a contender in a process of its own
@@ -15,9 +13,8 @@ target. It does not know whether answers are correct: that is `tgr_local.lab.eva
     lookup.py        texts with drafts and without
     boundary.py      one boundary of the method in parts
     runs.py          whole methods
-    long_reply.py    time per token and memory while a long reply grows
-    long_figure.py   … as a picture
-    roofline.py      a step compared with the limits of memory (memory.py) and multiply-adds
+    long_reply.py    time per token and memory while a long reply grows, as a picture too
+    roofline.py      a step compared with the limits of memory and multiply-adds
     concurrency.py   many replies of a small model at a time; start-up
     cold_start.py    searches in a fresh process, for concurrency.py
     shapes.py        random-weight model files in the shapes of Qwen3

@@ -134,47 +134,46 @@ def run(args: argparse.Namespace) -> int:
         if name not in (None, "-")
     }
     from tgr_local.engine import default_threads, load_with_progress
-    from tgr_local.lab.bench import long_figure, machine, subject, table
+    from tgr_local.lab.bench import long_reply, measure, plan, subject
     from tgr_local.lab.bench.peers import Settings
-    from tgr_local.lab.bench.plan import Plan
     from tgr_local.models.library import size
 
     # as llama.cpp, without fewer threads while other programs want the cores
     config = dataclasses.replace(config, n_threads=config.n_threads or default_threads(path))
     if "figure" in files:
-        long_figure.matplotlib_figure()
+        long_reply.matplotlib_figure()
     rows: list[Row] = []
     with load_with_progress(path, config, chats=False) as engine:
         settings = Settings.of(engine)
-        about = machine.about(engine, settings)
+        about = plan.about(engine, settings)
         say: Callable[[str], None] = (
             (lambda _: None) if args.json == "-" else lambda text: print(text, flush=True)
         )
         say(f"{'measures':14} {_purpose(names, bounded)}")
-        for name, fact in table.facts(about):
+        for name, fact in measure.facts(about):
             say(f"{name:14} {fact}")
         read, written = subject.speeds(engine)  # what most people want to know, at once
         say(f"{'speed':14} reading {read:,.0f} tokens/s, writing {written:,.1f} tokens/s")
         if bounded and args.repeats is None:
             repeats = quick_repeats(written)
-        plan = Plan(engine, settings, repeats, args.quick, long_tokens)
+        conditions = plan.Plan(engine, settings, repeats, args.quick, long_tokens)
         for i, name in enumerate(names):
             if bounded and time.monotonic() - started > QUICK_SECONDS - _QUICK_LEFT:
                 left = ",".join(names[i:])
                 say(f"\nleft out after {time.monotonic() - started:.0f} s: {left} (--only {left})")
                 break
             say(f"\n# {name}: {GROUPS[name]}")
-            for row in measured(name, plan):
+            for row in measured(name, conditions):
                 rows.append(row)
-                say(table.as_text(row))
+                say(measure.as_text(row))
             if "json" in files:
-                files["json"].write_text(table.as_json(about, rows), encoding="utf-8")
+                files["json"].write_text(measure.as_json(about, rows), encoding="utf-8")
             if "markdown" in files:
-                files["markdown"].write_text(table.as_markdown(about, rows), encoding="utf-8")
+                files["markdown"].write_text(measure.as_markdown(about, rows), encoding="utf-8")
     if "figure" in files:
-        long_figure.draw(rows, files["figure"])
+        long_reply.draw(rows, files["figure"])
     if args.json == "-":
-        print(table.as_json(about, rows))
+        print(measure.as_json(about, rows))
     if args.model is None:
         kept = f"{path}, {size(path.stat().st_size)}"
         print(

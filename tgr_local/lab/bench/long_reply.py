@@ -6,21 +6,25 @@ are written there; then it is cut back to the next smaller length, and so on. A 
 as after real ones. Methods that reset have the same context after every chunk. Next to each length
 of `base` the parts of one boundary are measured, as in `boundary.py`, and `markov` is counted
 without rollouts, injection and delimiter. The chunks of one real reply of `tgr-latent` show that
-later ones are like the second.
+later ones are like the second. The rows also make a picture, which needs the extra `plot`
+(matplotlib).
 """
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tgr_local import methods
 from tgr_local.engine.filled_prefix import fill_prefix
+from tgr_local.errors import InstallError
 from tgr_local.lab.bench import shapes, subject
 from tgr_local.lab.bench.boundary import BURST, Boundary, Q
 from tgr_local.lab.bench.cold_start import peak_resident
@@ -33,6 +37,7 @@ from tgr_local.search.run import Request, Run
 CHUNKS = 4  # of the real reply
 READ = 512  # tokens whose keys and values fill the context of `base`
 COMPUTED = ("4b", "8b")  # shapes whose memory is computed
+STYLES = {"base": "C0o-", "markov": "C1^--", "tgr-latent": "C2s-"}  # of the picture
 
 
 def growth(plan: Plan) -> Iterator[Row]:
@@ -158,3 +163,44 @@ def computed_memory(lengths: list[int], n_cells: int) -> Iterator[Row]:
                     "GB weights": Spread.of([weights / 1e9]),
                 },
             )
+
+
+# ---- the picture ----
+
+
+def matplotlib_figure() -> Any:
+    """The class. InstallError without matplotlib."""
+    try:
+        return importlib.import_module("matplotlib.figure").Figure
+    except ImportError:
+        raise InstallError(
+            "the picture needs matplotlib; run: pip install 'tgr-local[plot]'"
+        ) from None
+
+
+def draw(rows: Iterable[Row], path: Path) -> None:
+    """Time per token and resident memory against the length of the reply; nothing without such
+    rows. The file's ending is its format."""
+    at = [row.values for row in rows if "ms base" in row.values]
+    if not at:
+        return
+    figure = matplotlib_figure()(figsize=(10, 4), layout="constrained")
+    panels = figure.subplots(1, 2)
+    tokens = [values["tokens"].median for values in at]
+    for axes, prefix, label in zip(
+        panels, ("ms ", "resident MB "), ("ms per kept token", "resident memory, MB"), strict=True
+    ):
+        for method, style in STYLES.items():
+            if prefix + method in at[0]:
+                spreads = [values[prefix + method] for values in at]
+                below = [spread.median - spread.low for spread in spreads]
+                above = [spread.high - spread.median for spread in spreads]
+                medians = [spread.median for spread in spreads]
+                axes.errorbar(tokens, medians, (below, above), fmt=style, capsize=3, label=method)
+        axes.set(xlabel="tokens of the reply so far", ylabel=label, xscale="log")
+        axes.set_ylim(0, 1.05 * axes.dataLim.ymax)
+        axes.set_xticks(tokens, [f"{n:,.0f}" for n in tokens], rotation=30)
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(path, dpi=120)

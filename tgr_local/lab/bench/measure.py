@@ -1,9 +1,11 @@
-"""How contenders are timed and results are written: turns, spreads, targets, rows."""
+"""How contenders are timed and results are written: turns, spreads, targets, rows; rows as text,
+Markdown and JSON."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -118,3 +120,47 @@ def clock(contender: Callable[[], object]) -> float:
     start = time.perf_counter()
     contender()
     return time.perf_counter() - start
+
+
+# ---- output ----
+
+
+def verdict(row: Row) -> str:
+    """``at most 3: met``, or nothing."""
+    return f"{row.target}: {'met' if row.met else 'MISSED'}" if row.target else ""
+
+
+def facts(about: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name, _fact(value)) for name, value in about.items()]
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {part}" for name, part in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def as_text(row: Row) -> str:
+    """One to three lines: the result with its target, the values behind it, the note."""
+    lines = [f"{row.what:74}  {row.result} {row.unit}"]
+    if row.target:
+        lines[0] += f"   [{verdict(row)}]"
+    values = "   ".join(f"{name} {spread}" for name, spread in row.values.items())
+    return "\n".join([*lines, *(f"    {line}" for line in (values, row.note) if line)])
+
+
+def as_json(about: dict[str, Any], rows: Iterable[Row]) -> str:
+    return json.dumps(
+        {"machine": about, "rows": [row.record() for row in rows]}, indent=2, ensure_ascii=False
+    )
+
+
+def as_markdown(about: dict[str, Any], rows: Sequence[Row]) -> str:
+    """The machine as a list, then one table."""
+    lines = [f"- {name}: {fact}" for name, fact in facts(about)]
+    lines += ["", "| measured | median (range) | values | target |", "|---|---|---|---|"]
+    for row in rows:
+        values = "; ".join(f"{name} {spread}" for name, spread in row.values.items())
+        beside = "; ".join(text for text in (values, row.note) if text)
+        lines.append(f"| {row.what} | {row.result} {row.unit} | {beside} | {verdict(row)} |")
+    return "\n".join(lines) + "\n"

@@ -139,7 +139,6 @@ class Raw:
             batch.seq_id[i][0], batch.n_seq_id[i], batch.logits[i] = i, 1, True
         self._tokens = np.ctypeslib.as_array(batch.token, (n_seqs,))
         self._positions = np.ctypeslib.as_array(batch.pos, (n_seqs,))
-        self._seqs = np.array([0], np.int32)
 
     def clear(self) -> None:
         self._lib.llama_memory_clear(self._memory, False)

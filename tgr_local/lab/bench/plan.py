@@ -1,11 +1,15 @@
-"""The conditions of one benchmark: the engine, the settings of the peers, the number of repeats."""
+"""The conditions of a benchmark: engine, settings of the peers, number of repeats, machine."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from typing import Any
 
-from tgr_local.engine import Engine
+from tgr_local.engine import Engine, backend_devices, physical_cores
 from tgr_local.lab.bench.peers import Settings
+from tgr_local.system.processor import processor
+from tgr_local.system.versions import versions
 
 
 @dataclass(frozen=True)
@@ -28,3 +32,19 @@ class Plan:
     def n_steps(self) -> int:
         """Decodes in one measurement of a step."""
         return 8 if self.quick else 16
+
+
+def about(engine: Engine, settings: Settings) -> dict[str, Any]:
+    """Facts that a reader needs to repeat or to question a measurement."""
+    devices = [f"{d.name} ({d.description})" for d in backend_devices() if d.kind != "cpu"]
+    return {
+        "processor": processor(),
+        "cores": {"physical": physical_cores(), "logical": os.cpu_count()},
+        "load average": [round(load, 2) for load in getattr(os, "getloadavg", tuple)()],
+        "other devices": devices or "none",
+        "model": f"{engine.path.name}, {engine.description}, {engine.n_params:,} parameters, "
+        f"{engine.size_bytes:,} bytes, layers on {'/'.join(dict.fromkeys(engine.devices()))}",
+        "model sha256": engine.model_hash,
+        "settings": settings.shown(),
+        "versions": versions(),
+    }
