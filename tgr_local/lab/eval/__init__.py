@@ -7,7 +7,7 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
 
     command.py     the subcommands; arguments.py, and request.py: the checked input of a run
     evaluation.py  carries out a run
-    tasks/         the benchmarks, one file each; task.py is their interface
+    tasks/         the benchmarks; task.py is their interface
     systems.py     methods with options, as the command line and recipes write them
     recipe.py      published comparisons as TOML files, in recipes/
     manifest.py    everything that a run depends on; checked before it is resumed

@@ -10,11 +10,11 @@ from typing import cast
 from tgr_local.lab.eval.task import Task
 
 _PLACES = {
-    "math500": "math500:TASK",
-    "aime24": "aime:AIME24",
-    "aime25": "aime:AIME25",
-    "olympiadbench": "olympiadbench:TASK",
-    "omnimath": "omnimath:TASK",
+    "math500": "maths:MATH500",
+    "aime24": "maths:AIME24",
+    "aime25": "maths:AIME25",
+    "olympiadbench": "maths:OLYMPIADBENCH",
+    "omnimath": "maths:OMNIMATH",
     "gsm8k": "gsm8k:TASK",
     "humaneval": "humaneval:TASK",
     "humaneval-code": "humaneval:CODE",

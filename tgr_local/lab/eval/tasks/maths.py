@@ -1,7 +1,7 @@
 """Olympiad and school maths: a box in the reply, compared by value with the official answer.
 
-MATH-500, AIME, OlympiadBench and Omni-MATH share the question's wording and math-verify's
-judgement of whether two answers mean the same.
+MATH-500 (Lightman et al. 2023), AIME, OlympiadBench (He et al. 2024) and Omni-MATH (Gao et al.
+2024) share the question's wording and math-verify's judgement of whether two answers mean the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from tgr_local.answers import SIGNED, WORDS, compact, normalised
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import END, NO_ANSWER, Benchmark, exact, last_box, user
-from tgr_local.lab.eval.tasks.data import Row
+from tgr_local.lab.eval.tasks.data import Row, Source
 
 UNREADABLE = re.compile(r"\\(?:max|min|gcd|lcm|[lc]?dots)(?![a-z])")
 """LaTeX of which math-verify parses only a part."""
@@ -55,6 +55,29 @@ class Maths(Benchmark):
 
     def grade(self, problem: Problem, text: str) -> Grade:
         return compare(str(problem.reference), text)
+
+
+@dataclass(frozen=True)
+class OlympiadBench(Maths):
+    """The open-ended English maths problems without images: answers with a unit that is not
+    compared, and some with a tolerance."""
+
+    def problem(self, row: Row, index: str) -> Problem:
+        context = row.fields.get("context") or ""
+        question = f"{context}\n{row.text('question', 'problem')}"
+        answers = [str(answer).strip().replace("$", "") for answer in row.list("final_answer")]
+        tolerance = row.fields.get("error") or 0
+        try:
+            allowed = max(float(part) for part in str(tolerance).split(","))
+        except ValueError:
+            raise ValueError(f"{row.where}: the error {tolerance!r} is not a number") from None
+        reference = {"answer": ", ".join(answers), "tolerance": allowed}
+        number = str(row.fields.get("id") or index)
+        groups = row.groups("subfield")
+        return Problem(self.name, number, reference=reference, groups=groups, **prompts(question))
+
+    def grade(self, problem: Problem, text: str) -> Grade:
+        return compare(problem.reference["answer"], text, problem.reference["tolerance"])
 
 
 def compare(gold: str, text: str, tolerance: float = 0.0) -> Grade:
@@ -172,3 +195,50 @@ def is_near(wanted: list[Any], found: list[Any], tolerance: float) -> bool:
         return abs(float(wanted[0]) - float(found[0])) <= tolerance
     except (TypeError, ValueError, IndexError, OverflowError):
         return False
+
+
+MATH500 = Maths(
+    "math500",
+    "500 problems of the MATH test set; LaTeX answers compared by value",
+    Source(
+        ("math500/test.jsonl", "math500.jsonl", "MATH-500/test.jsonl"),
+        "https://huggingface.co/datasets/HuggingFaceH4/MATH-500",
+        {"path": "HuggingFaceH4/MATH-500", "split": "test"},
+    ),
+)
+AIME24 = Maths(
+    "aime24",
+    "30 problems of the AIME 2024; whole numbers",
+    Source(
+        ("aime24/test.jsonl", "aime24.jsonl", "aime24/*.parquet"),
+        "https://huggingface.co/datasets/HuggingFaceH4/aime_2024",
+        {"path": "HuggingFaceH4/aime_2024", "split": "train"},
+    ),
+)
+AIME25 = Maths(
+    "aime25",
+    "30 problems of the AIME 2025; whole numbers",
+    Source(
+        ("aime25/test.jsonl", "aime25.jsonl", "aime25/*.parquet"),
+        "https://huggingface.co/datasets/math-ai/aime25",
+        {"path": "math-ai/aime25", "split": "test"},
+    ),
+)
+OLYMPIADBENCH = OlympiadBench(
+    "olympiadbench",
+    "675 open-ended English maths problems of OlympiadBench; LaTeX answers compared by value",
+    Source(
+        ("olympiadbench.jsonl", "olympiadbench/*.jsonl", "olympiadbench/*.parquet"),
+        "https://huggingface.co/datasets/Hothan/OlympiadBench",
+        {"path": "Hothan/OlympiadBench", "name": "OE_TO_maths_en_COMP", "split": "train"},
+    ),
+)
+OMNIMATH = Maths(
+    "omnimath",
+    "olympiad problems of Omni-MATH; use its rule-gradable subset (2,821 rows)",
+    Source(
+        ("omni_math_rule.jsonl", "omnimath/*.jsonl", "omni_math.jsonl"),
+        "https://github.com/KbsdJames/omni-math-rule",
+        {"path": "KbsdJames/Omni-MATH", "split": "test"},
+    ),
+)
