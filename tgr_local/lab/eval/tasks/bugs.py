@@ -44,7 +44,6 @@ class Bugs:
 
     needs_exec: ClassVar[bool] = True
     metric: ClassVar[Metric] = "pass"
-    packages: ClassVar[tuple[str, ...]] = ()
     limits: ClassVar[Limits] = Limits()
 
     def load(

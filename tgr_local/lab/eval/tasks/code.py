@@ -101,7 +101,7 @@ def definitions(code: str, name: str) -> str:
         except SyntaxError:
             continue
         kept = [node for node in tree.body if not _is_use(node)]
-        return "\n\n".join(_source(lines, node) for node in kept) + "\n"
+        return "\n\n".join(lines_at(code, span(node)) for node in kept) + "\n"
     return code
 
 
@@ -112,11 +112,16 @@ def _is_use(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr | ast.Assert | ast.For | ast.While | ast.With)
 
 
-def _source(lines: list[str], node: ast.stmt) -> str:
-    """The lines of a statement, with its decorators."""
+def span(node: ast.stmt) -> tuple[int, int]:
+    """First and last line of a statement, from 1, with its decorators."""
     decorators = getattr(node, "decorator_list", [])
     first = min([node.lineno, *(one.lineno for one in decorators)])
-    return "\n".join(lines[first - 1 : node.end_lineno])
+    return first, node.end_lineno or first
+
+
+def lines_at(code: str, place: tuple[int, int]) -> str:
+    """The lines of code at a `span`."""
+    return "\n".join(code.split("\n")[place[0] - 1 : place[1]])
 
 
 def as_program(code: str) -> str:

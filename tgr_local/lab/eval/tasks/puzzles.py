@@ -6,9 +6,10 @@ The answer is an expression in a box or an <answer> tag, evaluated in exact rati
 from __future__ import annotations
 
 import ast
+import operator
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -21,6 +22,9 @@ from tgr_local.system.python_source import syntax_tree
 BRACKETS = str.maketrans("[]", "()")
 LETTER_X = re.compile(r"(?<=[\d)])(\s*)[xX](?=\s*[\d(])")
 OPERATOR = re.compile(r"[\d)]\s*[-+*/]")
+OPERATORS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+}  # fmt: skip
 FOREIGN = "something other than + - * / and whole numbers"
 LONGEST = 300
 """Maximum length of an expression, characters; no answer to these puzzles is longer."""
@@ -62,15 +66,9 @@ def _value(node: ast.expr) -> tuple[Fraction, Counter[int]]:
     if not isinstance(node, ast.BinOp):
         raise ValueError(FOREIGN)
     (a, left), (b, right) = _value(node.left), _value(node.right)
-    if isinstance(node.op, ast.Add):
-        return a + b, left + right
-    if isinstance(node.op, ast.Sub):
-        return a - b, left + right
-    if isinstance(node.op, ast.Mult):
-        return a * b, left + right
-    if isinstance(node.op, ast.Div):
-        return a / b, left + right
-    raise ValueError(FOREIGN)
+    if type(node.op) not in OPERATORS:
+        raise ValueError(FOREIGN)
+    return OPERATORS[type(node.op)](a, b), left + right
 
 
 def judge(numbers: Sequence[int], target: int, text: str) -> Grade:

@@ -10,7 +10,7 @@ import ast
 import re
 import textwrap
 
-from tgr_local.lab.eval.tasks.code import blocks, program
+from tgr_local.lab.eval.tasks.code import blocks, lines_at, program, span
 from tgr_local.system.python_source import syntax_tree
 
 SEARCH = re.compile(
@@ -39,9 +39,9 @@ def changed_file(text: str, file: str, name: str) -> str | None:
             return code.rstrip("\n") + "\n"
         for wanted in dict.fromkeys((name, own)):
             if wanted in made and wanted in theirs:
-                return _exchanged(file, theirs[wanted], _lines(code, made[wanted]))
+                return _exchanged(file, theirs[wanted], lines_at(code, made[wanted]))
         if method and method in made and name in theirs:
-            return _exchanged(file, theirs[name], _lines(code, made[method]))
+            return _exchanged(file, theirs[name], lines_at(code, made[method]))
     return None
 
 
@@ -64,21 +64,12 @@ def _places(code: str) -> dict[str, tuple[int, int]] | None:
     found: dict[str, tuple[int, int]] = {}
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found[node.name] = _span(node)
+            found[node.name] = span(node)
         if isinstance(node, ast.ClassDef):
             for inner in node.body:
                 if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
-                    found[f"{node.name}.{inner.name}"] = _span(inner)
+                    found[f"{node.name}.{inner.name}"] = span(inner)
     return found
-
-
-def _span(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> tuple[int, int]:
-    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-    return first, node.end_lineno or first
-
-
-def _lines(code: str, place: tuple[int, int]) -> str:
-    return "\n".join(code.split("\n")[place[0] - 1 : place[1]])
 
 
 def _exchanged(file: str, place: tuple[int, int], new: str) -> str:
