@@ -22,8 +22,7 @@ from tgr_local.lab.eval import (
     report,
     run_folder,
     samples,
-    table_density,
-    table_profiles,
+    table_geometry,
 )
 from tgr_local.lab.eval.comparison import Comparison
 from tgr_local.lab.eval.tasks import TASKS
@@ -59,7 +58,7 @@ def test_accuracy_by_level_by_hand(tmp_path: Path) -> None:
     assert [cell.mean for cell in cells] == [0.5, 1.0]
     assert [cell.mean for cell in others] == [1.0, pytest.approx(5 / 6)]
     assert others[1] == metrics.interval([1, 1, 1, 1, 1, 0])
-    table = table_profiles.profile(profile)
+    table = profiles.table(profile)
     assert table.title == "By level" and table.columns == ["system", "2 (5)", "10 (6)"]
     assert table.rows[1] == ["tgr-latent", "100.0 [56.6, 100.0]", "83.3 [43.6, 97.0]"]
     assert "1 problems are in none of them" in table.note
@@ -143,7 +142,7 @@ def dense(tmp_path: Path) -> Comparison:
 
 def test_anchor_density_by_hand(tmp_path: Path) -> None:
     found = dense(tmp_path).found
-    table = table_density.density(found)
+    table = table_geometry.density(found)
     pairs, chain = table.rows
     # means of problems: 0.3 and 0.9; 0.8 and 0.7
     assert pairs[:2] == ["tgr-latent, between candidates", "0.600 [0.300, 0.900]"]

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, MutableMapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,12 +130,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def __del__(self) -> None:

@@ -19,7 +19,7 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
     estimate.py    forward tokens that a run still takes
     live.py        the progress of a run on stderr
     grading.py     what grades depend on
-    grader.py      grades in worker processes; worker.py is one, worker_main.py its main loop
+    grader.py      grades in worker processes; worker_main.py is the main loop of one
     run_folder.py  reads a run folder
     summary.py     samples of one or more runs -> outcomes that can be compared
     outcome.py     the numbers of one system on one task; metrics.py computes them

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from tgr_local.console.progress import LOG_INTERVAL
@@ -46,12 +45,7 @@ class Live:
         self._say(self._estimate.before())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         if self._bar:
             self._bar.stop()
         elif self._title:

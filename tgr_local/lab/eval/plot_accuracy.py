@@ -1,4 +1,5 @@
-"""Plots of accuracy: over k and budgets, by system, by seed, by cost, by model, by option.
+"""Plots of accuracy: of one answer, over k and budgets, by system, by group, by seed, by cost, by
+model, by option.
 
 Each function draws panels, none where it has no data, and returns the legend.
 """
@@ -10,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tgr_local.lab.eval import metrics
 from tgr_local.lab.eval.comparison import Comparison, Curves
 from tgr_local.lab.eval.metrics import Interval
@@ -17,16 +20,78 @@ from tgr_local.lab.eval.outcome import Outcome, common_seeds
 from tgr_local.lab.eval.plot_panels import (
     COLORS,
     HEIGHT,
+    PAPER,
     ROW,
     Legend,
     Panels,
     arms,
+    cut,
     errorbar,
     in_percent,
     marker,
     number_of,
     short,
 )
+
+LINE, LETTER = 11, 4.8  # points of a line of text and of a letter in a panel
+_GAP, _STEP = 0.16, 0.11  # inches between two groups, and between the systems of one
+
+
+def one_answer(panels: Panels, compared: Comparison) -> Legend:
+    if compared.one is None:
+        return []
+    axes = panels.new(1.3 * HEIGHT)
+    best, x = [], 0.0
+    for point in compared.one.points:
+        x, accuracy = max(point.tokens, 1.025 * x), in_percent(point.accuracy)
+        number = number_of(compared, point.outcome)
+        errorbar(axes, [x], [accuracy.mean], ys_of=[accuracy], number=number)
+        if point.is_on_frontier:
+            best.append((x, accuracy.mean))
+    axes.plot(*zip(*best, strict=True), color="black", lw=1, alpha=0.6, zorder=1)
+    axes.set(xscale="log", xlabel="forward tokens per answer", ylabel="right answers (%)")
+    axes.minorticks_off()
+    low, high = axes.get_xlim()
+    decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)))
+    ticks = [x for x in np.outer(decades, (1, 2, 5)).ravel() if low <= x <= high]
+    axes.set_xticks(ticks, [f"{x:,.0f}" for x in ticks])
+    axes.margins(y=0.1)
+    _name_points(axes, best, [cut(point.outcome.label) for point in compared.one.best])
+    return [
+        (point.outcome.label, number_of(compared, point.outcome)) for point in compared.one.points
+    ]
+
+
+def _name_points(axes: Any, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
+    """Names the points of a frontier, which rises to the right: above each and to its left, where
+    no other point is, or below and to its right where the left edge is too near. No name covers
+    another one."""
+    width, height = (72 * 0.8 * inches for inches in axes.figure.get_size_inches())  # of the axes
+    bottom, top = axes.get_ylim()
+    line = (top - bottom) * LINE / height
+    low, high = np.log(axes.get_xlim())
+    lefts = [(np.log(x) - low) / (high - low) * width for x, _ in points]
+    named = list(zip(points, names, lefts, strict=True))
+    above = [(x, y, name) for (x, y), name, left in named if left >= LETTER * len(name)]
+    below = [(x, y, name) for (x, y), name, left in named if left < LETTER * len(name)]
+    edge = -np.inf
+    for x, y, name in above:
+        edge = max(y + line / 3, edge + line)
+        _name(axes, x, edge, name, "right")
+    axes.set_ylim(top=max(top, edge + 1.5 * line))
+    edge = np.inf
+    for x, y, name in reversed(below):
+        edge = min(y + line / 4, edge) - line
+        _name(axes, x, edge, name, "left")
+    axes.set_ylim(bottom=min(bottom, edge - line / 2))
+
+
+def _name(axes: Any, x: float, y: float, name: str, side: str) -> None:
+    """A name whose lower right or left corner is at x, y, on a ground that covers lines."""
+    axes.annotate(
+        name, (x, y), xytext=(5 if side == "left" else -5, 0), textcoords="offset points",
+        ha=side, fontsize=9, bbox={"fc": PAPER, "ec": "none", "alpha": 0.8, "pad": 0.3},
+    )  # fmt: skip
 
 
 def differences(panels: Panels, compared: Comparison) -> Legend:
@@ -92,6 +157,28 @@ def auc_bars(panels: Panels, compared: Comparison) -> Legend:
     axes.set_yticks(range(len(measured)), [short(outcome.label) for outcome in measured])
     axes.set(ylim=(len(measured) - 0.5, -0.5), xlim=(0, None), xlabel="AUC")
     return []
+
+
+def by_group(panels: Panels, compared: Comparison) -> Legend:
+    """A panel for each property of the problems, a row for each group, a point for each system."""
+    legend: Legend = []
+    for profile in compared.profiles:
+        n, n_groups = len(profile.rows), len(profile.groups)
+        row = _GAP + _STEP * n  # inches
+        axes = panels.new(max(HEIGHT / 2, 0.8 + row * n_groups))
+        for i, (outcome, cells) in enumerate(profile.rows):
+            found = [in_percent(cell) for cell in cells]
+            ys = [y + (i - (n - 1) / 2) * _STEP / row for y in range(n_groups)]
+            number = number_of(compared, outcome)
+            errorbar(axes, [one.mean for one in found], ys, xs_of=found, number=number)
+        heads = [
+            f"{short(group)} ({size})"
+            for group, size in zip(profile.groups, profile.sizes, strict=True)
+        ]
+        axes.set_yticks(range(n_groups), heads)
+        axes.set(ylim=(n_groups - 0.5, -0.5), xlabel="Pass@1 (%)", title=profile.name)
+        legend = [(outcome.label, number_of(compared, outcome)) for outcome, _ in profile.rows]
+    return legend
 
 
 def seeds(panels: Panels, compared: Comparison) -> Legend:

@@ -19,7 +19,7 @@ from tgr_local.lab.eval.plot_panels import (
     number_of,
     short,
 )
-from tgr_local.lab.eval.table_density import MEASURES
+from tgr_local.lab.eval.table_geometry import MEASURES
 
 _TERMS = {
     "V": "foresight V",
@@ -61,7 +61,7 @@ def spread(panels: Panels, compared: Comparison) -> Legend:
 
 
 def density(panels: Panels, compared: Comparison) -> Legend:
-    """The table `table_density` as histograms: the same cosines."""
+    """The table `table_geometry.density` as histograms: the same cosines."""
     legend = {}
     for name, label in MEASURES.items():
         measured = [(outcome, outcome.several(name)) for outcome in compared.found]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tgr_local.errors import InstallError
-from tgr_local.lab.eval import plot_accuracy, plot_frontier, plot_geometry, plot_profiles
+from tgr_local.lab.eval import plot_accuracy, plot_geometry
 from tgr_local.lab.eval.comparison import Comparison
 from tgr_local.lab.eval.plot_panels import COLORS, Legend, Panels, svg
 
@@ -43,7 +43,7 @@ def of_task(compared: Comparison) -> list[Plot]:
     drawings: dict[str, DrawFunction] = {
         "One answer: accuracy against the forward tokens of an answer, with 95% intervals; the "
         "line joins the systems on the frontier, which have names. Points are moved to the right a "
-        "little where they would cover each other": plot_frontier.one_answer,
+        "little where they would cover each other": plot_accuracy.one_answer,
         "Difference to the reference in points, paired by problem, with 95% intervals":
             plot_accuracy.differences,
         "Pass@k at equal k, and at equal forward tokens, with 95% intervals; as in the tables, a "
@@ -51,7 +51,7 @@ def of_task(compared: Comparison) -> list[Plot]:
         "where they would cover each other": plot_accuracy.curves,
         "AUC of each system, with 95% intervals": plot_accuracy.auc_bars,
         "Accuracy by group of problems, whose number is in brackets, with 95% intervals over the "
-        "problems of a group": plot_profiles.by_group,
+        "problems of a group": plot_accuracy.by_group,
         "Cost against quality: forward tokens of a sample, and its seconds in the batch that it "
         "shares, against AUC, with 95% intervals": plot_accuracy.cost,
         "AUC of each seed alone, as points: median, quartiles, and whiskers to the last seed "

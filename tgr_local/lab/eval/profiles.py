@@ -14,6 +14,7 @@ import numpy as np
 from tgr_local.lab.eval import metrics
 from tgr_local.lab.eval.metrics import Interval
 from tgr_local.lab.eval.outcome import Outcome
+from tgr_local.lab.eval.table_cells import Table, percent
 
 FEWEST = 5
 """Problems of a group that is shown: fewer say nothing."""
@@ -70,3 +71,21 @@ def _order(group: str) -> tuple[float, str]:
         return float(group), group
     except ValueError:
         return float("inf"), group
+
+
+def table(found: Profile) -> Table:
+    """Pass@1 of every system in every group."""
+    heads = [f"{group} ({n})" for group, n in zip(found.groups, found.sizes, strict=True)]
+    left_out = (
+        f" Shown are the {MOST} largest groups of at least {FEWEST} problems; {found.n_left_out} "
+        "problems are in none of them."
+        if found.n_left_out
+        else ""
+    )
+    return Table(
+        f"By {found.name}",
+        ["system", *heads],
+        [[outcome.label, *map(percent, cells)] for outcome, cells in found.rows],
+        "Pass@1 in percent, with 95% intervals over the problems of a group, whose number is in "
+        f"brackets in the head.{left_out} Of many groups some differ by chance.",
+    )

@@ -9,7 +9,6 @@ import queue
 import threading
 from collections.abc import Iterator, Set
 from pathlib import Path
-from types import TracebackType
 
 from tgr_local.errors import TgrError
 from tgr_local.lab.eval.samples import Key, Sample, read_lines
@@ -81,12 +80,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *trace: object) -> None:
         self._queue.put(None)
         self._thread.join()
         try:

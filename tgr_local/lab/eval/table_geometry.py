@@ -1,4 +1,5 @@
-"""Tables of the boundaries: measures of candidates and chain, and the methods' own counts."""
+"""Tables of the boundaries: measures of candidates and chain, their density, and the methods' own
+counts."""
 
 from __future__ import annotations
 
@@ -6,9 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tgr_local.lab.eval import metrics
 from tgr_local.lab.eval.outcome import Outcome
 from tgr_local.lab.eval.table_cells import Floats, Table, correlation, mean, mean_and_sd, plain_mean
 from tgr_local.search.diagnostics import CYCLING
+
+MEASURES = {"pairwise": "between candidates", "to_chain": "candidate to z_t-1"}
+"""Cosines of `boundaries.measured`, and their names."""
 
 
 def latent(found: Sequence[Outcome]) -> Table:
@@ -36,6 +41,30 @@ def latent(found: Sequence[Outcome]) -> Table:
         "cosine, N_eff), movement of the chain from one anchor to the next (cosine, angle) and its "
         f"curvature. Cycling is the share of steps with a cosine above {CYCLING}. Angles are in "
         "radians.",
+    )
+
+
+def density(found: Sequence[Outcome]) -> Table:
+    """Mean with interval, and quantiles, of the cosines."""
+    rows = []
+    for outcome in found:
+        for measure, name in MEASURES.items():
+            some = outcome.several(measure)
+            if not some:
+                continue
+            means = np.array([[own.mean()] for own in some])
+            middle, low, high = metrics.bootstrap_mean(means)[:, 0]
+            parts = np.percentile(np.concatenate(some), (5, 25, 50, 75, 95))
+            cells = [f"{part:.3f}" for part in parts]
+            label = f"{outcome.label}, {name}"
+            rows.append([label, f"{middle:.3f} [{low:.3f}, {high:.3f}]", *cells, f"{len(some):,}"])
+    return Table(
+        "Anchor density",
+        ["system", "mean cosine", "5%", "25%", "median", "75%", "95%", "problems"],
+        rows,
+        "Cosines of the anchors of a boundary: of every two candidates, and of every candidate "
+        "with z_t-1, around which they are drawn. The mean is over problems, of each problem's "
+        "mean, with a 95% bootstrap interval in brackets; the quantiles are of all cosines.",
     )
 
 
