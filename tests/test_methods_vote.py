@@ -98,7 +98,7 @@ def test_it_stops_once_the_leader_is_sure(embedded: Engine) -> None:
 
 def test_the_dropped_texts_are_the_least_promising(engine: Engine) -> None:
     with branches_of(engine, with_(vote_keep=2, vote_wave=4, vote_bar=2)) as branches:
-        poll = vote.Poll(branches, vote.ByCount())
+        poll = vote.Poll(branches, vote.Judge())
         root = branches.read_query()
         texts = [branches.fork(root) for _ in range(4)]
         for _ in branches.rounds(texts, 6):
@@ -110,7 +110,7 @@ def test_the_dropped_texts_are_the_least_promising(engine: Engine) -> None:
         assert [text.sequence.is_dropped for text in texts] == [i not in best for i in range(4)]
 
 
-class Told(vote.ByCount):
+class Told(vote.Judge):
     """A judge that is told what the texts are worth."""
 
     def __init__(self, odds: list[float]) -> None:

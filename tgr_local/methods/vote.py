@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,60 +49,44 @@ def run(run: Run, *, first_alone: bool = False, bar_without: float | None = None
         yield from branches.steps(poll.chosen, poll.figures)
 
 
-class Judge(Protocol):
-    """What the texts of a vote are worth."""
+class Judge:
+    """What the texts of a vote are worth; here each has one vote."""
 
-    cut: int
+    cut: int = 0
     """Tokens of a beginning; 0 = a chunk."""
-    figure: str
+    figure: str = "posterior"
     """Name of its `chance`."""
-
-    def promises(self, texts: Sequence[Branch]) -> list[float] | None:
-        """How promising beginnings are; larger is better. None where the judge cannot say."""
-
-    def covers(self, text: Branch) -> bool:
-        """Whether the judge knows such texts."""
-
-    def odds(self, text: Branch) -> float:
-        """How good a whole text is; larger is better."""
-
-    def votes(self, odds: Sequence[float]) -> Floats:
-        """The votes of texts with these odds."""
-
-    def chance(self, keys: list[str | None], odds: list[float]) -> float:
-        """Of the leading answer, 0 … 1: `SearchConfig.vote_bar` ends the vote."""
-
-
-class ByCount:
-    """Every text has one vote."""
-
-    cut, figure = 0, "posterior"
 
     def __init__(self, drops: bool = True) -> None:
         self._drops = drops
 
     def promises(self, texts: Sequence[Branch]) -> list[float] | None:
-        """The worst window of each, by which DeepConf drops weak texts; None unless it `drops`."""
+        """How promising beginnings are; larger is better. None where the judge cannot say. Here the
+        worst window of each, by which DeepConf drops weak texts; None unless it `drops`."""
         if not self._drops:
             return None
         return [float(features.window_means(np.array(text.logprobs)).min()) for text in texts]
 
     def covers(self, text: Branch) -> bool:
+        """Whether the judge knows such texts."""
         return True
 
     def odds(self, text: Branch) -> float:
+        """How good a whole text is; larger is better."""
         return text.likelihood
 
     def votes(self, odds: Sequence[float]) -> Floats:
+        """The votes of texts with these odds."""
         return np.ones(len(odds))
 
     def chance(self, keys: list[str | None], odds: list[float]) -> float:
-        """That the leader is the more frequent one of the two leading answers."""
+        """Of the leading answer, 0 … 1: `SearchConfig.vote_bar` ends the vote. Here that the leader
+        is the more frequent one of the two leading answers."""
         first, second, *_ = *answer.tally(keys, self.votes(odds)).values(), 0.0, 0.0
         return ahead(first, second) if first else 0.0
 
 
-class ByLikelihood(ByCount):
+class ByLikelihood(Judge):
     """A text has more votes the likelier its tokens are: n softmax(mean log-probability / 0.1)."""
 
     def votes(self, odds: Sequence[float]) -> Floats:
@@ -113,7 +96,7 @@ class ByLikelihood(ByCount):
         return found
 
 
-class ByProbe:
+class ByProbe(Judge):
     """A text has more votes the likelier it is right by the model's probe."""
 
     figure = "chance"
@@ -151,7 +134,7 @@ def judge_of(engine: Engine, config: SearchConfig) -> Judge:
     """The judge that ``vote_weight`` asks for. ModelError where it asks for a probe and the model
     has none."""
     if config.vote_weight == "count":
-        return ByCount()
+        return Judge()
     if config.vote_weight == "likelihood":
         return ByLikelihood()
     if config.vote_weight == "probe":

@@ -9,10 +9,11 @@ one, which is that of the question and says how hard it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tgr_local.search.branches import Branch
 
 Floats = NDArray[np.float64]
 
@@ -31,27 +32,7 @@ CONFIDENCES = (
 )
 
 
-class Text(Protocol):
-    """A text whose states were read, such as a `search.branches.Branch`."""
-
-    @property
-    def logprobs(self) -> Sequence[float]:
-        """[n] of its tokens, nats, at temperature 1."""
-
-    @property
-    def entropies(self) -> Sequence[float]:
-        """[n] of the distributions that they were drawn from, nats."""
-
-    @property
-    def first_state(self) -> NDArray[np.float32] | None:
-        """[n_embd] the state that its first token was sampled from."""
-
-    @property
-    def mean_state(self) -> Floats:
-        """[n_embd] the mean over its tokens of the states that they were sampled from."""
-
-
-def features_of(text: Text) -> Floats:
+def features_of(text: Branch) -> Floats:
     """[9 + 2 n_embd] of a text of n ≥ 1 tokens whose states were read: `CONFIDENCES`, the mean
     state, the first state."""
     assert text.first_state is not None

@@ -13,12 +13,12 @@ from tgr_local.engine import Engine
 from tgr_local.errors import CapacityError
 from tgr_local.lab.eval import grading, manifest, phases, samples, systems, tasks
 from tgr_local.lab.eval.estimate import Estimate
+from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.live import Live
 from tgr_local.lab.eval.making import Maker, Phase
 from tgr_local.lab.eval.manifest import Manifest
 from tgr_local.lab.eval.plan import SamplePlan
 from tgr_local.lab.eval.request import EvaluationRequest
-from tgr_local.lab.eval.sampling import Grades
 from tgr_local.lab.eval.store import Store
 from tgr_local.lab.eval.systems import System
 from tgr_local.lab.eval.task import Problem
@@ -100,7 +100,7 @@ def evaluate(
     request: EvaluationRequest,
     problems: dict[str, list[Problem]],
     folder: Path,
-    grades: Grades,
+    grader: Grader,
     wanted: Manifest,
     maker: Maker | None = None,
 ) -> list[str]:
@@ -119,7 +119,7 @@ def evaluate(
         with Live(len(todo), estimate) as live:
             for phase in todo:
                 took = phases.run_phase(
-                    engine, phase, plan, store, grades, live, request.parallel, maker
+                    engine, phase, plan, store, grader, live, request.parallel, maker
                 )
                 if took["samples"]:
                     samples.append(folder / "phases.jsonl", took)

@@ -56,7 +56,7 @@ def in_use(samples: Iterable[Sample]) -> set[str]:
 
 def _packages(task: Task) -> list[str]:
     """The packages that compute its numbers."""
-    own = [name.replace("_", "-") for name in getattr(task, "packages", ())]
+    own = [name.replace("_", "-") for name in task.packages]
     return own if task.metric == "pass" else [*own, "sacrebleu"]
 
 

@@ -22,8 +22,7 @@ from tgr_local.lab.eval.samples import Sample
 
 
 class Live:
-    """A `sampling.Progress`; use it in a ``with`` block. `n_phases` is the number of phases to
-    come, `estimate` that of the run."""
+    """The progress of a run with `n_phases` phases to come; use it in a ``with`` block."""
 
     def __init__(self, n_phases: int, estimate: Estimate | None = None) -> None:
         self._estimate = estimate or Estimate({})

@@ -16,10 +16,12 @@ from tgr_local import methods
 from tgr_local.engine import Engine
 from tgr_local.errors import CapacityError
 from tgr_local.lab.eval.estimate import Place, Work
+from tgr_local.lab.eval.grader import Grader
+from tgr_local.lab.eval.live import Live
 from tgr_local.lab.eval.making import SAMPLE_ERRORS, EngineMaker, Job, Maker, Phase, prompt_of
 from tgr_local.lab.eval.plan import SamplePlan
 from tgr_local.lab.eval.samples import Sample
-from tgr_local.lab.eval.sampling import Grades, Progress, Sampler
+from tgr_local.lab.eval.sampling import Sampler
 from tgr_local.lab.eval.store import Store
 from tgr_local.lab.eval.systems import System
 from tgr_local.lab.eval.task import Problem
@@ -41,8 +43,8 @@ def run_phase(
     phase: Phase,
     plan: SamplePlan,
     store: Store,
-    grades: Grades,
-    progress: Progress,
+    grader: Grader,
+    progress: Live,
     parallel: int = 0,
     maker: Maker | None = None,
 ) -> dict[str, Any]:
@@ -64,12 +66,12 @@ def run_phase(
             del store.known[sample.key]
     if ungraded := {sample.key for sample in _samples(phase, store) if sample.lacks_grade}:
         progress.phase(phase, [], len(ungraded))
-        sampler = Sampler(maker, phase, prompts, store, grades, progress)
+        sampler = Sampler(maker, phase, prompts, store, grader, progress)
         sampler.grade_again(store.whole(ungraded))
     while missing := _missing(phase, plan, store):
         known = _samples(phase, store)
         progress.phase(phase, known, len(known) + len(missing))
-        sampler = Sampler(maker, phase, prompts, store, grades, progress)
+        sampler = Sampler(maker, phase, prompts, store, grader, progress)
         at_once = max(at_once, sampler.run(missing, n_cells, parallel))
         n_made, counted = n_made + sampler.n_added, counted + sampler.counted
     return {

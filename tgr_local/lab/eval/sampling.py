@@ -12,31 +12,17 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Protocol
 
 from tgr_local.engine import Cancel, Workers
 from tgr_local.errors import CancelledError
+from tgr_local.lab.eval.grader import Grader
+from tgr_local.lab.eval.live import Live
 from tgr_local.lab.eval.making import Job, Maker, Phase
 from tgr_local.lab.eval.samples import Sample
 from tgr_local.lab.eval.store import Store
 from tgr_local.lab.eval.task import Grade, Problem
 
 _UNGRADED_REPLIES = 512  # replies that wait for a grade at most; a kill loses them
-
-
-class Grades(Protocol):
-    """Grades replies while others are generated: `grader.Grader`."""
-
-    def submit(self, problem: Problem, text: str) -> Future[Grade]: ...
-
-
-class Progress(Protocol):
-    """Gets the progress of a run."""
-
-    def phase(self, phase: Phase, samples: Sequence[Sample], n_total: int) -> None:
-        """A phase begins, with these of its `n_total` samples."""
-
-    def sample(self, sample: Sample) -> None: ...
 
 
 class Sampler:
@@ -48,11 +34,11 @@ class Sampler:
         phase: Phase,
         prompts: Mapping[str, list[int]],
         store: Store,
-        grades: Grades,
-        progress: Progress,
+        grader: Grader,
+        progress: Live,
     ) -> None:
         self.maker, self.phase, self.prompts = maker, phase, prompts
-        self.store, self.grades, self.progress = store, grades, progress
+        self.store, self.grader, self.progress = store, grader, progress
         self.n_added = self.counted = 0
         """Samples added to the store, and their forward tokens."""
         self._lock = threading.Lock()
@@ -130,7 +116,7 @@ class Sampler:
         self._slots.acquire()
         with self._lock:
             self._pending += 1
-        graded = self.grades.submit(problem, sample.text)
+        graded = self.grader.submit(problem, sample.text)
         graded.add_done_callback(lambda future: self._take(sample, future))
 
     def _take(self, sample: Sample, future: Future[Grade]) -> None:

@@ -7,10 +7,11 @@ process that can be killed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 Metric = Literal["pass", "score", "diversity"]
 
@@ -53,22 +54,22 @@ FAILED = "grader "
 Another attempt may succeed."""
 
 
-class Task(Protocol):
-    """The methods of every benchmark."""
+@dataclass(frozen=True)
+class Task(ABC):
+    """A benchmark."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def doc(self) -> str:
-        """One line: its kind of questions and their number."""
+    name: str
+    doc: str
+    """One line: its kind of questions and their number."""
+    _: KW_ONLY
+    metric: Metric = "pass"
 
-    @property
-    def needs_exec(self) -> bool:
-        """Whether grading runs code that the model wrote."""
+    needs_exec: ClassVar[bool] = False
+    """Whether grading runs code that the model wrote."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Packages for grading beyond the standard library."""
 
-    @property
-    def metric(self) -> Metric: ...
-
+    @abstractmethod
     def load(
         self, path: Path | None = None, *, limit: int = 0, seed: int = 0, fetch: bool = False
     ) -> list[Problem]:
@@ -81,7 +82,7 @@ class Task(Protocol):
         fails.
         """
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027
         """Imports the packages for grading, once in each worker, before any time limit starts.
 
         Raises InstallError where a package is missing.
@@ -89,6 +90,8 @@ class Task(Protocol):
 
     def seconds(self, problem: Problem) -> float:
         """The benchmark's own time limit for grading; 0 where it has none."""
+        return 0.0
 
+    @abstractmethod
     def grade(self, problem: Problem, text: str) -> Grade:
         """The grade of a reply without its thinking."""

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 from tgr_local.answers import boxed
-from tgr_local.lab.eval.task import Grade, Metric, Problem
+from tgr_local.lab.eval.task import Grade, Problem, Task
 from tgr_local.lab.eval.tasks.data import Row, Source, require, rows, sample
 
 
 @dataclass(frozen=True)
-class Benchmark(ABC):
+class Benchmark(Task):
     """A task whose problems are the rows of an official file."""
 
-    name: str
-    doc: str
     source: Source
-    metric: Metric = "pass"
-
-    needs_exec: ClassVar[bool] = False
-    packages: ClassVar[tuple[str, ...]] = ()
-    """Packages for grading beyond the standard library."""
 
     def load(
         self, path: Path | None = None, *, limit: int = 0, seed: int = 0, fetch: bool = False
@@ -42,15 +34,8 @@ class Benchmark(ABC):
         """The problem of a row; the index replaces a missing id. None where the row is not part of
         the test set."""
 
-    @abstractmethod
-    def grade(self, problem: Problem, text: str) -> Grade:
-        """See Task."""
-
     def prepare(self) -> None:
         require(*self.packages)
-
-    def seconds(self, problem: Problem) -> float:
-        return 0.0
 
 
 def unique(problems: list[Problem]) -> list[Problem]:

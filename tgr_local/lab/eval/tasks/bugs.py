@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from tgr_local.lab.eval.bugs import problem as problems
 from tgr_local.lab.eval.bugs.problem import Bug, Split
-from tgr_local.lab.eval.task import Grade, Metric, Problem
+from tgr_local.lab.eval.task import Grade, Problem, Task
 from tgr_local.lab.eval.tasks.benchmark import NO_ANSWER, exact, n_generated
 from tgr_local.lab.eval.tasks.code import SLACK, passes
 from tgr_local.lab.eval.tasks.repairs import changed_file
@@ -35,15 +35,12 @@ as Class.method), and then the whole corrected function in a fenced block:
 
 
 @dataclass(frozen=True)
-class Bugs:
+class Bugs(Task):
     """Problems of one split of `tgr_local.lab.eval.bugs`."""
 
-    name: str
-    doc: str
     split: Split
 
     needs_exec: ClassVar[bool] = True
-    metric: ClassVar[Metric] = "pass"
     limits: ClassVar[Limits] = Limits()
 
     def load(

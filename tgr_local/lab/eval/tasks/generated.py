@@ -10,9 +10,8 @@ import random
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import ClassVar
 
-from tgr_local.lab.eval.task import Grade, Metric, Problem
+from tgr_local.lab.eval.task import Grade, Problem, Task
 from tgr_local.lab.eval.tasks.benchmark import NO_ANSWER, exact, n_generated, user
 from tgr_local.lab.eval.tasks.gsm8k import answer, shown
 from tgr_local.lab.eval.tasks.puzzles import evaluate
@@ -25,16 +24,11 @@ BOUND = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 
 @dataclass(frozen=True)
-class Generated:
+class Generated(Task):
     """A task whose problems are generated from the seed."""
 
-    name: str
-    doc: str
     n_operands: int = 0
     """Numbers in an expression; 0: equations."""
-
-    needs_exec: ClassVar[bool] = False
-    metric: ClassVar[Metric] = "pass"
 
     def load(
         self, path: Path | None = None, *, limit: int = 0, seed: int = 0, fetch: bool = False
@@ -61,11 +55,6 @@ class Generated:
         if not self.n_operands:
             return {}
         return {"operators": " ".join(operator for operator in "+-*/" if operator in question)}
-
-    def prepare(self) -> None: ...
-
-    def seconds(self, problem: Problem) -> float:
-        return 0.0
 
     def grade(self, problem: Problem, text: str) -> Grade:
         found = answer(text)

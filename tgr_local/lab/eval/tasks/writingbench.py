@@ -156,18 +156,18 @@ SOURCE = Source(
     ("writingbench/benchmark_all.jsonl", "benchmark_all.jsonl", "writingbench.jsonl"),
     "https://github.com/X-PLUG/WritingBench",
 )
-ALL = WritingBench("writingbench", "1,000 texts to write; needs a judge", SOURCE, "score")
+ALL = WritingBench("writingbench", "1,000 texts to write; needs a judge", SOURCE, metric="score")
 ARTS = WritingBench(
     "writingbench-arts",
     "the same, its domain Literature & Arts",
     SOURCE,
-    "score",
+    metric="score",
     domain="Literature & Arts",
 )
 DIVERSITY = WritingBench(
     "writingbench-diversity",
     "Literature & Arts without a judge: how much the replies to one request differ",
     SOURCE,
-    "diversity",
+    metric="diversity",
     domain="Literature & Arts",
 )
