@@ -16,8 +16,7 @@ import pytest
 from surroundings import ROOT
 
 from tgr_local import cli
-from tgr_local.engine import Engine
-from tgr_local.engine.filled_prefix import fill_prefix
+from tgr_local.engine import Engine, fill_prefix
 from tgr_local.errors import TgrError
 from tgr_local.lab.bench import (
     boundary,

@@ -16,8 +16,7 @@ from tgr_local.console.progress import ProgressLine
 from tgr_local.generation import TextDelta
 from tgr_local.search.steps import Progress
 from tgr_local.trace import pace
-from tgr_local.trace.pace import Pace
-from tgr_local.trace.progress import ReplyProgress
+from tgr_local.trace.pace import Pace, ReplyProgress
 
 
 class Stream(io.StringIO):

@@ -276,7 +276,7 @@ def _generate(
     """Generates the replies, records them in `file`, and prints a single one while it grows."""
     from tgr_local import generation
     from tgr_local.trace import live, record
-    from tgr_local.trace.progress import ReplyProgress
+    from tgr_local.trace.pace import ReplyProgress
 
     k = args.replies
     unseen = args.json or k > 1

@@ -17,7 +17,7 @@ from tgr_local.console.sanitize import printable
 from tgr_local.errors import TgrError
 from tgr_local.generation import Reply
 from tgr_local.trace.live import Events, OnReplyEvent, show_plain
-from tgr_local.trace.progress import ReplyProgress
+from tgr_local.trace.pace import ReplyProgress
 
 
 class Pipe:

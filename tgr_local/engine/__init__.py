@@ -10,10 +10,9 @@ of `Task`, decoded together by `Session.run`, which returns one `Output` for eac
 
 engine.py          Engine: text functions, capacity, sessions
 adapters.py        LoRA adapters: files, scales, what they must be
-session.py         Session, Sequence, Injection, Task, Added
-lockstep.py        LockstepGroup, Participant: sessions decoded in the same batches
-prefix_files.py    remembered prefixes in files
-filled_prefix.py   a remembered prefix that was never read, for measurements
+session.py         Session, Sequence, Injection, Task, Added; LockstepGroup, Participant: sessions
+                   decoded in the same batches
+prefix_files.py    remembered prefixes in files, and one that was never read
 edits.py           EditConstraint: an answer that can only be edits of given files
 prompt_text.py     PromptText: a chat's prompt, in which what users write is not a control token
 rendering.py       a chat template applied to messages whose texts stay texts
@@ -56,8 +55,6 @@ from tgr_local.engine.installation import rebuild as rebuild
 from tgr_local.engine.installation import slow_cache as slow_cache
 from tgr_local.engine.installation import unused_gpu as unused_gpu
 from tgr_local.engine.loading import load_with_progress as load_with_progress
-from tgr_local.engine.lockstep import LockstepGroup as LockstepGroup
-from tgr_local.engine.lockstep import Participant as Participant
 from tgr_local.engine.memory_check import FreeMemory as FreeMemory
 from tgr_local.engine.memory_check import MemoryCheck as MemoryCheck
 from tgr_local.engine.memory_check import MemoryNeed as MemoryNeed
@@ -66,6 +63,7 @@ from tgr_local.engine.memory_check import free_memory as free_memory
 from tgr_local.engine.memory_check import memory_need as memory_need
 from tgr_local.engine.native import LLAMA_CPP_PYTHON as LLAMA_CPP_PYTHON
 from tgr_local.engine.prefix_files import SavedPrefix as SavedPrefix
+from tgr_local.engine.prefix_files import fill_prefix as fill_prefix
 from tgr_local.engine.prefix_files import load_prefix as load_prefix
 from tgr_local.engine.prefix_files import remembered as remembered
 from tgr_local.engine.prefix_files import save_prefix as save_prefix
@@ -79,8 +77,10 @@ from tgr_local.engine.records import MemoryUse as MemoryUse
 from tgr_local.engine.records import Output as Output
 from tgr_local.engine.records import Sampling as Sampling
 from tgr_local.engine.session import Injection as Injection
+from tgr_local.engine.session import LockstepGroup as LockstepGroup
 from tgr_local.engine.session import New as New
 from tgr_local.engine.session import OnTokens as OnTokens
+from tgr_local.engine.session import Participant as Participant
 from tgr_local.engine.session import Sequence as Sequence
 from tgr_local.engine.session import Session as Session
 from tgr_local.engine.session import Task as Task

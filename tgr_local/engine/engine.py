@@ -19,11 +19,17 @@ from tgr_local.engine.adapters import Adapter
 from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.devices import default_threads
 from tgr_local.engine.edits import EditConstraint
-from tgr_local.engine.lockstep import LockstepGroup, Participant
 from tgr_local.engine.native import native
 from tgr_local.engine.prompt_text import ControlTexts, PromptText
 from tgr_local.engine.records import EngineStats, LayerFit, MemoryUse
-from tgr_local.engine.session import INT_MAX, Added, Session, check_whole
+from tgr_local.engine.session import (
+    INT_MAX,
+    Added,
+    LockstepGroup,
+    Participant,
+    Session,
+    check_whole,
+)
 from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
 from tgr_local.models import gguf_header
 from tgr_local.options import cache
@@ -34,7 +40,7 @@ _TEMPLATE_MOST = 1 << 20  # characters of a chat template
 _POOLINGS = {"0": "", "1": "mean", "2": "cls", "3": "last", "4": "rank"}  # llama_pooling_type
 _SAME_NAMES = (
     "n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "n_cpu_moe", "main_gpu", "use_mmap",
-    "prefix_cells", "reproducible", "step_seconds",
+    "use_mlock", "prefix_cells", "reproducible", "step_seconds", "n_seq_max",
 )  # fmt: skip
 
 
@@ -76,7 +82,6 @@ class Engine:
         for adapter in added:
             adapters.check(adapter)
         params.loras = [(_utf8(one.path), one.scale) for one in added]
-        params.use_mlock = config.use_mlock
         if config.rpc and config.n_gpu_layers:
             params.rpc = rpc.endpoints(config.rpc)
             for endpoint in params.rpc:
@@ -87,7 +92,6 @@ class Engine:
         params.flash_attn = {"auto": -1, "off": 0, "on": 1}[config.flash_attn]
         params.type_k = cache.CACHE_TYPES[config.type_k].ggml_id
         params.type_v = cache.CACHE_TYPES[config.type_v].ggml_id
-        params.n_seq_max = config.n_seq_max
 
         def check() -> None:
             if cancel and cancel.is_set():

@@ -1,4 +1,5 @@
-"""A part of the cache and the work in it: sessions, their sequences and injections, and tasks."""
+"""A part of the cache and the work in it: sessions, their sequences and injections, tasks; groups
+of sessions that advance together."""
 
 from __future__ import annotations
 
@@ -384,6 +385,41 @@ class Injection:
 
     def __del__(self) -> None:
         self.drop()
+
+
+@dataclass(frozen=True, eq=False)
+class LockstepGroup:
+    """Sessions that advance in lockstep: none of their work is decoded while a participant is idle,
+    so their batches, and with them the rounding, depend on the seeds alone.
+
+    Every participant must open its session or `leave`, and must not wait for another participant
+    in between.
+    """
+
+    _engine: native.Engine
+    _native: native.LockstepGroup
+
+    def participant(self, index: int) -> Participant:
+        return Participant(self, index)
+
+
+@dataclass(frozen=True, eq=False)
+class Participant:
+    """One place in a group; leaving its ``with`` block leaves the group."""
+
+    group: LockstepGroup
+    index: int
+
+    def leave(self) -> None:
+        """The group stops waiting for this participant. May be called again."""
+        self.group._engine.leave(self.group._native, self.index)
+        waits.search()  # requests of a group count only when all of it has asked
+
+    def __enter__(self) -> Participant:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.leave()
 
 
 @contextlib.contextmanager

@@ -26,8 +26,7 @@ from tgr_local.generation.reply import Reply
 from tgr_local.models import gguf_header
 from tgr_local.models.gguf_header import Header
 from tgr_local.options.config import SearchConfig
-from tgr_local.search import maps, strength
-from tgr_local.search.outputs import median_norms
+from tgr_local.search import geometry, maps, strength
 from tgr_local.search.steering import injected
 from tgr_local.search.steps import Step
 
@@ -212,7 +211,7 @@ def _residual_norms(engine: Engine, context: Seq[int]) -> NDArray[np.float64]:
         raise ValueError("the context has no tokens; give the ones that the search had before it")
     with engine.session(len(context) + 1, 1) as session:
         (output,) = session.run([Task(session.sequence(), context, norms=True)])
-    return median_norms([output.norms])
+    return geometry.median_norms([output.norms])
 
 
 def _read_vectors(file: BinaryIO, header: Header, n_layer: int) -> NDArray[np.float32]:

@@ -133,31 +133,28 @@ def write_each(
     made: dict[int, Reply] = {}
 
     def one(number: int, stop: Cancel) -> Reply:
+        on_own = (lambda event: on_event(number, event)) if on_event else None
+        seed = config.seed + (number if apart else number % k)
         try:
-            made[number] = reply = write(number, stop)
+            with contextlib.ExitStack() as stack:
+                own = [stack.enter_context(group.participant(number)) for group in groups]
+                reply = write_reply(
+                    engine,
+                    requests[number // k].with_options(seed=seed),
+                    until=functools.partial(until, number) if until else None,
+                    participants=(own[0], own[1], own[2]) if own else ALONE,
+                    on_event=on_own,
+                    cancel=stop,
+                )
         except CancelledError as error:
             if error.reply:
                 made[number] = error.reply
             raise
-        return reply
-
-    def write(number: int, stop: Cancel) -> Reply:
-        on_own = (lambda event: on_event(number, event)) if on_event else None
-        with contextlib.ExitStack() as stack:
-            own = [stack.enter_context(group.participant(number)) for group in groups]
-            seed = config.seed + (number if apart else number % k)
-            reply = write_reply(
-                engine,
-                requests[number // k].with_options(seed=seed),
-                until=functools.partial(until, number) if until else None,
-                participants=(own[0], own[1], own[2]) if own else ALONE,
-                on_event=on_own,
-                cancel=stop,
-            )
         if measured and number == 0:
             reply = dataclasses.replace(reply, counts=reply.counts + Counts(calibration=measured))
         if on_own:
             on_own(reply)
+        made[number] = reply
         return reply
 
     try:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tgr_local.answers import CLOSE_THINK, CLOSING
-from tgr_local.engine import Engine, New, Output, Task
+from tgr_local.engine import Engine, New, Task
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.groups import ExitOptions
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
@@ -93,13 +93,9 @@ class Text:
             self._n_yielded = part.stop
             yield run.step(
                 finish if is_last else None,
-                tokens=np.array(branch.tokens[part], np.int32),
-                logprobs=np.array(branch.logprobs[part], np.float32),
-                entropies=np.array(branch.entropies[part], np.float32),
+                **branch.fields(part, has_top=run.n_top > 0),
                 cells=run.session.peak_cells(reset=True),
                 figures=self._figures if is_last else {},
-                top_ids=[ids for ids, _ in branch.top[part]] if run.n_top else None,
-                top_logprobs=[logprobs for _, logprobs in branch.top[part]] if run.n_top else None,
             )
 
     @property
@@ -145,7 +141,7 @@ class Text:
             on_tokens = self._report if run.on_event else None
             (output,) = run.generate([task], on_tokens=on_tokens, stop_early=True)
             run.count(chunk=output.n_decoded)
-        _add(branch, output)
+        branch.add(output)
         new = run.text(output.tokens)
         branch.ended = run.has_ended(task, output)
         self._text += new
@@ -237,7 +233,7 @@ class Text:
             n_decoded += output.n_decoded
             if len(feed) > 1:
                 _give(trial, given, output.feed_logprobs.tolist())
-            _add(trial, output)
+            trial.add(output)
             new = run.text(output.tokens)
             text, answer, left = text + new, answer + new, left - len(output.tokens)
             self._is_cut = output.finish == "cancelled"
@@ -265,14 +261,6 @@ def is_whole(beginning: bytes, answer: bytes, ended: bool) -> bool:
     if depth(beginning) > 0:
         return depth(beginning + answer) <= 0
     return ended or b"\n" in answer
-
-
-def _add(branch: Branch, output: Output) -> None:
-    """Appends what was written."""
-    branch.tokens += output.tokens.tolist()
-    branch.logprobs += output.logprobs.tolist()
-    branch.entropies += output.entropies.tolist()
-    branch.top += zip(output.top_ids, output.top_logprobs, strict=True)
 
 
 def _give(branch: Branch, tokens: list[int], logprobs: list[float]) -> None:

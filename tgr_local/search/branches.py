@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,23 @@ class Branch:
         assert self.state_sum is not None
         mean: NDArray[np.float64] = self.state_sum / len(self.tokens)
         return mean
+
+    def add(self, output: Output) -> None:
+        """Appends what was written."""
+        self.tokens += output.tokens.tolist()
+        self.logprobs += output.logprobs.tolist()
+        self.entropies += output.entropies.tolist()
+        self.top += zip(output.top_ids, output.top_logprobs, strict=True)
+
+    def fields(self, part: slice, *, has_top: bool) -> dict[str, Any]:
+        """What a `Step` has of a part of its tokens."""
+        return {
+            "tokens": np.array(self.tokens[part], np.int32),
+            "logprobs": np.array(self.logprobs[part], np.float32),
+            "entropies": np.array(self.entropies[part], np.float32),
+            "top_ids": [ids for ids, _ in self.top[part]] if has_top else None,
+            "top_logprobs": [logprobs for _, logprobs in self.top[part]] if has_top else None,
+        }
 
     def read_states(self, states: NDArray[np.float32]) -> None:
         """Adds the states [n, n_embd] that its newest n tokens were sampled from."""
@@ -208,10 +226,7 @@ class Branches:
             ]
         )
         for branch, output in zip(branches, outputs, strict=True):
-            branch.tokens += output.tokens.tolist()
-            branch.logprobs += output.logprobs.tolist()
-            branch.entropies += output.entropies.tolist()
-            branch.top += zip(output.top_ids, output.top_logprobs, strict=True)
+            branch.add(output)
             branch.ended = output.finish == "stop"
             if self._states:
                 branch.read_states(output.states)
@@ -324,20 +339,16 @@ class Branches:
         left = n  # of its tokens
         for index in range(n_steps):
             part = slice(index * size, (index + 1) * size)
-            tokens, top, last = chosen.tokens[part], chosen.top[part], index == n_steps - 1
+            tokens, last = chosen.tokens[part], index == n_steps - 1
             text = run.text(tokens)
             run.report("tokens", tokens=tuple(tokens), text=text)
             run.check_cancelled()
             run.count(discarded=-left, chunk=len(tokens))
             step = run.step(
                 self.finish(chosen) if last else None,
-                tokens=np.array(tokens, np.int32),
-                logprobs=np.array(chosen.logprobs[part], np.float32),
-                entropies=np.array(chosen.entropies[part], np.float32),
+                **chosen.fields(part, has_top=run.n_top > 0),
                 cells=run.session.peak_cells(),
                 figures=dict(figures) if last else {},
-                top_ids=[ids for ids, _ in top] if run.n_top else None,
-                top_logprobs=[logprobs for _, logprobs in top] if run.n_top else None,
             )
             left -= len(tokens)
             run.count(discarded=left)

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from tgr_local.engine import Output
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import scoring
-from tgr_local.search.outputs import padded
 from tgr_local.search.steps import Candidates
 
 
@@ -37,3 +36,15 @@ def scored(
     return Candidates(
         anchors, [o.tokens for o in outputs], [o.logprobs for o in outputs], scores, owners
     )
+
+
+def padded(outputs: list[Output]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The log-probabilities [n, longest] and states [n, longest, n_embd] of n generations, with
+    zeros after their ends. The log-probabilities are the model's own at temperature 1."""
+    longest = max(len(output.tokens) for output in outputs)
+    logprobs = np.zeros((len(outputs), longest), np.float32)
+    states = np.zeros((*logprobs.shape, outputs[0].states.shape[1]), np.float32)
+    for i, output in enumerate(outputs):
+        logprobs[i, : len(output.tokens)] = output.logprobs
+        states[i, : len(output.tokens)] = output.states
+    return logprobs, states

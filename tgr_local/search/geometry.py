@@ -8,6 +8,7 @@ docs/method.md: z and a are anchors [d_z], h a final-norm state [d_h], l a layer
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,6 +119,14 @@ def map_bytes(n_layer: int, d_h: int, d_z: int, rank: int) -> int:
     """Bytes of the injection maps and of the projection of anchors, if there is one."""
     W = 0 if d_z == d_h else d_z * d_h
     return 4 * (n_layer * rank * (d_z + d_h) + W)
+
+
+def median_norms(norms: Sequence[Floats]) -> NDArray[np.float64]:
+    """[n_layer] median‖h‖₂ after each layer of the tokens whose norms [n, n_layer] were read. A
+    mean would be that of a few tokens, mostly the first, whose norms are up to 200 times the others
+    (Sun et al., "Massive Activations in Large Language Models", 2024)."""
+    medians: NDArray[np.float64] = np.nanmedian(np.concatenate(norms), axis=0).astype(np.float64)
+    return medians
 
 
 def injection_scale(

@@ -20,14 +20,9 @@ from numpy.typing import NDArray
 from tgr_local.engine import Injection, New, Output, Sequence, Task
 from tgr_local.errors import CancelledError
 from tgr_local.models.strengths import Strength
-from tgr_local.search import strength
+from tgr_local.search import geometry, strength
 from tgr_local.search.candidates import scored
-from tgr_local.search.capacity import (
-    STATE_COST,
-    check_shift,
-    guard_positions,
-)
-from tgr_local.search.outputs import median_norms
+from tgr_local.search.capacity import STATE_COST, check_shift, guard_positions
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.steps import Candidates, Counts, Finish, Step
@@ -140,7 +135,7 @@ class Trajectory:
     def residual_norms(self) -> NDArray[np.float64]:
         """[n_layer] median‖h‖₂ of the prefix after each layer; 0 unless decoded with `norms`."""
         parts = [norms for norms in (self._query_norms, self._tail_norms) if norms is not None]
-        return median_norms(parts) if parts else np.zeros(self.engine.n_layer)
+        return geometry.median_norms(parts) if parts else np.zeros(self.engine.n_layer)
 
     def roll_out(self, injections: Seq[Injection | None]) -> list[Output]:
         """N_MC rollouts under each injection, candidate-major, all in one batch that shares the

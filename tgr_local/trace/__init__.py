@@ -7,7 +7,6 @@ it knows neither HTTP nor the command line.
 record.py        the records of a run; writing and reading trace files
 render.py        records and replies as lines of text: tables, summaries, score bars
 live.py          a reply on stdout while it grows
-pace.py          how far a reply is, and how fast it is read and written
-progress.py      the progress line of replies that are written unseen
+pace.py          how far a reply is, and how fast; the progress line of unseen replies
 json_values.py   dataclasses and arrays ↔ JSON values
 """

@@ -236,10 +236,7 @@ def boundary_table(boundaries: Iterable[Boundary], width: int = 100) -> Iterator
         step = boundary.step
         yield ""
         yield f"chunk {step.index + 1}"
-        if step.candidates is not None:
-            yield from _candidates(boundary, step.candidates, width)
-        for line in printable(boundary.text).splitlines():
-            yield f"  | {line}"
+        yield from _chunk(boundary, width)
         finish = f", ends: {step.finish}" if step.finish else ""
         yield f"  {plural(len(step.tokens), 'token')}, {_seconds(step.seconds)}{finish}"
         yield f"  {forward_tokens(step.counts)}, {step.cells} cells"
@@ -254,11 +251,16 @@ def unfinished_table(boundary: Boundary, stage: str, width: int = 100) -> Iterat
     step = boundary.step
     yield ""
     yield f"chunk {step.index + 1}, stopped while {_STAGES.get(stage, 'it was written')}"
-    if step.candidates is not None:
-        yield from _candidates(boundary, step.candidates, width)
+    yield from _chunk(boundary, width)
+    yield f"  {plural(len(step.tokens), 'token')}"
+
+
+def _chunk(boundary: Boundary, width: int) -> Iterator[str]:
+    """Lines of the candidates, and of the text of the chunk."""
+    if boundary.step.candidates is not None:
+        yield from _candidates(boundary, boundary.step.candidates, width)
     for line in printable(boundary.text).splitlines():
         yield f"  | {line}"
-    yield f"  {plural(len(step.tokens), 'token')}"
 
 
 def _candidates(boundary: Boundary, candidates: Candidates, width: int) -> Iterator[str]:

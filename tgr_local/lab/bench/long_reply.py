@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tgr_local import methods
-from tgr_local.engine.filled_prefix import fill_prefix
+from tgr_local.engine import fill_prefix
 from tgr_local.errors import InstallError
 from tgr_local.lab.bench import shapes, subject
 from tgr_local.lab.bench.boundary import BURST, Boundary, Q

@@ -89,21 +89,17 @@ class Row:
         }
 
 
-def alternate(
-    repeats: int, contenders: Sequence[Callable[[], object]], *, warm: bool = True
-) -> Floats:
+def alternate(repeats: int, contenders: Sequence[Callable[[], object]]) -> Floats:
     """Seconds [contenders, repeats]. Contenders take turns, so that other load of the machine
-    affects all of them, and every second round runs backwards; `warm` adds an unmeasured round
-    before."""
-    return alternate_timed(
-        repeats, [partial(clock, contender) for contender in contenders], warm=warm
-    )
+    affects all of them, and every second round runs backwards, after an unmeasured one."""
+    return alternate_timed(repeats, [partial(clock, contender) for contender in contenders])
 
 
 def alternate_timed(
     repeats: int, contenders: Sequence[Callable[[], float]], *, warm: bool = True
 ) -> Floats:
-    """`alternate` for contenders that measure themselves and return their seconds."""
+    """`alternate` for contenders that measure themselves and return their seconds; `warm` adds the
+    unmeasured round before."""
     seconds = np.zeros((len(contenders), repeats))
     if warm:
         for contender in contenders:

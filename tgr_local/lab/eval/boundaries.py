@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tgr_local.methods import hard_geometry
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry
-from tgr_local.search.diagnostics import Geometry, diagnostics
+from tgr_local.search.diagnostics import Geometry, measure
 from tgr_local.search.seeds import PROPOSE, derived_seed
 from tgr_local.search.steps import Step
 
@@ -34,12 +34,10 @@ def measured(steps: Sequence[Step], config: SearchConfig) -> list[dict[str, Any]
     that method searched."""
     if not any(step.candidates or step.origin is not None or step.figures for step in steps):
         return []
-    shapes = diagnostics(steps).boundaries
-    triples = zip(steps, [None, *steps], shapes, strict=False)
     return [
         found
-        for step, before, shape in triples
-        if (found := _of(step, shape) | _acceptance(step, before, config))
+        for step, before in zip(steps, [None, *steps], strict=False)
+        if (found := _of(step, measure(step, before)) | _acceptance(step, before, config))
     ]
 
 

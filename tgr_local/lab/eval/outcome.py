@@ -171,7 +171,10 @@ class Outcome:
         rng = np.random.default_rng(0)
         found = [
             metrics.at_budgets(
-                _correct(drawn), _array(drawn, _cost), [b.of[problem] for b in budgets], rng
+                _correct(drawn),
+                _array(drawn, lambda s: s.cost),
+                [b.of[problem] for b in budgets],
+                rng,
             )
             for problem, drawn in self.graded.items()
         ]
@@ -334,10 +337,6 @@ def _correct(drawn: Sequence[Sample]) -> NDArray[np.bool_]:
 
 def _array(drawn: Sequence[Sample], value: Callable[[Sample], float]) -> Floats:
     return np.array([value(sample) for sample in drawn], float)
-
-
-def _cost(sample: Sample) -> float:
-    return sample.cost
 
 
 def _likelihood(sample: Sample) -> float:
