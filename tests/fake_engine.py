@@ -168,13 +168,13 @@ def install(put: Callable[[Any, str, Any], None]) -> None:
     from tgr_local import engine, generation
     from tgr_local.chat import prefixes
     from tgr_local.console import progress
-    from tgr_local.engine import installation, loading
+    from tgr_local.engine import installation
     from tgr_local.models import library
 
     put(progress, "DELAY", HANG)
     put(library, "find", Path)
     put(engine, "Engine", FakeEngine)
-    put(loading, "Engine", FakeEngine)
+    put(installation, "Engine", FakeEngine)
     put(engine, "backend_devices", lambda: [])
     put(generation, "stream", fake_stream)
     put(generation, "generate_many", fake_many)

@@ -28,9 +28,8 @@ from tgr_local.lab.bench import (
     subject,
 )
 from tgr_local.lab.bench.measure import Row, Spread
-from tgr_local.lab.bench.peers import Settings
+from tgr_local.lab.bench.peers import Settings, Subprocess
 from tgr_local.lab.bench.plan import Plan
-from tgr_local.lab.bench.subprocesses import Subprocess
 from tgr_local.lab.eval import paper
 from tgr_local.options.config import EngineConfig, SearchConfig
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from run_folders import outcomes, sample, write
 
-from tgr_local.lab.eval import page, report, run_folder, side_by_side
+from tgr_local.lab.eval import cases, page, report, run_folder
 from tgr_local.lab.eval.outcome import reference
 from tgr_local.options.config import SearchConfig
 
@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Path:
 def test_the_first_problems_with_different_grades_are_shown(tmp_path: Path) -> None:
     """In the order of the run, e d c b a; `hot` is a second system of one method."""
     found = outcomes(run(tmp_path))
-    shown = side_by_side.of_task(found, reference(found))
+    shown = cases.side_by_side(found, reference(found))
     assert [one.problem for one in shown] == ["e", "d"]
     assert [reply.system for reply in shown[0].replies] == ["base", "power", "markov", "tgr"]
     assert [reply.correct for reply in shown[0].replies] == [False, True, True, True]
@@ -50,18 +50,18 @@ def test_the_first_problems_with_different_grades_are_shown(tmp_path: Path) -> N
 
 def test_without_disagreement_or_a_second_system_nothing_is_shown(tmp_path: Path) -> None:
     found = outcomes(run(tmp_path))
-    assert not side_by_side.of_task(found[:1], found[0])
-    assert not side_by_side.of_task([found[0], found[0]], found[0])
-    assert not side_by_side.of_task([], found[0])
+    assert not cases.side_by_side(found[:1], found[0])
+    assert not cases.side_by_side([found[0], found[0]], found[0])
+    assert not cases.side_by_side([], found[0])
 
 
 def test_the_report_states_the_rule_and_marks_right_and_wrong(tmp_path: Path) -> None:
     built = report.build([run_folder.read(run(tmp_path))])
     text = report.as_markdown(built)
-    assert side_by_side.RULE in text and "#### Problem e" in text
+    assert cases.RULE in text and "#### Problem e" in text
     assert "- ✗ **base**, `wrong with 7 after 30 forward tokens (stop)`: `hm ⏎  ⏎ <b>base" in text
     assert "- ✓ **tgr**, `correct" in text
-    assert side_by_side.RULE not in report.as_markdown(built, brief=True)
+    assert cases.RULE not in report.as_markdown(built, brief=True)
 
 
 def test_the_page_has_a_column_for_each_system(tmp_path: Path) -> None:

@@ -13,17 +13,16 @@ adapters.py        LoRA adapters: files, scales, what they must be
 session.py         Session, Sequence, Injection, Task, Added; LockstepGroup, Participant: sessions
                    decoded in the same batches
 prefix_files.py    remembered prefixes in files, and one that was never read
-edits.py           EditConstraint: an answer that can only be edits of given files
 prompt_text.py     PromptText: a chat's prompt, in which what users write is not a control token
 rendering.py       a chat template applied to messages whose texts stay texts
 steered.py         SteeredEngine: a view of an engine, whose sessions are steered
-records.py         Sampling, GrammarTrigger, Output, EngineStats
+records.py         Sampling, GrammarTrigger, EditConstraint (an answer that can only be edits of
+                   given files), Output, EngineStats
 cancel.py          Cancel
 devices.py         devices of ggml, cores
 rpc.py             servers that hold a part of a model
 memory_check.py    whether a model fits into memory
-installation.py    whether the GPU of this machine is used, and well
-loading.py         loading with a progress line and warnings
+installation.py    whether the GPU of this machine is used, and well; loading with a progress line
 chat_templates.py  the chat template of a model
 waits.py           deadlocks between threads that wait for reservations
 threads.py         the end of the program, forks
@@ -41,20 +40,18 @@ from tgr_local.engine.devices import default_threads as default_threads
 from tgr_local.engine.devices import physical_cores as physical_cores
 from tgr_local.engine.devices import require_address_space as require_address_space
 from tgr_local.engine.devices import serve_devices as serve_devices
-from tgr_local.engine.edits import EditConstraint as EditConstraint
-from tgr_local.engine.edits import Opening as Opening
 from tgr_local.engine.engine import Engine as Engine
 from tgr_local.engine.installation import fits_every_processor as fits_every_processor
 from tgr_local.engine.installation import ggml_build as ggml_build
 from tgr_local.engine.installation import ggml_package as ggml_package
 from tgr_local.engine.installation import gpu_devices as gpu_devices
 from tgr_local.engine.installation import layers_in_ram as layers_in_ram
+from tgr_local.engine.installation import load_with_progress as load_with_progress
 from tgr_local.engine.installation import peer_library as peer_library
 from tgr_local.engine.installation import processor_features as processor_features
 from tgr_local.engine.installation import rebuild as rebuild
 from tgr_local.engine.installation import slow_cache as slow_cache
 from tgr_local.engine.installation import unused_gpu as unused_gpu
-from tgr_local.engine.loading import load_with_progress as load_with_progress
 from tgr_local.engine.memory_check import FreeMemory as FreeMemory
 from tgr_local.engine.memory_check import MemoryCheck as MemoryCheck
 from tgr_local.engine.memory_check import MemoryNeed as MemoryNeed
@@ -70,10 +67,12 @@ from tgr_local.engine.prefix_files import save_prefix as save_prefix
 from tgr_local.engine.prefix_files import saved_tokens as saved_tokens
 from tgr_local.engine.prompt_text import ControlTexts as ControlTexts
 from tgr_local.engine.prompt_text import PromptText as PromptText
+from tgr_local.engine.records import EditConstraint as EditConstraint
 from tgr_local.engine.records import EngineStats as EngineStats
 from tgr_local.engine.records import GrammarTrigger as GrammarTrigger
 from tgr_local.engine.records import LayerFit as LayerFit
 from tgr_local.engine.records import MemoryUse as MemoryUse
+from tgr_local.engine.records import Opening as Opening
 from tgr_local.engine.records import Output as Output
 from tgr_local.engine.records import Sampling as Sampling
 from tgr_local.engine.session import Injection as Injection

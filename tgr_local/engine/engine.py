@@ -18,10 +18,9 @@ from tgr_local.engine import adapters, chat_templates, rendering, rpc, threads, 
 from tgr_local.engine.adapters import Adapter
 from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.devices import default_threads
-from tgr_local.engine.edits import EditConstraint
 from tgr_local.engine.native import native
 from tgr_local.engine.prompt_text import ControlTexts, PromptText
-from tgr_local.engine.records import EngineStats, LayerFit, MemoryUse
+from tgr_local.engine.records import EditConstraint, EngineStats, LayerFit, MemoryUse
 from tgr_local.engine.session import (
     INT_MAX,
     Added,

@@ -7,12 +7,10 @@ target. It does not know whether answers are correct: that is `tgr_local.lab.eva
     plan.py          engine, settings of the peers, number of repeats, the machine
     measure.py       contenders in turns; spreads, targets, rows, as text, Markdown and JSON
     subject.py       this engine as a contender
-    peers.py         llama.cpp as a contender: a bare decode loop, and llama-cpp-python
-    subprocesses.py  a contender in a process of its own
-    decode.py        steps, prefill and plain replies; the cost of capture and of sampling
-    lookup.py        texts with drafts and without
-    boundary.py      one boundary of the method in parts
-    runs.py          whole methods
+    peers.py         llama.cpp as a contender: a bare decode loop, and llama-cpp-python; in a
+                     process of its own
+    decode.py        steps, prefill and plain replies; the cost of capture and of sampling; drafts
+    boundary.py      one boundary of the method in parts, and whole methods
     long_reply.py    time per token and memory while a long reply grows, as a picture too
     roofline.py      a step compared with the limits of memory and multiply-adds
     concurrency.py   many replies of a small model at a time; start-up

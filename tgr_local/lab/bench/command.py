@@ -198,26 +198,18 @@ def _purpose(names: Sequence[str], bounded: bool) -> str:
 def measured(name: str, plan: Plan) -> Iterator[Row]:
     """The rows of a group, one after the other, with a progress line while it is measured."""
     from tgr_local.console.progress import ProgressLine
-    from tgr_local.lab.bench import (
-        boundary,
-        concurrency,
-        decode,
-        long_reply,
-        lookup,
-        roofline,
-        runs,
-    )
+    from tgr_local.lab.bench import boundary, concurrency, decode, long_reply, roofline
 
     groups: dict[str, Callable[[Plan], Iterator[Row]]] = {
         "decode": decode.steps,
         "prefill": decode.prefill,
         "plain": decode.plain,
-        "lookup": lookup.texts,
+        "lookup": decode.lookup,
         "capture": decode.capture,
         "sampling": decode.sampling,
         "boundary": boundary.decomposition,
         "roofline": roofline.shares,
-        "runs": runs.whole_methods,
+        "runs": boundary.whole_methods,
         "concurrency": concurrency.plain,
         "searches": concurrency.searches,
         "startup": concurrency.startup,

@@ -18,9 +18,8 @@ from tgr_local.errors import TgrError
 from tgr_local.generation import load
 from tgr_local.lab.bench import subject
 from tgr_local.lab.bench.measure import Row, Spread, Target, alternate, alternate_timed
-from tgr_local.lab.bench.peers import Raw, Settings
+from tgr_local.lab.bench.peers import Raw, Settings, Subprocess
 from tgr_local.lab.bench.plan import Plan
-from tgr_local.lab.bench.subprocesses import Subprocess
 from tgr_local.models.library import embedded_model
 
 N = 64  # plain replies at a time

@@ -30,6 +30,6 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
     verdict.py     one sentence on what a comparison shows
     tables.py      the tables of a report, from table_*.py; paper.py: the paper's numbers, paper.csv
     plots.py       the plots of a report, from plot_*.py
-    cases.py       boundaries worth reading; side_by_side.py: replies to one problem
+    cases.py       boundaries and replies worth reading
     report.py      the report, and as Markdown; page.py: as HTML
 """

@@ -10,10 +10,10 @@ import html
 import re
 from collections.abc import Iterator, Sequence
 
-from tgr_local.lab.eval import plot_panels, plots, side_by_side
+from tgr_local.lab.eval import cases, plot_panels, plots
+from tgr_local.lab.eval.cases import SideBySide
 from tgr_local.lab.eval.plots import Plot
 from tgr_local.lab.eval.report import CANDIDATE, Page, Section, fields
-from tgr_local.lab.eval.side_by_side import SideBySide
 from tgr_local.lab.eval.table_cells import Table
 
 LIGHT = {
@@ -133,7 +133,7 @@ def _section(section: Section, pictures: Sequence[Plot]) -> Iterator[str]:
 
 def _side_by_side(found: Sequence[SideBySide]) -> Iterator[str]:
     if found:
-        yield f'<h3>Side by side</h3>\n<p class="note">{html.escape(side_by_side.RULE)}</p>'
+        yield f'<h3>Side by side</h3>\n<p class="note">{html.escape(cases.RULE)}</p>'
     for one in found:
         yield f"<h4>Problem {html.escape(one.problem)}</h4>"
         yield f'<p class="text">{html.escape(one.prompt)}</p><div class="columns">'

@@ -12,16 +12,14 @@ from tgr_local.lab.eval import (
     cases,
     comparison,
     recipe,
-    side_by_side,
     summary,
     tables,
     verdict,
 )
-from tgr_local.lab.eval.cases import Case
+from tgr_local.lab.eval.cases import Case, SideBySide
 from tgr_local.lab.eval.comparison import Comparison
 from tgr_local.lab.eval.outcome import Outcome, reference
 from tgr_local.lab.eval.run_folder import EvaluationRun
-from tgr_local.lab.eval.side_by_side import SideBySide
 from tgr_local.lab.eval.table_cells import Table
 from tgr_local.options.config import SearchConfig
 from tgr_local.system.sandbox import backends
@@ -76,7 +74,7 @@ def build(runs: Sequence[EvaluationRun], ks: Sequence[int] = ()) -> Page:
                 _notes(found),
                 tables.of_task(compared, recipes),
                 cases.of_task(found, reference(found)),
-                side_by_side.of_task(compared.graded, reference(found)),
+                cases.side_by_side(compared.graded, reference(found)),
             )
         )
     all_tasks = average.tables([section.compared for section in sections], recipes)
@@ -242,7 +240,7 @@ def _markdown(page: Page, brief: bool) -> Iterator[str]:
 
 def _markdown_side_by_side(found: Sequence[SideBySide]) -> Iterator[str]:
     if found:
-        yield f"\n### Side by side\n\n{side_by_side.RULE}"
+        yield f"\n### Side by side\n\n{cases.RULE}"
     for one in found:
         yield f"\n#### Problem {_one_line(one.problem)}\n\n- prompt: `{_one_line(one.prompt)}`"
         for reply in one.replies:

@@ -30,7 +30,7 @@ _PLACES = {
     "game24": "puzzles:GAME24",
     "bugs": "bugs:TASK",
     "bugs-families": "bugs:FAMILIES",
-    "humanevalfix": "humanevalfix:TASK",
+    "humanevalfix": "humaneval:FIX",
     "aider-edit": "aider_edit:TASK",
     "arithmetic3": "generated:ARITHMETIC3",
     "arithmetic4": "generated:ARITHMETIC4",
