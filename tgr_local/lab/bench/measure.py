@@ -3,6 +3,7 @@ Markdown and JSON."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -77,16 +78,8 @@ class Row:
 
     def record(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return {
-            "group": self.group,
-            "what": self.what,
-            "result": vars(self.result),
-            "unit": self.unit,
-            "values": {name: vars(spread) for name, spread in self.values.items()},
-            "target": str(self.target) if self.target else None,
-            "met": self.met,
-            "note": self.note,
-        }
+        target = str(self.target) if self.target else None
+        return dataclasses.asdict(self) | {"target": target, "met": self.met}
 
 
 def alternate(repeats: int, contenders: Sequence[Callable[[], object]]) -> Floats:

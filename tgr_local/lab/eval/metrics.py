@@ -246,7 +246,7 @@ def rank_correlation(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -
     ranks are not computed again. NaN for fewer than three problems or values that do not differ."""
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return Interval(math.nan, math.nan, math.nan)
-    a, b = _ranks(x), _ranks(y)
+    a, b = ranks(x), ranks(y)
     weights = np.vstack([np.full(len(a), 1 / len(a)), _resamples(len(a), 0)])
     products = weights @ np.stack([a, b, a * a, b * b, a * b], axis=1)  # [1 + resamples, 5]
     mean_a, mean_b, aa, bb, ab = products.T
@@ -256,7 +256,7 @@ def rank_correlation(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -
     return Interval(float(found[0]), float(low), float(high))
 
 
-def _ranks(values: Sequence[float] | Floats) -> Floats:
+def ranks(values: Sequence[float] | Floats) -> Floats:
     """Ranks from 0; equal values share the mean of theirs."""
     _, place, n = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
     return (np.cumsum(n) - (n + 1) / 2)[place]

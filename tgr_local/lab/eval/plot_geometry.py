@@ -5,6 +5,9 @@ Each function draws panels, none where it has no data, and returns the legend.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
 from tgr_local.lab.eval import metrics
@@ -63,16 +66,11 @@ def spread(panels: Panels, compared: Comparison) -> Legend:
 def density(panels: Panels, compared: Comparison) -> Legend:
     """The table `table_geometry.density` as histograms: the same cosines."""
     legend = {}
-    for name, label in MEASURES.items():
-        measured = [(outcome, outcome.several(name)) for outcome in compared.found]
-        measured = [(outcome, some) for outcome, some in measured if some]
-        if not measured:
-            continue
-        axes = panels.new()
-        everything = np.concatenate([values for _, some in measured for values in some])
+    for axes, label, measured in _drawn(panels, compared.found, MEASURES, Outcome.several):
+        everything = np.concatenate([values for some in measured.values() for values in some])
         low = np.percentile(everything, 100 - _SHOWN)
         bins = np.linspace(low, everything.max() + 1e-9, 31)
-        for outcome, some in measured:
+        for outcome, some in measured.items():
             shares = [np.histogram(values.clip(min=low), bins)[0] / len(values) for values in some]
             mean, *edges = metrics.bootstrap_mean(np.array(shares))
             number = number_of(compared, outcome)
@@ -90,16 +88,11 @@ def movement(panels: Panels, compared: Comparison) -> Legend:
 
 def _histograms(panels: Panels, compared: Comparison, names: dict[str, str]) -> Legend:
     legend = {}
-    for name, label in names.items():
-        measured = [(outcome, outcome.measure(name)) for outcome in compared.found]
-        measured = [(outcome, values) for outcome, values in measured if len(values)]
-        if not measured:
-            continue
-        axes = panels.new()
-        everything = np.concatenate([values for _, values in measured])
+    for axes, label, measured in _drawn(panels, compared.found, names, Outcome.measure):
+        everything = np.concatenate(list(measured.values()))
         high = np.percentile(everything, _SHOWN)  # a few outliers would squeeze the rest
         bins = np.linspace(everything.min(), high + 1e-9, 31)
-        for outcome, values in measured:
+        for outcome, values in measured.items():
             number = number_of(compared, outcome)
             axes.hist(
                 values.clip(max=high), bins, weights=np.full(len(values), 1 / len(values)),
@@ -112,13 +105,9 @@ def _histograms(panels: Panels, compared: Comparison, names: dict[str, str]) -> 
 
 def against_auc(panels: Panels, compared: Comparison) -> Legend:
     legend = {}
-    for name, label in {"curvature": "mean curvature κ", "n_eff": "mean N_eff"}.items():
-        measured = [(outcome, outcome.against_auc(name)) for outcome in compared.graded]
-        measured = [(outcome, points) for outcome, points in measured if len(points)]
-        if not measured:
-            continue
-        axes = panels.new()
-        for outcome, points in measured:
+    names = {"curvature": "mean curvature κ", "n_eff": "mean N_eff"}
+    for axes, label, measured in _drawn(panels, compared.graded, names, Outcome.against_auc):
+        for outcome, points in measured.items():
             number = number_of(compared, outcome)
             own = COLORS[number % len(COLORS)]
             axes.plot(*points.T, ".", ms=4, alpha=0.4, color=own)
@@ -128,3 +117,16 @@ def against_auc(panels: Panels, compared: Comparison) -> Legend:
             legend[outcome.label] = number
         axes.set(xlabel=label, ylabel="AUC")
     return list(legend.items())
+
+
+def _drawn(
+    panels: Panels,
+    found: Sequence[Outcome],
+    names: Mapping[str, str],
+    measure: Callable[[Outcome, str], Any],
+) -> Iterator[tuple[Any, str, dict[Outcome, Any]]]:
+    """The axes of a panel for each measure that some outcomes have, its label, and their values."""
+    for name, label in names.items():
+        values = {outcome: own for outcome in found if len(own := measure(outcome, name))}
+        if values:
+            yield panels.new(), label, values

@@ -61,19 +61,16 @@ def limited(runs: Sequence[EvaluationRun], systems: Sequence[str]) -> list[Evalu
     for name in systems:
         if name not in known:
             raise ValueError(f"system is {name!r}, but must be one of {', '.join(known)}")
-    found = []
-    for run in runs:
-        kept = [system for system in run.manifest.systems if system["name"] in systems]
-        if kept:
-            found.append(
-                dataclasses.replace(
-                    run,
-                    manifest=dataclasses.replace(run.manifest, systems=kept),
-                    samples=[sample for sample in run.samples if sample.system in systems],
-                    phases=[phase for phase in run.phases if phase["system"] in systems],
-                )
-            )
-    return found
+    return [
+        dataclasses.replace(
+            run,
+            manifest=dataclasses.replace(run.manifest, systems=kept),
+            samples=[sample for sample in run.samples if sample.system in systems],
+            phases=[phase for phase in run.phases if phase["system"] in systems],
+        )
+        for run in runs
+        if (kept := [system for system in run.manifest.systems if system["name"] in systems])
+    ]
 
 
 def _lines(path: Path, shape: dict[str, Any]) -> list[dict[str, Any]]:

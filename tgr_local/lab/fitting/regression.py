@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tgr_local.lab.eval.metrics import ranks
 from tgr_local.probe.logistic import Logistic, sigmoid
 
 Floats = NDArray[np.float64]
@@ -83,9 +84,8 @@ def auroc(scores: Floats, right: Flags) -> float:
     n_right, n_wrong = int(right.sum()), int((~right).sum())
     if not n_right or not n_wrong:
         return float("nan")
-    _, place, n = np.unique(np.asarray(scores), return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(n) - (n - 1) / 2)[place]  # from 1; equal ones share theirs
-    return float((ranks[right].sum() - n_right * (n_right + 1) / 2) / (n_right * n_wrong))
+    above = ranks(scores)[right].sum() - n_right * (n_right - 1) / 2
+    return float(above / (n_right * n_wrong))
 
 
 def auroc_within(scores: Floats, right: Flags, problems: NDArray[np.int64]) -> float:

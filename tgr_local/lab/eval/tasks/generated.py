@@ -12,8 +12,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from tgr_local.lab.eval.task import Grade, Problem, Task
-from tgr_local.lab.eval.tasks.benchmark import NO_ANSWER, exact, n_generated, user
-from tgr_local.lab.eval.tasks.gsm8k import answer, shown
+from tgr_local.lab.eval.tasks.benchmark import n_generated, user
+from tgr_local.lab.eval.tasks.gsm8k import compare
 from tgr_local.lab.eval.tasks.puzzles import evaluate
 from tgr_local.system.python_source import syntax_tree
 
@@ -57,11 +57,7 @@ class Generated(Task):
         return {"operators": " ".join(operator for operator in "+-*/" if operator in question)}
 
     def grade(self, problem: Problem, text: str) -> Grade:
-        found = answer(text)
-        if found is None:
-            return NO_ANSWER
-        is_right = found == problem.reference
-        return exact(is_right, shown(found), "" if is_right else f"not {problem.reference}")
+        return compare(Fraction(problem.reference), text)
 
 
 def sum_(rng: random.Random, n_operands: int) -> tuple[str, int]:

@@ -73,6 +73,15 @@ def answer(text: str) -> Fraction | None:
     return number(text.rsplit("####", maxsplit=1)[-1]) if box is None else only_number(box)
 
 
+def compare(reference: Fraction, text: str) -> Grade:
+    """Whether the `answer` in a text is this number."""
+    found = answer(text)
+    if found is None:
+        return NO_ANSWER
+    is_right = found == reference
+    return exact(is_right, shown(found), "" if is_right else f"not {shown(reference)}")
+
+
 @dataclass(frozen=True)
 class GSM8K(Benchmark):
     """Numbers compared exactly."""
@@ -86,12 +95,7 @@ class GSM8K(Benchmark):
         return Problem(self.name, index, reference=str(gold), groups=steps, **asked)
 
     def grade(self, problem: Problem, text: str) -> Grade:
-        found = answer(text)
-        if found is None:
-            return NO_ANSWER
-        reference = Fraction(problem.reference)
-        is_right = found == reference
-        return exact(is_right, shown(found), "" if is_right else f"not {shown(reference)}")
+        return compare(Fraction(problem.reference), text)
 
 
 TASK = GSM8K(
