@@ -19,7 +19,7 @@ from tgr_local import doctor
 from tgr_local.engine import LayerFit
 from tgr_local.engine.native import native
 from tgr_local.errors import TgrError
-from tgr_local.system import processor
+from tgr_local.system import versions
 
 
 def test_doctor_on_the_double(double: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,8 +58,8 @@ def test_doctor_warns_of_instructions_that_ggml_does_not_use(
 
 def test_the_instructions_are_those_that_linux_names() -> None:
     x86_linux = sys.platform == "linux" and platform.machine() == "x86_64"
-    assert ("sse2" in processor.instructions()) == x86_linux
-    assert processor.processor()
+    assert ("sse2" in versions.instructions()) == x86_linux
+    assert versions.processor()
 
 
 @pytest.mark.parametrize("why", ["", "there is no program bwrap"])

@@ -30,7 +30,7 @@ from reference import Reference, log_softmax
 import tgr_local
 from tgr_local.engine import Engine, Injection, Sampling, Session, Task
 from tgr_local.options.config import EngineConfig
-from tgr_local.system.processor import instructions
+from tgr_local.system.versions import instructions
 
 LONG = [int(t) for t in np.random.default_rng(7).integers(0, N_PLAIN, 45)]
 

@@ -21,7 +21,7 @@ from tgr_local.engine.prefix_files import load_prefix, save_prefix
 from tgr_local.errors import ModelError, PrefixError
 from tgr_local.generation import generate
 from tgr_local.options.config import EngineConfig
-from tgr_local.system.processor import instructions
+from tgr_local.system.versions import instructions
 
 pytestmark = pytest.mark.skipif(DEVICE == "gpu", reason="is for a CPU")
 

@@ -149,9 +149,9 @@ def _names_model(word: str, *, may_be_text: bool) -> bool:
     """Whether a word without a flag is a model; one that `may_be_text` is so only as a file."""
     if word.lower().endswith(".gguf") and (len(word.split()) == 1 or Path(word).is_file()):
         return True
-    from tgr_local.models import library, names
+    from tgr_local.models import library
 
-    return not may_be_text and (library.is_known(word) or names.is_elsewhere(word))
+    return not may_be_text and (library.is_known(word) or library.is_elsewhere(word))
 
 
 def _check_names(args: argparse.Namespace) -> None:

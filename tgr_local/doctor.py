@@ -19,8 +19,7 @@ from tgr_local.errors import InstallError, TgrError, describe
 from tgr_local.models import library
 from tgr_local.options import settings
 from tgr_local.options.config import EngineConfig, SearchConfig
-from tgr_local.system.processor import instructions
-from tgr_local.system.versions import versions
+from tgr_local.system.versions import instructions, versions
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine

@@ -17,9 +17,9 @@ from typing import Any
 from tgr_local.answers import AFTER_THINK, CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.engine import Cancel, Engine, GrammarTrigger, PromptText
 from tgr_local.errors import ModelError
-from tgr_local.generation.messages import KINDS, Part
+from tgr_local.generation.messages import KINDS, Part, begun_parts
 from tgr_local.generation.prompt import applied as applied_template
-from tgr_local.generation.prompt import check_begun, tokens_within
+from tgr_local.generation.prompt import check_begun, opening, tokens_within
 from tgr_local.options.config import SearchConfig
 from tgr_local.schemas import followable
 from tgr_local.search.reply_format import Kind, ReplyFormat
@@ -92,7 +92,7 @@ def chat_query(
         "thinking": config.thinking,
         "variables": dict(variables or {}),
     }
-    thinking, content = _begun(messages, continued)
+    thinking, content = begun_parts(messages, continued)
     kind = KINDS[continued] if continued else None
     if continued:
         request["continued"] = continued
@@ -112,9 +112,8 @@ def chat_query(
                 check_begun(engine, config.grammar, content)
             tokens = tokens_within(engine, applied["text"], bounded=bounded)
             return ChatQuery(tokens, None, continued=kind, begun=content)
-        opened = _opened(
-            engine.chat_template, applied["prompt"], config, bool(config.grammar or are_edits)
-        )
+        is_forced = bool(config.grammar or are_edits)
+        opened = opening(engine.chat_template, applied["prompt"], config, is_forced)
         return ChatQuery(tokens_within(engine, applied["text"] + opened, bounded=bounded), None)
     # the prompt describes all functions as they are given; the calls follow other schemas, or one
     callable_ones = [f for f in tools.functions if f["name"] == tools.named or not tools.named]
@@ -137,7 +136,7 @@ def chat_query(
         applied["grammar"], applied["lazy"] = _either(config.grammar, calls), False
     is_forced = bool(config.grammar or (applied["grammar"] and not applied["lazy"]))
     opened = (
-        "" if continued else _opened(applied["think_tag"], applied["text"].text, config, is_forced)
+        "" if continued else opening(applied["think_tag"], applied["text"].text, config, is_forced)
     )
     form = _format(engine, applied, opened, content)
     is_free = tools.callable and not config.grammar
@@ -173,14 +172,6 @@ def _prompt(
         except ModelError:
             continue
     return text
-
-
-def _begun(messages: Sequence[Mapping[str, Any]], continued: Part | None) -> tuple[str, str]:
-    """The thinking and the answer that the last message begins with."""
-    if not continued:
-        return "", ""
-    thinking = str(messages[-1].get("reasoning_content") or "")
-    return thinking, "" if KINDS[continued] == "thinking" else str(messages[-1]["content"])
 
 
 def is_plain(engine: Engine, cancel: Cancel | None = None) -> bool:
@@ -232,14 +223,6 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     function["arguments"] = arguments
     made = {"type": "function", "function": function}
     return made | ({"id": call["id"]} if call.get("id") else {})
-
-
-def _opened(where: str, prompt: str, config: SearchConfig, is_forced: bool) -> str:
-    """The tag that opens the thinking where it must end before the answer begins, for models that
-    open it themselves."""
-    needed = config.thinking and (config.thinking_budget or is_forced)
-    ends = prompt.rstrip().endswith((OPEN_THINK, CLOSE_THINK))
-    return f"{OPEN_THINK}\n" if needed and not ends and OPEN_THINK in where else ""
 
 
 def _is_open(text: str) -> bool:

@@ -25,6 +25,15 @@ def continued_part(messages: Sequence[Mapping[str, Any]]) -> Part | None:
     return "reasoning_content" if last.get("reasoning_content") else None
 
 
+def begun_parts(messages: Sequence[Mapping[str, Any]], part: Part | None) -> tuple[str, str]:
+    """The thinking and the answer that the last message begins with, where a reply goes on with
+    this part of it."""
+    if not part:
+        return "", ""
+    thinking = str(messages[-1].get("reasoning_content") or "")
+    return thinking, "" if KINDS[part] == "thinking" else str(messages[-1]["content"])
+
+
 def without_empty_end(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The messages without a last one of the assistant that has nothing, which a reply goes on
     with as if it were not there."""

@@ -19,6 +19,7 @@ from tgr_local.engine import Cancel, EditConstraint, Engine, PromptText
 from tgr_local.errors import ContextError, ModelError
 from tgr_local.generation.messages import (
     KINDS,
+    begun_parts,
     continued_part,
     plainer,
     without_empty_end,
@@ -174,18 +175,24 @@ def _query(
     given = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     messages = without_empty_end(given)  # type: ignore[arg-type]
     request: dict[str, Any] = {"thinking": config.thinking, "only_prompt": True}
-    if part := None if anew else continued_part(messages):
-        thinks = KINDS[part] == "thinking"
-        thought = bool(messages[-1].get("reasoning_content"))
-        request |= {"continued": part, "thinking": thought and (config.thinking or thinks)}
+    part = None if anew else continued_part(messages)
+    thinking, begun = begun_parts(messages, part)
+    if part:
+        thinks = config.thinking or KINDS[part] == "thinking"
+        request |= {"continued": part, "thinking": bool(thinking) and thinks}
     text: PromptText = applied(engine, messages, request, cancel)["text"]
     if part:
-        begun = "" if thinks else str(messages[-1]["content"])
         return Query(tokens_within(engine, text), begun, KINDS[part])
-    if config.thinking and (config.thinking_budget or config.grammar or edits):
-        ends = text.text.rstrip().endswith((OPEN_THINK, CLOSE_THINK))
-        text += "" if ends or OPEN_THINK not in engine.chat_template else f"{OPEN_THINK}\n"
+    text += opening(engine.chat_template, text.text, config, bool(config.grammar or edits))
     return Query(tokens_within(engine, text))
+
+
+def opening(where: str, prompt: str, config: SearchConfig, is_forced: bool) -> str:
+    """The tag that opens the thinking where it must end before the answer begins, for models that
+    open it themselves."""
+    needed = config.thinking and (config.thinking_budget or is_forced)
+    ends = prompt.rstrip().endswith((OPEN_THINK, CLOSE_THINK))
+    return f"{OPEN_THINK}\n" if needed and not ends and OPEN_THINK in where else ""
 
 
 def applied(

@@ -1,4 +1,5 @@
-"""The models on this machine: finding one by name, and describing one from its header alone."""
+"""The models on this machine: finding one by name, describing one from its header alone; and the
+command that downloads another one. Nothing here connects."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from typing import Any
 
 from tgr_local.console.sanitize import printable_line
 from tgr_local.errors import ModelError, describe
-from tgr_local.models import gguf_header, hub, names
+from tgr_local.models import gguf_header, hub
 from tgr_local.models.gguf_header import Header
 from tgr_local.options import settings
 from tgr_local.options.resolve import advice
@@ -94,7 +95,7 @@ def find(name: str) -> Path:
     """
     path = paths.expanded("the model", name)
     if path.is_absolute() or {"/", os.sep} & set(name):
-        elsewhere = names.repository(name)
+        elsewhere = repository(name)
         if elsewhere is None or path.exists() or path.parent.exists():
             return path  # the engine reports what is wrong with it
         return _pulled(name, *elsewhere)
@@ -110,7 +111,7 @@ def find(name: str) -> Path:
         )
     near = difflib.get_close_matches(name, {p.stem for p in known} | set(_embedded()), n=3)
     hint = f"did you mean {', '.join(near)}?" if near else "tgr-local models lists those here"
-    raise ModelError(f"there is no model {name}; {hint}; {names.pull_hint(name)}")
+    raise ModelError(f"there is no model {name}; {hint}; {pull_hint(name)}")
 
 
 def is_known(name: str) -> bool:
@@ -129,7 +130,7 @@ def _pulled(name: str, repo: str, quantization: str | None) -> Path:
         return found[0]
     if found:
         raise ModelError(f"{name} names several models: {', '.join(p.stem for p in sorted(found))}")
-    raise ModelError(f"there is no model {name} here; {names.pull_hint(name)}")
+    raise ModelError(f"there is no model {name} here; {pull_hint(name)}")
 
 
 def parts_of(path: Path) -> list[Path]:
@@ -192,6 +193,64 @@ class Card:
 def card(path: Path) -> Card:
     """Reads the header of a model file. Raises ModelError and OSError as `gguf_header.read`."""
     return Card(path, gguf_header.read(path))
+
+
+# ---- names of models elsewhere ----
+
+# a name is that of a repository on Hugging Face, OWNER/REPO:QUANTIZATION, or one as ollama writes
+# it, llama3.2:3b
+_REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+?)(?::([\w.-]+))?")
+_TAGGED = re.compile(r"(?:library/)?([\w.-]+)(?::([\w.-]+))?")
+_FAMILIES = {
+    "gemma3": "ggml-org/gemma-3-{small}-it-GGUF",
+    "gpt-oss": "ggml-org/gpt-oss-{small}-GGUF",
+    "llama3.1": "bartowski/Meta-Llama-3.1-{large}-Instruct-GGUF",
+    "llama3.2": "bartowski/Llama-3.2-{large}-Instruct-GGUF",
+    "qwen2.5": "Qwen/Qwen2.5-{large}-Instruct-GGUF",
+    "qwen2.5-coder": "Qwen/Qwen2.5-Coder-{large}-Instruct-GGUF",
+    "qwen3": "Qwen/Qwen3-{large}-GGUF",
+}
+"""Repositories of families that people name as ollama does; small and large are the size."""
+_DEFAULT_SIZES = {"gpt-oss": "20b", "llama3.1": "8b", "llama3.2": "3b", "gemma3": "4b"}
+_SIZE = re.compile(r"([\d.]+)b")
+_LEAST_Q4 = 2.0  # billions of parameters from which 4 bits are usual; fewer lose too much
+
+
+def repository(name: str) -> tuple[str, str | None] | None:
+    """The repository and the quantization that a name has the form of, or None."""
+    match = _REPOSITORY.fullmatch(name)
+    if match is None or name.endswith(".gguf") or match[1].split("/")[0] in (".", ".."):
+        return None
+    return match[1], match[2]
+
+
+def is_elsewhere(name: str) -> bool:
+    """Whether a name has the form of one that can be downloaded: OWNER/REPO, or FAMILY:TAG."""
+    tagged = _TAGGED.fullmatch(name)
+    return repository(name) is not None or (tagged is not None and tagged[2] is not None)
+
+
+def pull_hint(name: str) -> str:
+    """How to download the model that `name` may mean: the end of a sentence."""
+    return f"to download one from Hugging Face, type: tgr-local models pull {_pull_name(name)}"
+
+
+def _pull_name(name: str) -> str:
+    found = repository(name)
+    if found is not None and not name.startswith("library/"):
+        repo, quantization = found
+        repo += "" if "gguf" in repo.lower() else "-GGUF"
+        return f"{repo}:{quantization or 'Q4_K_M'}"
+    match = _TAGGED.fullmatch(name)
+    family = match[1].lower() if match else ""
+    if match is None or family not in _FAMILIES:
+        return "OWNER/REPO:QUANTIZATION, such as Qwen/Qwen3-4B-GGUF:Q4_K_M"
+    size = _SIZE.match(match[2] or "") or _SIZE.match(_DEFAULT_SIZES.get(family, "4b"))
+    assert size is not None
+    repo = _FAMILIES[family].format(small=size[0], large=size[0].upper())
+    if family == "gpt-oss":
+        return repo
+    return f"{repo}:{'Q4_K_M' if float(size[1]) >= _LEAST_Q4 else 'Q8_0'}"
 
 
 # ---- output ----

@@ -3,8 +3,7 @@
 It does not know models, options or requests.
 
 paths.py             the XDG folders
-versions.py          versions of the installed parts
-processor.py         the processor's name and instructions
+versions.py          versions of the installed parts, the processor
 files.py             flags, locks, renames and marks of files, where systems differ
 locks.py             locks between processes
 json_checks.py       checks values read from JSON

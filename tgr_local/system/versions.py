@@ -1,4 +1,4 @@
-"""Versions of the installed parts."""
+"""Versions of the installed parts, and the name and the instructions of the processor."""
 
 from __future__ import annotations
 
@@ -29,3 +29,27 @@ def _is_needed(package: str) -> bool:
     except importlib.metadata.PackageNotFoundError:
         return True  # run from a folder
     return any(need.startswith(package) and "extra ==" not in need for need in needs)
+
+
+def processor() -> str:
+    """As the system names it; the architecture where it has no name; perhaps empty."""
+    return _first("model name") or platform.processor() or platform.machine()
+
+
+def instructions() -> frozenset[str]:
+    """Linux's names of an x86 processor's instruction sets, such as ``avx2`` and ``avx512f``; empty
+    elsewhere."""
+    return frozenset(_first("flags").split())
+
+
+def _first(field: str) -> str:
+    """The value of a field of the first core; empty without one."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if name.strip() == field:
+                    return value.strip()
+    except OSError:
+        pass
+    return ""

@@ -8,8 +8,7 @@ from typing import Any
 
 from tgr_local.engine import Engine, backend_devices, physical_cores
 from tgr_local.lab.bench.peers import Settings
-from tgr_local.system.processor import processor
-from tgr_local.system.versions import versions
+from tgr_local.system.versions import processor, versions
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from tgr_local.options.fields import types_of
 from tgr_local.options.former import departed, without_former
 from tgr_local.system import json_checks
 from tgr_local.system.json_checks import Count
-from tgr_local.system.processor import processor
+from tgr_local.system.versions import processor
 from tgr_local.trace.json_values import from_json_value, to_json_value
 
 if TYPE_CHECKING:
@@ -111,13 +111,10 @@ del _SHAPE["command"], _SHAPE["metric"]
 
 def read_metric(name: str) -> RunMetric:
     """The metric of that name. ValueError for an unknown one."""
-    for known in typing.get_args(RunMetric):
-        if name == known:
-            found: RunMetric = known
-            return found
-    raise ValueError(
-        f"metric is {name!r:.40}, but must be one of {', '.join(typing.get_args(RunMetric))}"
-    )
+    known = typing.get_args(RunMetric)
+    if name not in known:
+        raise ValueError(f"metric is {name!r:.40}, but must be one of {', '.join(known)}")
+    return typing.cast(RunMetric, name)
 
 
 def model_facts(engine: Engine) -> dict[str, Any]:
