@@ -59,7 +59,6 @@ from tgr_local.engine.memory_check import check_memory as check_memory
 from tgr_local.engine.memory_check import free_memory as free_memory
 from tgr_local.engine.memory_check import memory_need as memory_need
 from tgr_local.engine.native import LLAMA_CPP_PYTHON as LLAMA_CPP_PYTHON
-from tgr_local.engine.prefix_files import SavedPrefix as SavedPrefix
 from tgr_local.engine.prefix_files import fill_prefix as fill_prefix
 from tgr_local.engine.prefix_files import load_prefix as load_prefix
 from tgr_local.engine.prefix_files import remembered as remembered
@@ -71,7 +70,6 @@ from tgr_local.engine.records import EditConstraint as EditConstraint
 from tgr_local.engine.records import EngineStats as EngineStats
 from tgr_local.engine.records import GrammarTrigger as GrammarTrigger
 from tgr_local.engine.records import LayerFit as LayerFit
-from tgr_local.engine.records import MemoryUse as MemoryUse
 from tgr_local.engine.records import Opening as Opening
 from tgr_local.engine.records import Output as Output
 from tgr_local.engine.records import Sampling as Sampling

@@ -29,7 +29,6 @@ from tgr_local.generation.prompt import advised as advised
 from tgr_local.generation.prompt import check_writes as check_writes
 from tgr_local.generation.prompt import load as load
 from tgr_local.generation.prompt import query_tokens as query_tokens
-from tgr_local.generation.prompt import request_of as request_of
 from tgr_local.generation.prompt import tokens_within as tokens_within
 from tgr_local.generation.reply import Event as Event
 from tgr_local.generation.reply import Reply as Reply

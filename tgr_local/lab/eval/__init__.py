@@ -13,7 +13,7 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
     manifest.py    everything that a run depends on; checked before it is resumed
     plan.py        number and seeds of the samples
     phases.py      what is missing; sampling.py has it made, making.py makes a sample
-    node_pool.py   the engines of several machines; ray_nodes.py: those of a Ray cluster
+    ray_nodes.py   the engines of a Ray cluster
     samples.py     samples as JSON lines; store.py writes them
     boundaries.py  the measurements of a reply's boundaries
     estimate.py    forward tokens that a run still takes

@@ -21,7 +21,7 @@ from tgr_local.system.sandbox import backends
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
     from tgr_local.lab.eval.manifest import Manifest
-    from tgr_local.lab.eval.node_pool import NodePool
+    from tgr_local.lab.eval.ray_nodes import NodePool
     from tgr_local.system.sandbox.backends import Backend
 
 
@@ -106,7 +106,7 @@ def _pool(
     ends: contextlib.ExitStack,
 ) -> tuple[NodePool, Manifest]:
     """The engines of the Ray cluster, until `ends` ends, and the manifest with their machines."""
-    from tgr_local.lab.eval import node_pool, ray_nodes
+    from tgr_local.lab.eval import ray_nodes
 
     probes = sorted({system["config"]["probe"] for system in about.systems if "probe" in system})
     probes = [ray_nodes.absolute(path) for path in probes]
@@ -119,7 +119,7 @@ def _pool(
         text = f"tgr-local: warning: {line}; others make its samples"
         print(printable_line(text), file=sys.stderr, flush=True)
 
-    return node_pool.NodePool(nodes, warn), dataclasses.replace(
+    return ray_nodes.NodePool(nodes, warn), dataclasses.replace(
         about, machines=ray_nodes.machines(nodes)
     )
 

@@ -41,7 +41,7 @@ class Phase:
 
 
 class Maker(Protocol):
-    """Makes the samples of one phase after the other: `EngineMaker`, `node_pool.NodePool`."""
+    """Makes the samples of one phase after the other: `EngineMaker`, `ray_nodes.NodePool`."""
 
     @property
     def positions(self) -> int:

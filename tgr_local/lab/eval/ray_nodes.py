@@ -1,8 +1,9 @@
-"""Nodes of a Ray cluster: an actor on each, which holds one engine.
+"""The engines of a Ray cluster as one `making.Maker`: an actor on each node holds one.
 
-In: the address of a cluster, a model and its options. Out: the nodes of a `node_pool.NodePool`,
-checked: every one computes with the same model file, chat template, probes and versions as this
-process.
+In: the address of a cluster, a model and its options. Out: the nodes, checked: every one computes
+with the same model file, chat template, probes and versions as this process; and a pool of them,
+which makes samples. A sample that a lost node was making is made again by another one; its seed
+decides what it is, not its place.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ import importlib
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tgr_local.engine import Cancel, Engine, named_adapters
+from tgr_local.engine import Cancel, Engine, named_adapters, watched
 from tgr_local.errors import CancelledError, InstallError, TgrError, describe
 from tgr_local.lab.eval import manifest
-from tgr_local.lab.eval.making import EngineMaker, Job, Phase
-from tgr_local.lab.eval.node_pool import NodeLostError
-from tgr_local.lab.eval.samples import Sample
+from tgr_local.lab.eval.making import EngineMaker, Job, Phase, failed
+from tgr_local.lab.eval.samples import ENGINE, Sample
 from tgr_local.models import library
 from tgr_local.options.config import EngineConfig
 from tgr_local.probe import record
@@ -34,7 +35,13 @@ START_SECONDS = 600.0
 """A node's time to get a process, and to load the model."""
 REACH_SECONDS = 5.0
 """The time for a connection to the cluster."""
+ATTEMPTS = 3
+"""Nodes that may be lost while they make the same sample, which may be the cause."""
 _POLL_SECONDS = 0.5  # between looks at a flag that ends the run
+
+
+class NodeLostError(Exception):
+    """The node is gone, with what it was doing."""
 
 
 def check_address(address: str) -> None:
@@ -66,13 +73,13 @@ class Worker:
         return self._maker.begin(phase, n_cells, parallel, n_jobs)
 
     def make(self, job: Job, prompt: list[int] | None) -> tuple[Sample, int]:
-        """As `Node.make`."""
+        """As `Maker.make`, with the positions that the engine has decoded so far."""
         sample = self._maker.make(job, prompt, Cancel())
         return sample, self._maker.positions
 
 
 class RayNode:
-    """A `node_pool.Node`: one actor."""
+    """One actor. Every call may raise NodeLostError."""
 
     def __init__(self, ray: Any, name: str, actor: Any, machine: dict[str, Any]) -> None:
         self._ray, self.name, self._actor = ray, name, actor
@@ -80,6 +87,7 @@ class RayNode:
         """Its entry in the manifest."""
 
     def begin(self, phase: Phase, n_cells: int, parallel: int, n_jobs: int) -> int:
+        """As `Maker.begin`; the phase comes without its problems."""
         config = dataclasses.replace(phase.config, probe=absolute(phase.config.probe))
         phase = dataclasses.replace(phase, config=config)
         called = self._actor.begin.remote(phase, n_cells, parallel, n_jobs)
@@ -100,6 +108,92 @@ class RayNode:
             raise TgrError(f"{self.name}: {describe(error.cause)}") from error
         except errors.RayError as error:
             raise NodeLostError(_first_line(error)) from None
+
+
+class NodePool:
+    """A `Maker` over several nodes. A node that is lost is not asked again; `on_lost` gets one line
+    that says which and why."""
+
+    def __init__(self, nodes: Sequence[RayNode], on_lost: Callable[[str], None]) -> None:
+        self._nodes, self._on_lost = list(nodes), on_lost
+        self._slots: dict[str, int] = {}  # free ones, by the name of a node
+        self._positions = dict.fromkeys((node.name for node in nodes), 0)
+        self._changed = threading.Condition()
+        self._lost = ""  # the last one, and why
+
+    @property
+    def positions(self) -> int:
+        """Of a lost node, what it had decoded when it handed over its last sample."""
+        return sum(self._positions.values())
+
+    def begin(self, phase: Phase, n_cells: int, parallel: int, n_jobs: int) -> int:
+        """Jobs are spread evenly: no node takes more at a time than its share of `n_jobs`."""
+        self._phase, self._slots = phase, {}
+        light = dataclasses.replace(phase, problems=())
+        for node in list(self._nodes):
+            share = -(-n_jobs // max(len(self._nodes), 1))
+            try:
+                self._slots[node.name] = node.begin(light, n_cells, parallel, share)
+            except NodeLostError as error:
+                self._lose(node, error)
+        if not self._nodes:
+            raise self._none_left()
+        return min(sum(self._slots.values()), n_jobs)
+
+    def make(self, job: Job, prompt: list[int] | None, cancel: Cancel) -> Sample:
+        """As `Maker.make`. TgrError where no node is left."""
+        for _ in range(ATTEMPTS):
+            node = self._take(cancel)
+            try:
+                sample, positions = node.make(job, prompt, cancel)
+            except NodeLostError as error:
+                self._lose(node, error)
+                continue
+            finally:
+                self._give_back(node)
+            with self._changed:
+                self._positions[node.name] = max(self._positions[node.name], positions)
+            return sample
+        return failed(self._phase, job, f"{ENGINE}{ATTEMPTS} nodes were lost while they made it")
+
+    def _take(self, cancel: Cancel) -> RayNode:
+        """The node with most free slots, once there is one."""
+        with watched(cancel, self._wake), self._changed:
+            while True:
+                if cancel.is_set():
+                    raise CancelledError("the run was cancelled")
+                if not self._nodes:
+                    raise self._none_left()
+                node = max(self._nodes, key=lambda node: self._slots[node.name])
+                if self._slots[node.name] > 0:
+                    self._slots[node.name] -= 1
+                    return node
+                self._changed.wait()
+
+    def _give_back(self, node: RayNode) -> None:
+        with self._changed:
+            self._slots[node.name] += 1
+            self._changed.notify()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _lose(self, node: RayNode, error: NodeLostError) -> None:
+        with self._changed:
+            is_new = node in self._nodes
+            if is_new:
+                self._nodes.remove(node)
+                self._lost = f"{node.name} is lost ({error})"
+            self._changed.notify_all()
+        if is_new:
+            self._on_lost(self._lost)
+
+    def _none_left(self) -> TgrError:
+        return TgrError(
+            f"no node is left: {self._lost}; the samples so far are on the disk: start nodes, and "
+            "the same command resumes the run"
+        )
 
 
 @contextlib.contextmanager
