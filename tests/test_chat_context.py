@@ -23,7 +23,7 @@ from tgr_local.engine import Engine
 from tgr_local.errors import CapacityError, TgrError
 from tgr_local.models.library import embedded_model
 from tgr_local.options.config import EngineConfig, SearchConfig
-from tgr_local.search.room import text_room
+from tgr_local.search.capacity import text_room
 
 
 @pytest.fixture

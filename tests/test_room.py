@@ -21,8 +21,7 @@ from tgr_local.engine import Engine, SteeredEngine
 from tgr_local.errors import CapacityError, ContextError
 from tgr_local.methods import METHODS
 from tgr_local.models.library import embedded_model
-from tgr_local.search.capacity import SPARE_CELLS
-from tgr_local.search.room import difference, longest_text, most_tokens
+from tgr_local.search.capacity import SPARE_CELLS, difference, longest_text, most_tokens
 
 every_method = pytest.mark.parametrize("method", sorted(METHODS))
 QUICK: dict[str, Any] = {

@@ -13,8 +13,7 @@ from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.errors import CapacityError, TgrError
 from tgr_local.generation import Reply
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.capacity import SPARE_CELLS
-from tgr_local.search.room import CONTEXT_LIMITS, longest_text
+from tgr_local.search.capacity import CONTEXT_LIMITS, SPARE_CELLS, longest_text
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine

@@ -10,7 +10,7 @@ from tgr_local.answers import CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.text import TextSplitter
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.room import context_limit, longest_text
+from tgr_local.search.capacity import context_limit, longest_text
 from tgr_local.search.run import Request
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steps import Step

@@ -32,9 +32,8 @@ from tgr_local.generation.thinking import (
     thinking_request,
     visible_grammar,
 )
-from tgr_local.search import capacity
+from tgr_local.search.capacity import SPARE_CELLS, context_limit, difference, longest_text
 from tgr_local.search.reply_format import LineLimits
-from tgr_local.search.room import context_limit, difference, longest_text
 from tgr_local.search.run import HeldBack, Request, Run
 from tgr_local.search.steps import Finish, Progress, Step
 
@@ -389,7 +388,7 @@ class ReplyWriter:
         if not spent and self._fits(request):
             yield request
         rest = len(self.query) + len(after)
-        cells = min(longest_text(self.engine), self.engine.most_cells() - capacity.SPARE_CELLS)
+        cells = min(longest_text(self.engine), self.engine.most_cells() - SPARE_CELLS)
         cells -= rest
         room = cells
         if config.max_forward_tokens:

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.capacity import SPARE_CELLS
-from tgr_local.search.room import text_room
+from tgr_local.search.capacity import SPARE_CELLS, text_room
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory

@@ -26,7 +26,7 @@ from tgr_local.openai.requests import PreparedRequest, chat_request, completion_
 from tgr_local.openai.rerank import RerankRequest, rerank_response
 from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.config import DEFAULT_METHOD, EngineConfig, SearchConfig
-from tgr_local.search.room import longest_text
+from tgr_local.search.capacity import longest_text
 
 _POOLINGS = ("none", "mean", "cls", "last")
 

@@ -14,9 +14,8 @@ maps.py            the maps of a model that turn anchors into injections
 strength.py        measures how strong an injection must be
 geometry.py        anchors, injections, measures: pure numpy
 scoring.py         the score and its terms: pure numpy
-room.py            the room that a query leaves: chunks and rollouts that fit
 chunkwise.py       chunk_method: the loop of a method with resets, and its record, from its flags
-capacity.py        cells and sequences that a trajectory needs; the tokens that a reset retains
+capacity.py        the room that a query leaves, options that fit it, what a trajectory needs
 seeds.py           a seed for every draw
 steps.py           the records: Step, Candidates, Counts, Seconds, Progress
 diagnostics.py     the geometry of a run, from its steps

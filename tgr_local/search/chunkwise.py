@@ -14,8 +14,7 @@ from tgr_local.engine import Injection
 from tgr_local.options import groups
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import Config
-from tgr_local.search.capacity import cells_needed, positions_needed, sequences_needed
-from tgr_local.search.room import fitted
+from tgr_local.search.capacity import cells_needed, fitted, positions_needed, sequences_needed
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steering import Steering
 from tgr_local.search.steps import Candidates, Step

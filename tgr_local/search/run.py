@@ -69,7 +69,7 @@ class Method:
     """Positions that a run decodes at most for a query of that length; None: no more than its
     cells, since nothing is decoded twice."""
     fit: Callable[[Engine, int, SearchConfig], SearchConfig] | None = None
-    """`search.room.fitted` for its kind of trajectory; None: `run` shortens its texts itself."""
+    """`capacity.fitted` for its kind of trajectory; None: `run` shortens its texts itself."""
 
     about: str = ""
     """What it does, in a few words for everybody."""

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tgr_local.console.sanitize import printable, printable_line
+from tgr_local.search.capacity import CONTEXT_LIMITS
 from tgr_local.search.diagnostics import CYCLING
 from tgr_local.search.diagnostics import summary as geometry_summary
-from tgr_local.search.room import CONTEXT_LIMITS
 from tgr_local.search.scoring import Scores
 from tgr_local.search.steps import Candidates, Counts, Seconds
 from tgr_local.trace.pace import per_second
