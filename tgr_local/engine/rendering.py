@@ -137,7 +137,7 @@ class _Marker:
 
     def unescaped(self, text: str) -> str:
         """A rendered text, in which JSON may have escaped the mark."""
-        return text.replace(_escaped(self.mark), self.mark) if self.used else text
+        return text.replace(f"\\u{ord(self.mark):04x}", self.mark) if self.used else text
 
     def _message(self, message: Mapping[str, Any]) -> dict[str, Any]:
         role = message.get("role")
@@ -249,11 +249,6 @@ def _unquoted(text: str) -> str:
 
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
-
-
-def _escaped(mark: str) -> str:
-    """A mark as JSON may have it."""
-    return f"\\u{ord(mark):04x}"
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -128,7 +128,8 @@ def chat_query(
     if tools.callable and not applied["grammar"] and request.get("tool_choice") == "required":
         raise ValueError("no call can be forced in this model's template; use tool_choice auto")
     if request.get("tool_choice") == "required":
-        applied["grammar"] = _without_text(applied["grammar"])
+        # a call that is forced comes first, or a weak model would never begin it
+        applied["grammar"] = _TEXT_BEFORE.sub(r"\1\2", applied["grammar"])
     if tools.parallel is False:
         applied["grammar"] = _SEVERAL.sub(r"\1", applied["grammar"])
     if config.grammar and applied["lazy"]:  # an answer follows it, or is a call
@@ -255,13 +256,7 @@ def _format(
     )
 
 
-def _without_text(grammar: str) -> str:
-    """The grammar of a call without the text that may come before it: a call that is forced comes
-    first, or a weak model would never begin it."""
-    return _TEXT_BEFORE.sub(r"\1\2", grammar)
-
-
-# in the root: the rule of any text up to the call's first tag
+# in the root: the rule of any text that may come before the call, up to its first tag
 _TEXT_BEFORE = re.compile(r"^(root ::= .*) until-\d+\??((?: space)? [\w-]+)$", re.MULTILINE)
 
 

@@ -79,7 +79,8 @@ class Graph(tot.Tree):
         """Tries a merger of all kept thoughts: the best one is the reply, the others are quoted."""
         best, *others = self.kept
         if others:
-            quoted = [self._quotable(other) for other in others]
+            ends = self.branches.engine.end_tokens
+            quoted = [[token for token in one.tokens if token not in ends] for one in others]
             request = merge_request(len(others))
             self._rewrite(best, request, quoted, "merges")
 
@@ -103,9 +104,6 @@ class Graph(tot.Tree):
             return
         self.figures[what] += 1
         self.select([*self.kept, branches.reread(self._root, reply)])
-
-    def _quotable(self, thought: Branch) -> list[int]:
-        return [token for token in thought.tokens if token not in self.branches.engine.end_tokens]
 
 
 def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:

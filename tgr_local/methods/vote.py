@@ -171,7 +171,7 @@ class Poll:
 
     def hold(self) -> None:
         """Writes wave after wave until the vote is decided."""
-        while not self._is_decided() and (n := self._next()):
+        while not (self._is_sure or self._is_free or self._branches.late) and (n := self._next()):
             self._wave([self._branches.fork(self.root) for _ in range(n)])
 
     @property
@@ -197,21 +197,14 @@ class Poll:
             **({self._judge.figure: self._chance} if votes else {}),
         }
 
-    def _is_decided(self) -> bool:
-        return self._is_sure or self._is_free or self._branches.late
-
     @property
     def _is_free(self) -> bool:
         """Whether the question asks for free text, of which no sample equals another."""
-        if self._n_ended == 1 and self._first_alone:
+        if len(self._texts) == 1 and self._first_alone:
             return not is_comparable(self._branches.text(self._texts[0].tokens))
         if self._first_alone and not self._texts and len(self._cut_off) > 1:
             return True  # no text comes to an end within its limit
         return bool(self._texts) and not any(self._keys)
-
-    @property
-    def _n_ended(self) -> int:
-        return len(self._texts)
 
     @property
     def _cut(self) -> int:

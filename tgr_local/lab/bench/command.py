@@ -80,7 +80,8 @@ def _add_shapes(bench: Parser) -> None:
     shapes = bench.add_command("shapes", _list_shapes, text, " [list | delete]")
     shapes.set_defaults(shape=None, type=None, json=False)
     listing = shapes.add_command("list", _list_shapes, "list them: path and size")
-    deleting = shapes.add_command("delete", _delete_shapes, "delete them, and list what is gone")
+    delete = partial(_list_shapes, delete=True)
+    deleting = shapes.add_command("delete", delete, "delete them, and list what is gone")
     for command in (shapes, listing, deleting):
         add = partial(command.add_argument, default=argparse.SUPPRESS)
         add("--shape", metavar="SHAPE", help="only those of this shape")
@@ -102,10 +103,6 @@ def _list_shapes(args: argparse.Namespace, *, delete: bool = False) -> int:
         for path, n in files:
             print(f"{'deleted ' * delete}{path}, {size(n)}")
     return 0
-
-
-def _delete_shapes(args: argparse.Namespace) -> int:
-    return _list_shapes(args, delete=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -176,16 +176,11 @@ def write(path: Path, shape: Shape, kind: str) -> None:
                 # special tokens get small logits, so that no reply ends by chance
                 faint = len(SPECIALS) if vocabulary else 0
                 deviation = (2 if vocabulary else 1) / dims[1] ** 0.5
-                for n_rows in _batches(dims[0] - faint):
+                for start in range(0, dims[0] - faint, _BLOCK_ROWS):
+                    n_rows = min(_BLOCK_ROWS, dims[0] - faint - start)
                     file.write(_random(rng, n_rows * dims[1], deviation, kind).tobytes())
                 file.write(_random(rng, faint * dims[1], deviation / 8, kind).tobytes())
             file.write(bytes(-file.tell() % _ALIGNMENT))
-
-
-def _batches(n: int) -> Iterator[int]:
-    while n > 0:
-        yield min(n, _BLOCK_ROWS)
-        n -= _BLOCK_ROWS
 
 
 def _random(rng: np.random.Generator, n: int, deviation: float, kind: str) -> NDArray[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from tgr_local.lab.eval import metrics, paper
 from tgr_local.lab.eval.comparison import Comparison
 from tgr_local.lab.eval.metrics import Interval
-from tgr_local.lab.eval.outcome import Outcome
+from tgr_local.lab.eval.outcome import Outcome, reference
 from tgr_local.lab.eval.table_cells import Table, mean, points, signed
 
 _NOTE = (
@@ -44,7 +44,8 @@ def ours(compared: Sequence[Comparison]) -> Table:
     }
     if len(of_task) < 2 or not whole:
         return Table("All tasks", [], [])
-    base = _reference(whole)
+    first = [outcomes[0] for outcomes in whole.values()]
+    base = reference(first, lambda o: _average(whole[o.label])).label
     rows = []
     for label in labels:
         cells = [mean(some[label].aucs, scale=1) if label in some else "-" for some in of_task]
@@ -63,7 +64,6 @@ def ours(compared: Sequence[Comparison]) -> Table:
 def _summary(outcomes: Sequence[Outcome], base: Sequence[Outcome]) -> list[str]:
     """Avg AUC, Δ%, the difference to the reference, forward tokens."""
     average = over_tasks([metrics.interval(o.aucs, top=100) for o in outcomes])
-    reference = float(np.mean([o.aucs.mean() for o in base]))
     tokens = f"{np.mean([o.cost for o in outcomes]):,.0f}"
     if outcomes[0].label == base[0].label:
         return [points(average), "-", "-", tokens]
@@ -72,8 +72,13 @@ def _summary(outcomes: Sequence[Outcome], base: Sequence[Outcome]) -> list[str]:
         for own, other in zip(outcomes, base, strict=True)
     ]
     return [
-        points(average), _change(average.mean, reference), signed(over_tasks(gains)), tokens,
+        points(average), _change(average.mean, _average(base)), signed(over_tasks(gains)), tokens,
     ]  # fmt: skip
+
+
+def _average(outcomes: Sequence[Outcome]) -> float:
+    """Avg AUC."""
+    return float(np.mean([o.aucs.mean() for o in outcomes]))
 
 
 def over_tasks(found: Sequence[Interval]) -> Interval:
@@ -82,15 +87,6 @@ def over_tasks(found: Sequence[Interval]) -> Interval:
     below = math.hypot(*(one.mean - one.low for one in found)) / len(found)
     above = math.hypot(*(one.high - one.mean for one in found)) / len(found)
     return Interval(middle, middle - below, middle + above)
-
-
-def _reference(whole: dict[str, list[Outcome]]) -> str:
-    """The system named in the manifest, else the best `base` by Avg AUC, else the first."""
-    first = {label: outcomes[0] for label, outcomes in whole.items()}
-    named = [label for label, o in first.items() if o.system["name"] == o.run.manifest.reference]
-    plain = [label for label, o in first.items() if o.system["method"] == "base"]
-    plain.sort(key=lambda label: -float(np.mean([o.aucs.mean() for o in whole[label]])))
-    return (named or plain or list(whole))[0]
 
 
 def _change(value: float, reference: float) -> str:

@@ -44,9 +44,10 @@ def of_task(found: Sequence[Outcome], base: Outcome) -> list[Case]:
         return []
     outcome = max(searching, key=lambda o: o.label == "tgr-latent")
     pairs = [
-        (sample, other)
+        (drawn[0], others[0])
         for problem, drawn in outcome.by_problem.items()
-        if _has_texts(sample := drawn[0]) and (other := _first(base, problem)) is not None
+        if any("rollouts" in boundary for boundary in drawn[0].boundaries)
+        and (others := base.by_problem.get(problem))
     ]
     pairs.sort(key=lambda pair: not _differ(_clearest(pair[0])))  # different rollouts first
     wanted = {
@@ -99,15 +100,6 @@ def _divergence(rollouts: Sequence[str]) -> str:
         f"after {chosen[max(0, n - 40) : n]!r} the chosen one continues with "
         f"{chosen[n : n + 40]!r}, the best different one with {rejected[n : n + 40]!r}"
     )
-
-
-def _has_texts(sample: Sample) -> bool:
-    return any("rollouts" in boundary for boundary in sample.boundaries)
-
-
-def _first(outcome: Outcome, problem: str) -> Sample | None:
-    drawn = outcome.by_problem.get(problem)
-    return drawn[0] if drawn else None
 
 
 def _clearest(sample: Sample) -> dict[str, Any]:
