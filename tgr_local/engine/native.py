@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from tgr_local.errors import InstallError
+from tgr_local.system.versions import version
 
 LLAMA_CPP_PYTHON = "0.3.36"
 _SPINS = "2000"
@@ -57,10 +57,7 @@ def waiting() -> str:
 
 
 def _check_version() -> None:
-    try:
-        installed = importlib.metadata.version("llama-cpp-python")
-    except importlib.metadata.PackageNotFoundError:
-        installed = "not installed"
+    installed = version("llama-cpp-python")
     if installed != LLAMA_CPP_PYTHON:
         raise InstallError(
             f"llama-cpp-python is {installed}, but tgr-local was built for {LLAMA_CPP_PYTHON}; "

@@ -11,7 +11,6 @@ it waits for a connection that sends a byte now and then, and it replaces a file
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 import stat
@@ -23,14 +22,13 @@ from typing import Any
 
 from tgr_local.console.progress import ProgressLine
 from tgr_local.errors import TgrError
-from tgr_local.models import hub, library
+from tgr_local.models import file_hash, hub, library
 from tgr_local.models.hub import Remote
 from tgr_local.system import files
 from tgr_local.system.paths import expanded, private
 
 TRIES = 5  # requests in a row that each bring fewer than MIN_BYTES
 MIN_BYTES, WINDOW = 1 << 16, 60.0  # a request that brings fewer bytes in that many seconds is ended
-_BLOCK = 1 << 20
 
 OnProgress = Callable[[int, int], None]
 """Called with the bytes of the file so far, and those of them that are new."""
@@ -90,7 +88,7 @@ def fetch(remote: Remote, target: Path, on_progress: OnProgress = lambda have, n
         _fill(remote, file, on_progress)
         os.fsync(file.fileno())
         files.before_move(file)
-        if _sha256(part) != remote.sha256:
+        if file_hash.read(part) != remote.sha256:
             part.unlink()
             raise TgrError(f"{remote.url} has a wrong sha256 and was deleted; try again")
         os.replace(part, target)
@@ -103,7 +101,7 @@ def _check_same(remote: Remote, target: Path) -> None:
         found, wanted = "it is not a file", "one"
     elif (size := target.stat().st_size) != remote.size:
         found, wanted = f"it has {size} bytes", str(remote.size)
-    elif (sha256 := _sha256(target)) != remote.sha256:
+    elif (sha256 := file_hash.read(target)) != remote.sha256:
         found, wanted = f"its sha256 is {sha256}", remote.sha256
     else:
         return
@@ -205,11 +203,3 @@ def _write(file: FileIO, block: bytes) -> None:
             f"{file.name} cannot be written at {file.tell()} bytes: {error.strerror}; free some "
             "space, and the same command resumes from there"
         ) from None
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()

@@ -18,15 +18,20 @@ def of(path: Path) -> str:
     if (found := known(path)) is not None:
         return found
     key = identity(path)
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    found = _known[key] = digest.hexdigest()
+    found = _known[key] = read(path)
     if identity(path) == key:
         with contextlib.suppress(OSError):  # a folder that cannot be written
             paths.write_whole(_file(key), found.encode())
     return found
+
+
+def read(path: Path) -> str:
+    """The same, of what is in the file now. Raises OSError."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def known(path: Path) -> str | None:

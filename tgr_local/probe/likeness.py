@@ -38,17 +38,14 @@ class Likeness:
     def distance(self, features: Floats) -> Floats:
         """[n] of features [n, n_features]; about 1 for known texts."""
         standard = (np.asarray(features, np.float64) - self.mean) / self.scale
-        found: Floats = np.sqrt(np.mean((standard @ _projection(*self._shape) @ self.root) ** 2, 1))
+        projection = _projection(len(self.mean), len(self.root))
+        found: Floats = np.sqrt(np.mean((standard @ projection @ self.root) ** 2, 1))
         return found
 
     def covers(self, features: Floats) -> NDArray[np.bool_]:
         """[n] whether these texts are like the known ones."""
         found: NDArray[np.bool_] = self.distance(features) <= self.limit
         return found
-
-    @property
-    def _shape(self) -> tuple[int, int]:
-        return len(self.mean), len(self.root)
 
 
 def fit(features: Floats) -> Likeness:

@@ -12,13 +12,17 @@ def versions() -> dict[str, str]:
     """The version of each part whose change can change a result."""
     found = {"tgr-local": __version__, "python": platform.python_version()}
     for package in ("llama-cpp-python", "numpy"):
-        if not _is_needed(package):
-            continue
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
+        if _is_needed(package):
+            found[package] = version(package)
     return found
+
+
+def version(package: str) -> str:
+    """That of a package, or "not installed"."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _is_needed(package: str) -> bool:

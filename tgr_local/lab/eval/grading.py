@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from tgr_local.lab.eval.task import Task
 from tgr_local.lab.eval.tasks import get
 from tgr_local.system.sandbox import backends
 from tgr_local.system.sandbox.backends import Backend
+from tgr_local.system.versions import version
 
 if TYPE_CHECKING:
     from tgr_local.lab.eval.samples import Sample
@@ -31,7 +31,7 @@ def settings(
         found["sandbox"] = backend
     if model:
         found["judge_model"] = model
-    return found | {name: _version(name) for task in tasks for name in _packages(get(task))}
+    return found | {name: version(name) for task in tasks for name in _packages(get(task))}
 
 
 def is_judged(task: Task) -> bool:
@@ -58,10 +58,3 @@ def _packages(task: Task) -> list[str]:
     """The packages that compute its numbers."""
     own = [name.replace("_", "-") for name in task.packages]
     return own if task.metric == "pass" else [*own, "sacrebleu"]
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"

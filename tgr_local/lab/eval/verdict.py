@@ -176,11 +176,8 @@ def _more(gain: Interval, n: int) -> str:
     """`3.1 percentage points more of 50 problems than`."""
     if f"{abs(gain.mean):.1f}" == "0.0":
         return f"as many of {_problems(n)} as"
-    return f"{_points(gain.mean)} of {_problems(n)} than"
-
-
-def _points(value: float) -> str:
-    return f"{abs(value):.1f} percentage points {'more' if value > 0 else 'fewer'}"
+    more = "more" if gain.mean > 0 else "fewer"
+    return f"{abs(gain.mean):.1f} percentage points {more} of {_problems(n)} than"
 
 
 def _interval(gain: Interval) -> str:

@@ -59,6 +59,7 @@ def _fit(args: argparse.Namespace) -> int:
     from tgr_local.lab.fitting import fit
     from tgr_local.lab.fitting.samples import joined
     from tgr_local.probe import record
+    from tgr_local.system.versions import versions
 
     if args.cut < 0:
         raise ValueError(f"cut is {args.cut}, but must be at least 0")
@@ -78,7 +79,7 @@ def _fit(args: argparse.Namespace) -> int:
             "temperature": config.temperature,
             "seed": config.seed,
             "forward_tokens": samples.tokens,
-            "versions": _versions(),
+            "versions": versions(),
         }
         probe = fit.fit(samples, engine.model_hash, cut, about)
         record.save(probe, place)
@@ -207,12 +208,6 @@ def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _versions() -> dict[str, str]:
-    from tgr_local.system.versions import versions
-
-    return {name: str(version) for name, version in versions().items()}
 
 
 def _lines(probe: Any) -> list[str]:
