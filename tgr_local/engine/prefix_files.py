@@ -109,7 +109,9 @@ def save_prefix(
     known, norms, state, cells = engine._native.read_prefix(tokens, digest)
     if len(known) < max(1, least_tokens):  # reclaimed since, or a part that cannot be used alone
         return None
-    header = _header(engine, digest, len(known), len(norms), len(state), len(cells))
+    sizes = len(known), len(norms), len(state), len(cells)
+    layout = engine._native.memory_layout()
+    header = Header(LLAMA_CPP_PYTHON, engine.model_hash, layout, digest.hex(), *sizes)
     text = json.dumps(dataclasses.asdict(header)).encode()
     start = _START.pack(MAGIC, _VERSION, len(text)) + text
     n_bytes = len(start) + header.n_bytes + _SHA
@@ -241,14 +243,6 @@ def _check_memory(n_bytes: int, what: str) -> None:
             f"{what} the prefix needs {_COPIES * n_bytes >> 20} MiB of memory, but only "
             f"{left >> 20} MiB are available; end other programs"
         )
-
-
-def _header(
-    engine: Engine, digest: bytes, n_tokens: int, norms: int, state: int, cells: int
-) -> Header:
-    layout = engine._native.memory_layout()
-    text = digest.hex()
-    return Header(LLAMA_CPP_PYTHON, engine.model_hash, layout, text, n_tokens, norms, state, cells)
 
 
 # ---- reading ----

@@ -28,6 +28,10 @@ LISTING = "tgr-local run --help-all has all"
 """What to do about the name of no option."""
 _INT_MAX = 2**31 - 1  # the engine counts in 32 bits
 _NAME_LENGTH = 64  # characters of a name that is compared with known ones
+_BOOLS = {
+    "true": True, "on": True, "yes": True, "1": True,
+    "false": False, "off": False, "no": False, "0": False,
+}  # fmt: skip
 
 
 def option(
@@ -256,12 +260,7 @@ def parse(
         return words[text]
     try:
         if kind is bool:
-            return {"true": True, "on": True, "yes": True, "1": True}.get(text.lower()) or {
-                "false": False,
-                "off": False,
-                "no": False,
-                "0": False,
-            }[text.lower()]
+            return _BOOLS[text.lower()]
         if kind == tuple[float, ...]:
             return tuple(float(part) for part in text.split(",") if part)
         if kind == tuple[str, ...]:

@@ -3,6 +3,7 @@ seconds and memory as JSON: ``python -m tgr_local.lab.bench.cold_start K SEED``.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sys
@@ -39,14 +40,19 @@ def search(k: int, seed: int) -> dict[str, float]:
 
 def peak_resident() -> int:
     """Peak bytes; 0 on Windows. On Linux ru_maxrss includes the parent's memory, VmHWM does not."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(s.split()[1]) * 1024 for s in lines if s.startswith("VmHWM:"))
-    except (OSError, StopIteration):
-        if resource is None:
-            return 0
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most * (1 if sys.platform == "darwin" else 1024)
+    if (found := of_status("VmHWM")) or resource is None:
+        return found
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most * (1 if sys.platform == "darwin" else 1024)
+
+
+def of_status(field: str) -> int:
+    """Bytes that Linux gives for this process in a field; 0 elsewhere."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(f"{field}:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from tgr_local.engine import fill_prefix
 from tgr_local.errors import InstallError
 from tgr_local.lab.bench import shapes, subject
 from tgr_local.lab.bench.boundary import BURST, Boundary, Q
-from tgr_local.lab.bench.cold_start import peak_resident
+from tgr_local.lab.bench.cold_start import of_status, peak_resident
 from tgr_local.lab.bench.measure import Floats, Row, Spread, clock
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.options.config import SearchConfig
@@ -93,11 +93,7 @@ def resident_with(plan: Plan, n_cells: int) -> int:
     """Resident bytes of this process with a session of that many cells. The cache never shrinks, so
     measure small sessions first."""
     with plan.engine.session(n_cells, 1):
-        try:
-            lines = Path("/proc/self/status").read_text().splitlines()
-            return next(int(s.split()[1]) * 1024 for s in lines if s.startswith("VmRSS:"))
-        except (OSError, StopIteration):
-            return peak_resident()
+        return of_status("VmRSS") or peak_resident()
 
 
 def seconds_at(plan: Plan, config: SearchConfig, lengths: list[int]) -> list[Floats]:
