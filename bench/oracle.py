@@ -54,7 +54,7 @@ from tgr_local.errors import TgrError
 from tgr_local.generation import TextSplitter, advised, query_tokens
 from tgr_local.lab.eval import manifest, systems, tasks
 from tgr_local.lab.eval.grader import Grader
-from tgr_local.lab.eval.plan import seed_of
+from tgr_local.lab.eval.samples import seed_of
 from tgr_local.lab.eval.task import Problem
 from tgr_local.methods import random_anchor
 from tgr_local.models.strengths import Strength

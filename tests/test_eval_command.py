@@ -20,7 +20,7 @@ from fixture_types import Model
 from judge_server import judge_server
 from surroundings import ROOT
 
-from tgr_local.lab.eval import grading, samples
+from tgr_local.lab.eval import manifest, samples
 from tgr_local.lab.eval.samples import Sample
 from tgr_local.lab.eval.store import Store
 from tgr_local.system.sandbox import programs
@@ -283,10 +283,12 @@ def test_a_judge_may_be_added_later_but_not_changed(
 
 
 def test_a_manifest_names_the_packages_that_grade() -> None:
-    found = grading.settings(["math500", "countdown"], 10.0, False, ("", ""))
+    found = manifest.grading_settings(["math500", "countdown"], 10.0, False, ("", ""))
     assert found.pop("math-verify") == importlib.metadata.version("math-verify")
     assert found == {"seconds": 10.0, "allow_exec": False, "judge": ""}
-    names = set(grading.settings(["ifeval", "writingbench"], 10.0, False, ("http://x", "m")))
+    names = set(
+        manifest.grading_settings(["ifeval", "writingbench"], 10.0, False, ("http://x", "m"))
+    )
     assert {"lm-eval", "sacrebleu", "judge_model"} <= names
 
     def graded(task: str, correct: bool | None, answer: str | None = "7") -> Sample:
@@ -294,15 +296,15 @@ def test_a_manifest_names_the_packages_that_grade() -> None:
             task, "p", "s", 1, 0, "text", "", 1, "stop", correct, 0.0, answer, "", None, {}, {}, 0.0
         )
 
-    assert grading.in_use([graded("math500", True)]) == {"math-verify"}
-    assert grading.in_use([graded("humaneval", False, None)]) == {
+    assert manifest.grading_in_use([graded("math500", True)]) == {"math-verify"}
+    assert manifest.grading_in_use([graded("humaneval", False, None)]) == {
         "seconds",
         "allow_exec",
         "sandbox",
     }
-    assert grading.in_use([graded("writingbench", True)]) == {"judge", "judge_model"}
+    assert manifest.grading_in_use([graded("writingbench", True)]) == {"judge", "judge_model"}
     nothing = [graded("math500", None), graded("humaneval", None), graded("writingbench", None)]
-    assert grading.in_use([*nothing, graded("writingbench", False, None)]) == set()
+    assert manifest.grading_in_use([*nothing, graded("writingbench", False, None)]) == set()
 
 
 def humaneval(command: list[str], tmp_path: Path) -> list[str]:

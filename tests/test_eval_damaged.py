@@ -16,8 +16,7 @@ from run_folders import both, write
 
 from tgr_local.errors import TgrError
 from tgr_local.lab.eval import manifest, report, run_folder, samples
-from tgr_local.lab.eval.plan import SamplePlan
-from tgr_local.lab.eval.samples import Sample
+from tgr_local.lab.eval.samples import Sample, SamplePlan
 from tgr_local.lab.eval.store import Store
 from tgr_local.system import json_checks
 

@@ -14,7 +14,7 @@ from tgr_local.lab.eval import phases, samples
 from tgr_local.lab.eval.estimate import FIRST, Estimate, Work, clock, tokens
 from tgr_local.lab.eval.live import Live
 from tgr_local.lab.eval.making import prompt_of
-from tgr_local.lab.eval.plan import SamplePlan
+from tgr_local.lab.eval.samples import SamplePlan
 from tgr_local.lab.eval.store import Store
 
 PLAN = SamplePlan(2, (42, 7))

@@ -110,7 +110,9 @@ class Engine:
         self.n_layer: int = info.n_layer
         self.n_ctx_train: int = info.n_ctx_train
         self.size_bytes: int = info.size_bytes
-        self._rolls_back: bool = info.rolls_back
+        self.rolls_back: bool = info.rolls_back
+        """Whether a sequence can be truncated and shifted. With recurrent layers it cannot: it is
+        only appended to, forked and dropped."""
         self.repeats: bool = info.repeats
         """Whether a request with the same seed repeats its text, whatever else is decoded or
         remembered, without `reproducible`: a token has the same bits in every batch."""
@@ -219,12 +221,6 @@ class Engine:
                 f"{self.path} names the pooling type {number!r:.20}, which llama.cpp does not know"
             )
         return _POOLINGS.get(number or "0", "")
-
-    @property
-    def rolls_back(self) -> bool:
-        """Whether a sequence can be truncated and shifted. With recurrent layers it cannot: it is
-        only appended to, forked and dropped."""
-        return self._rolls_back
 
     @property
     def n_ctx(self) -> int:

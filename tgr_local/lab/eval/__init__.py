@@ -10,15 +10,13 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
     tasks/         the benchmarks; task.py is their interface
     systems.py     methods with options, as the command line and recipes write them
     recipe.py      published comparisons as TOML files, in recipes/
-    manifest.py    everything that a run depends on; checked before it is resumed
-    plan.py        number and seeds of the samples
+    manifest.py    everything that a run and its grades depend on; checked before it is resumed
     phases.py      what is missing; sampling.py has it made, making.py makes a sample
     ray_nodes.py   the engines of a Ray cluster
-    samples.py     samples as JSON lines; store.py writes them
+    samples.py     samples: their number, their seeds, as JSON lines; store.py writes them
     boundaries.py  the measurements of a reply's boundaries
     estimate.py    forward tokens that a run still takes
     live.py        the progress of a run on stderr
-    grading.py     what grades depend on
     grader.py      grades in worker processes; worker_main.py is the main loop of one
     run_folder.py  reads a run folder
     summary.py     samples of one or more runs -> outcomes that can be compared

@@ -51,7 +51,7 @@ def add_arguments(group: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Starts or resumes a run and reports on it."""
     from tgr_local.engine import load_with_progress
-    from tgr_local.lab.eval import evaluation, grading, ray_nodes, request, tasks
+    from tgr_local.lab.eval import evaluation, manifest, ray_nodes, request, tasks
     from tgr_local.lab.eval.grader import Grader
     from tgr_local.lab.eval.tasks import writingbench
     from tgr_local.models import library
@@ -70,9 +70,9 @@ def run(args: argparse.Namespace) -> int:
     name = wanted.name or "+".join(wanted.tasks)
     folder = Path(args.out or f"runs/{name}-{model.stem}")
 
-    if any(grading.is_judged(tasks.get(name)) for name in wanted.tasks):
+    if any(manifest.is_judged(tasks.get(name)) for name in wanted.tasks):
         judge = writingbench.judge(args.judge_url)
-    grades = grading.settings(wanted.tasks, grade_seconds, args.allow_exec, judge, backend)
+    grades = manifest.grading_settings(wanted.tasks, grade_seconds, args.allow_exec, judge, backend)
     grader = Grader(n_graders, grade_seconds, args.allow_exec, *judge, backend)
     # with nodes this engine reads prompts only, and leaves the GPUs to a node on this machine
     own = dataclasses.replace(config, n_gpu_layers=0) if args.ray is not None else config

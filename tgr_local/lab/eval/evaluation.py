@@ -11,14 +11,14 @@ from tgr_local import methods
 from tgr_local.console.progress import ProgressLine
 from tgr_local.engine import Engine
 from tgr_local.errors import CapacityError
-from tgr_local.lab.eval import grading, manifest, phases, samples, systems, tasks
+from tgr_local.lab.eval import manifest, phases, samples, systems, tasks
 from tgr_local.lab.eval.estimate import Estimate
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.live import Live
 from tgr_local.lab.eval.making import Maker, Phase
 from tgr_local.lab.eval.manifest import Manifest
-from tgr_local.lab.eval.plan import SamplePlan
 from tgr_local.lab.eval.request import EvaluationRequest
+from tgr_local.lab.eval.samples import SamplePlan
 from tgr_local.lab.eval.store import Store
 from tgr_local.lab.eval.systems import System
 from tgr_local.lab.eval.task import Problem
@@ -42,7 +42,7 @@ def manifest_of(
     raw: bool,
     command: str,
 ) -> Manifest:
-    """The manifest of a run; `grading` is that of `grading.settings`."""
+    """The manifest of a run; `grading` is that of `manifest.grading_settings`."""
     configs = _configs(engine, request)
     strengths = {}
     with ProgressLine("measuring the strength of the injection, once for this model"):
@@ -113,7 +113,7 @@ def evaluate(
     plan = SamplePlan(max(request.ks), request.seeds, request.budget)
     todo = phases_of(engine, request, problems, wanted.raw)
     with Store(folder / "samples.jsonl") as store:
-        manifest.settle(folder, wanted, grading.in_use(store.known.values()))
+        manifest.settle(folder, wanted, manifest.grading_in_use(store.known.values()))
         _write_prompts(folder, problems)
         estimate = Estimate(phases.work(engine, todo, plan, store))
         with Live(len(todo), estimate) as live:

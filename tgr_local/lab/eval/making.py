@@ -18,8 +18,7 @@ from tgr_local.engine import Cancel, Engine, backend_devices
 from tgr_local.errors import CancelledError, TgrError, describe
 from tgr_local.generation import Reply, generate, query_tokens
 from tgr_local.lab.eval import boundaries
-from tgr_local.lab.eval.plan import seed_of
-from tgr_local.lab.eval.samples import ENGINE, Sample
+from tgr_local.lab.eval.samples import ENGINE, Sample, seed_of
 from tgr_local.lab.eval.systems import System
 from tgr_local.lab.eval.task import Problem
 from tgr_local.options.config import SearchConfig

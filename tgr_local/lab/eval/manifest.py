@@ -15,20 +15,24 @@ import json
 import os
 import platform
 import typing
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tgr_local.errors import TgrError, describe
-from tgr_local.lab.eval.task import Metric, Problem
+from tgr_local.lab.eval.samples import Sample
+from tgr_local.lab.eval.task import Metric, Problem, Task
+from tgr_local.lab.eval.tasks import get
 from tgr_local.models.strengths import Strength
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import types_of
 from tgr_local.options.former import departed, without_former
 from tgr_local.system import json_checks
 from tgr_local.system.json_checks import Count
-from tgr_local.system.versions import processor
+from tgr_local.system.sandbox import backends
+from tgr_local.system.sandbox.backends import Backend
+from tgr_local.system.versions import processor, version
 from tgr_local.trace.json_values import from_json_value, to_json_value
 
 if TYPE_CHECKING:
@@ -71,7 +75,7 @@ class Manifest:
     """Forward tokens that the samples of a problem reach at least, for each system and all seeds
     together; 0 = k determines the samples."""
     grading: dict[str, Any]
-    """See `grading.settings`."""
+    """See `grading_settings`."""
     recipe: str
     """Name of the recipe, or empty."""
     reference: str
@@ -257,3 +261,51 @@ def _differences(name: str, known: Any, wanted: Any) -> list[str]:
         return []
     now = departed(name.rpartition(".")[2]) or f"is {wanted!r:.60}"
     return [f"{name} was {known!r:.60} and {now}"]
+
+
+# ---- what grades depend on: time, sandbox, judge, versions of packages ----
+
+
+def grading_settings(
+    tasks: Iterable[str],
+    seconds: float,
+    allow_exec: bool,
+    judge: tuple[str, str],
+    backend: Backend = backends.DEFAULT,
+) -> dict[str, Any]:
+    """The entry `grading` of a manifest: what the grades of these tasks may depend on. `judge` is a
+    URL and a model."""
+    url, model = judge
+    tasks = list(tasks)
+    found = {"seconds": seconds, "allow_exec": allow_exec, "judge": url}
+    if allow_exec and any(get(task).needs_exec for task in tasks):
+        found["sandbox"] = backend
+    if model:
+        found["judge_model"] = model
+    return found | {name: version(name) for task in tasks for name in _packages(get(task))}
+
+
+def is_judged(task: Task) -> bool:
+    """Whether a judge grades its answers."""
+    return task.metric == "score"
+
+
+def grading_in_use(samples: Iterable[Sample]) -> set[str]:
+    """The names of the settings that the grades of these samples depend on. A timeout gives no
+    grade, except for a program, which is then wrong."""
+    found: set[str] = set()
+    for sample in samples:
+        if sample.correct is not None:
+            task = get(sample.task)
+            found.update(_packages(task))
+            if task.needs_exec:
+                found |= {"seconds", "allow_exec", "sandbox"}
+            if is_judged(task) and sample.answer is not None:
+                found |= {"judge", "judge_model"}
+    return found - {"sacrebleu"}  # every report computes it again
+
+
+def _packages(task: Task) -> list[str]:
+    """The packages that compute its numbers."""
+    own = [name.replace("_", "-") for name in task.packages]
+    return own if task.metric == "pass" else [*own, "sacrebleu"]

@@ -19,8 +19,7 @@ from tgr_local.lab.eval.estimate import Place, Work
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.live import Live
 from tgr_local.lab.eval.making import SAMPLE_ERRORS, EngineMaker, Job, Maker, Phase, prompt_of
-from tgr_local.lab.eval.plan import SamplePlan
-from tgr_local.lab.eval.samples import Sample
+from tgr_local.lab.eval.samples import Sample, SamplePlan
 from tgr_local.lab.eval.sampling import Sampler
 from tgr_local.lab.eval.store import Store
 from tgr_local.lab.eval.systems import System

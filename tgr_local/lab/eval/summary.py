@@ -16,9 +16,8 @@ from typing import Any
 from tgr_local.errors import TgrError
 from tgr_local.lab.eval import manifest, metrics
 from tgr_local.lab.eval.outcome import Outcome
-from tgr_local.lab.eval.plan import SamplePlan
 from tgr_local.lab.eval.run_folder import EvaluationRun
-from tgr_local.lab.eval.samples import Key, Sample
+from tgr_local.lab.eval.samples import Key, Sample, SamplePlan
 
 
 def outcomes(runs: Sequence[EvaluationRun], ks: Sequence[int] = ()) -> dict[str, list[Outcome]]:
