@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from tgr_local.code.edits.document import n_equal
 from tgr_local.errors import TgrError
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -134,12 +135,8 @@ def _ends(before: str, lines: list[str], style: ByteStyle) -> list[str]:
 
 def _blocks(old: list[str], new: list[str]) -> list[tuple[str, int, int, int, int]]:
     """The blocks of `difflib` that make `new` of `old`; a middle that is long is one block."""
-    n = 0
-    while n < min(len(old), len(new)) and old[n] == new[n]:
-        n += 1
-    m = 0
-    while m < min(len(old), len(new)) - n and old[-1 - m] == new[-1 - m]:
-        m += 1
+    n = n_equal(old, new)
+    m = n_equal(old[n:][::-1], new[n:][::-1])
     i, j = len(old) - m, len(new) - m
     if max(i, j) - n > _LONGEST_DIFF:
         middle = [("replace", n, i, n, j)]

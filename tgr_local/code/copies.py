@@ -15,7 +15,6 @@ import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from tgr_local.code import byte_style, listing, snapshot
 from tgr_local.code.byte_style import StyleError
@@ -56,12 +55,7 @@ class Copies:
     def __enter__(self) -> Copies:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 
 from tgr_local.code import evidence
 from tgr_local.code.edits import Change, Document, Function
-from tgr_local.code.edits.document import joined, lines_of
+from tgr_local.code.edits.document import joined, lines_of, n_equal
 from tgr_local.code.edits.function import in_place, parsed
 from tgr_local.code.reach import Lines
 from tgr_local.engine import Cancel, Engine, Output, Sampling
@@ -132,7 +132,7 @@ def find(
         return Found()
     first = min(places[0].index for _, places in some)
     tokens = [list(copy.tokens) for copy, _ in some]
-    start = min(first, *(_n_equal(tokens[0], one) for one in tokens)) - 1
+    start = min(first, *(n_equal(tokens[0], one) for one in tokens)) - 1
     n_cells = start + sum(len(one) - start for one in tokens) + 2 * most + 8
     prompt, n_seqs = tokens[0][:start], len(some) + most + 1
     found: dict[str, Departure] = {}
@@ -201,10 +201,10 @@ def rejoined(departure: Departure, answer: str) -> str | None:
     copy = departure.copy
     *new, last = answer[len(copy.opening) :].split("\n")
     old = copy.code.split("\n")[:-1]
-    n_equal = _n_equal(old, new)
-    if (end := _past_the_end(copy, old[n_equal:], [*new, last], n_equal + 1)) is not None:
+    n_same = n_equal(old, new)
+    if (end := _past_the_end(copy, old[n_same:], [*new, last], n_same + 1)) is not None:
         code = "\n".join(new[:end]).rstrip() + "\n"
-    elif (back := _back(old, new, n_equal + 1)) is not None:
+    elif (back := _back(old, new, n_same + 1)) is not None:
         code = "".join(f"{line}\n" for line in [*new, *old[back:]])
     else:
         return None
@@ -254,12 +254,6 @@ def _back(old: Sequence[str], new: Sequence[str], first: int) -> int | None:
     ends = range(_BACK, len(theirs) + 1)
     same = (end for end in ends if [old[i] for i in theirs[end - _BACK : end]] == mine)
     return next((theirs[end - 1] + 1 for end in same), None)
-
-
-def _n_equal(a: Sequence[object], b: Sequence[object]) -> int:
-    """The number of first elements that two have in common."""
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 # ---- places ----

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tgr_local.code import syntax
 from tgr_local.code.edits import Document
+from tgr_local.code.edits.document import n_equal
 
 _MOST = 1 << 20  # characters of an output that are searched
 _PLACES = (
@@ -167,9 +168,4 @@ def _joined(folder: PurePosixPath, text: str) -> str:
 def distance(one: str, other: str) -> int:
     """The steps between the folders of two paths in the tree."""
     first, second = one.split("/")[:-1], other.split("/")[:-1]
-    same = 0
-    for a, b in zip(first, second, strict=False):
-        if a != b:
-            break
-        same += 1
-    return len(first) + len(second) - 2 * same
+    return len(first) + len(second) - 2 * n_equal(first, second)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.edits import Change
+from tgr_local.code.edits.document import n_equal
 from tgr_local.console.sanitize import printable, printable_line
 
 _COLUMNS = ("", "#", "tests", "lines", "tokens", "seconds", "")
@@ -82,8 +83,8 @@ def _diff(change: Change) -> tuple[str, ...]:
     """The lines of a unified diff. What is equal at both ends is not compared: a file may be long,
     and an edit is short."""
     old, new = _lines(change.before), _lines(change.after)
-    first = _n_equal(old, new)
-    last = _n_equal(old[first:][::-1], new[first:][::-1])
+    first = n_equal(old, new)
+    last = n_equal(old[first:][::-1], new[first:][::-1])
     start, end = max(0, first - _AROUND), max(0, last - _AROUND)
     name = change.path + "\t" * (" " in change.path)  # git and patch end a name at a tab
     found = difflib.unified_diff(
@@ -97,11 +98,6 @@ def _diff(change: Change) -> tuple[str, ...]:
             moved = _PLACE.sub(lambda place: f"{place[1]}{int(place[2]) + start}", line)
         lines.append(moved if moved.endswith("\n") else f"{moved}\n{_NO_LINE_END}")
     return tuple(lines)
-
-
-def _n_equal(old: Sequence[str], new: Sequence[str]) -> int:
-    pairs = enumerate(zip(old, new, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(old), len(new)))
 
 
 def _lines(text: str) -> list[str]:

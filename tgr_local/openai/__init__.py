@@ -23,7 +23,6 @@ the limits of a server.
     messages.py message_events.py    Anthropic's messages: the request, the response
     responses.py response_events.py response_store.py    OpenAI's responses
     calls.py                a reply as text, thinking and calls of tools
-    bare_calls.py           a reply that is only a call
     timings.py              timings and the progress of reading, as llama-server has them
     native.py               llama.cpp's /completion and /infill
     logprobs.py             tokens with their log-probabilities

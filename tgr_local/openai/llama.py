@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -100,12 +99,7 @@ class TgrLlama:
     def __enter__(self) -> TgrLlama:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     # --- the model ---

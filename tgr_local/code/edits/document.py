@@ -43,6 +43,12 @@ def lines_of(text: str) -> tuple[list[str], bool]:
     return lines[:-1], True
 
 
+def n_equal(one: Sequence[object], other: Sequence[object]) -> int:
+    """The number of first elements that two have in common."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
 def joined(lines: Sequence[str], document: Document) -> str:
     """Lines as the new text of a file, whose last line has a line end if it had one before."""
     _, ends = lines_of(document.text)

@@ -15,7 +15,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tgr_local.code.edits.document import Document, lines_of
+from tgr_local.code.edits.document import Document, lines_of, n_equal
 from tgr_local.code.edits.markers import Markers
 from tgr_local.code.syntax import fence_name
 from tgr_local.engine import Opening
@@ -135,10 +135,7 @@ def _indent(line: str) -> str:
 
 def _without(line: str, indent: str) -> str:
     """A line without the part of the indentation that it has."""
-    n = 0
-    while n < min(len(line), len(indent)) and line[n] == indent[n]:
-        n += 1
-    return line[n:]
+    return line[n_equal(line, indent) :]
 
 
 def _within_strings(lines: Sequence[str]) -> set[int]:
