@@ -12,12 +12,10 @@ session.py           a conversation with its front end and its file; the protoco
 text_input.py        bytes → text; blocks of several lines
 command_table.py     slash commands in a table, for any session
 commands.py          the table of slash commands; what a line of input does
-reply_commands.py    commands that ask, change or copy a turn
-context_commands.py  /drop, /summarise
+reply_commands.py    commands that ask, change, copy or remove turns
 file_commands.py     /save, /load, /resume
 option_commands.py   /model, /method, /set, /think, /markdown, /budget
 report_commands.py   /show, /trace, /stats
-arguments.py         parsing and shortening of texts, for the commands
 terminal.py          the front end on a terminal
 input_line.py        … its input line: completion, history, keys
 pastes.py            … long pastes at the prompt

@@ -57,6 +57,13 @@ def help_lines(commands: Mapping[str, Command[_Session]]) -> Iterator[str]:
         yield f"{f'{name} {command.argument}':18}  {command.help}"
 
 
+def whole_number(text: str, name: str, low: int, high: int) -> int:
+    """The number that an argument is. ValueError, with `name`, if it is not between the bounds."""
+    if not text.isdecimal() or not low <= int(text[:9]) <= high:
+        raise ValueError(f"{name} is {text!r:.40}, but must be between {low} and {high}")
+    return int(text)
+
+
 def on_terminal(text: str) -> str:
     """A line of output, safe for the terminal and as wide as it is."""
     return wrapped(printable(text), terminal_width())

@@ -8,13 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
-from tgr_local.chat import (
-    context_commands,
-    file_commands,
-    option_commands,
-    reply_commands,
-    report_commands,
-)
+from tgr_local.chat import file_commands, option_commands, reply_commands, report_commands
 from tgr_local.chat.command_table import (
     LEAVING,
     Command,
@@ -77,10 +71,10 @@ COMMANDS: dict[str, Command[ChatSession]] = {
     ),
     "/undo": Command(reply_commands.undo, "", "remove the last question and its answer"),
     "/drop": Command(
-        context_commands.drop, "N", "remove the oldest N turns, to make room in the context"
+        reply_commands.drop, "N", "remove the oldest N turns, to make room in the context"
     ),
     "/summarise": Command(
-        context_commands.summarise,
+        reply_commands.summarise,
         "N",
         "replace the oldest N turns by a summary; without N: all turns",
     ),

@@ -16,6 +16,7 @@ from prompt_toolkit.completion import (
     WordCompleter,
 )
 from prompt_toolkit.document import Document
+from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.validation import ValidationError, Validator
@@ -31,30 +32,40 @@ from tgr_local.system.paths import folder, private
 _HISTORY_LINE_MAX = 1 << 16  # characters of a line in the history file
 
 
-def make_prompt(
-    pastes: Pastes, save_history: bool, completer: Completer | None = None, name: str = "history"
-) -> PromptSession[str]:
-    """A prompt whose lines have `pastes` in them; expand each line that it returns. `completer` is
-    by default that of the chat's commands; `name` is that of the file with earlier lines."""
-    bindings = KeyBindings()
-    pastes.bind(bindings)
+class InputLine:
+    """Reads the lines that a person types."""
 
-    @bindings.add("escape", "enter")
-    def _(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
+    def __init__(
+        self, save_history: bool, completer: Completer | None = None, name: str = "history"
+    ) -> None:
+        """`completer` is by default that of the chat's commands; `name` is that of the file with
+        earlier lines."""
+        self._pastes = pastes = Pastes()
+        bindings = KeyBindings()
+        pastes.bind(bindings)
 
-    return PromptSession(
-        completer=completer or CommandCompleter((*COMMANDS, *ALIASES), _arguments()),
-        complete_while_typing=False,
-        enable_history_search=True,
-        enable_open_in_editor=True,
-        enable_suspend=True,
-        history=_history(pastes, name) if save_history else InMemoryHistory(),
-        input_processors=[pastes],
-        key_bindings=bindings,
-        validator=_Utf8Validator(),
-        validate_while_typing=False,
-    )
+        @bindings.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        self._prompt: PromptSession[str] = PromptSession(
+            completer=completer or CommandCompleter((*COMMANDS, *ALIASES), _arguments()),
+            complete_while_typing=False,
+            enable_history_search=True,
+            enable_open_in_editor=True,
+            enable_suspend=True,
+            history=_history(pastes, name) if save_history else InMemoryHistory(),
+            input_processors=[pastes],
+            key_bindings=bindings,
+            validator=_Utf8Validator(),
+            validate_while_typing=False,
+        )
+
+    def read(self, prompt: str, keys: str) -> str:
+        """A line; `keys` are those of `ChatConfig`. EOFError for Ctrl-D, KeyboardInterrupt for
+        Ctrl-C."""
+        self._prompt.editing_mode = EditingMode.VI if keys == "vi" else EditingMode.EMACS
+        return self._pastes.expanded(self._prompt.prompt(prompt))
 
 
 class _Utf8Validator(Validator):

@@ -1,14 +1,15 @@
-"""Commands that ask a question, or change or copy a turn of the conversation."""
+"""Commands that ask a question, or change, copy or remove turns of the conversation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tgr_local.chat.arguments import shortened, whole_number
+from tgr_local.chat.command_table import whole_number
 from tgr_local.chat.session import ChatSession
 from tgr_local.chat.text_input import read_file
-from tgr_local.console.wrap import terminal_width
+from tgr_local.console.wrap import shortened, terminal_width
 from tgr_local.trace import render
+from tgr_local.trace.render import plural
 
 
 def clear(session: ChatSession, _: str) -> Iterable[str]:
@@ -43,6 +44,24 @@ def undo(session: ChatSession, _: str) -> Iterable[str]:
     turn = session.conversation.undo()
     session.save()
     return [f"removed: {shortened(turn.question)}"]
+
+
+def drop(session: ChatSession, argument: str) -> Iterable[str]:
+    n = _n_turns(session, argument or "1")
+    where = session.drop(n)
+    left = plural(len(session.conversation.turns), "turn")
+    return [f"dropped the oldest {plural(n, 'turn')}, {left} left{where}"]
+
+
+def summarise(session: ChatSession, argument: str) -> Iterable[str]:
+    n = _n_turns(session, argument or str(len(session.conversation.messages) // 2))
+    where = session.summarise(n)
+    return [f"the summary replaces the oldest {plural(n, 'turn')}{where}"]
+
+
+def _n_turns(session: ChatSession, argument: str) -> int:
+    _ = session.conversation.last  # raises if there is none
+    return whole_number(argument, "the number of turns", 1, len(session.conversation.turns))
 
 
 def system(session: ChatSession, argument: str) -> Iterable[str]:

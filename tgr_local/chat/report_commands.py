@@ -9,7 +9,7 @@ import numpy as np
 
 from tgr_local import generation
 from tgr_local.chat import option_commands, reply_commands
-from tgr_local.chat.arguments import whole_number
+from tgr_local.chat.command_table import whole_number
 from tgr_local.chat.conversation import Unfinished
 from tgr_local.chat.session import ChatSession
 from tgr_local.console.wrap import terminal_width

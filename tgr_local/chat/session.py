@@ -229,6 +229,25 @@ def until_end(answer_line: Callable[[], object]) -> int:
             code = 1
 
 
+def until_left(
+    read: Callable[[], str], answer: Callable[[str], object], stopped: Callable[[], str], hint: str
+) -> None:
+    """Answers the lines of a person until one raises EOFError. After Ctrl-C `stopped` says what
+    that did to an answer under way; where a line was to be typed, `hint` is shown."""
+    while True:
+        is_typed = False
+        try:
+            line = read()
+            is_typed = True
+            answer(line)
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            print(stopped() if is_typed else hint)
+        except Exception as error:
+            print_error(error)
+
+
 def print_note(text: str) -> None:
     """Prints a message to the user on stderr."""
     line = f"tgr-local: {printable_line(text)}"

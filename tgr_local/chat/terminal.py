@@ -14,18 +14,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.enums import EditingMode
 
 from tgr_local.chat import store
-from tgr_local.chat.arguments import shortened
 from tgr_local.chat.command_table import LEAVING, LEAVING_COMMANDS, on_terminal
 from tgr_local.chat.commands import handle_line
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.chat.file_commands import begin
-from tgr_local.chat.input_line import make_prompt
-from tgr_local.chat.pastes import Pastes
-from tgr_local.chat.session import ChatSession, Start, print_error
-from tgr_local.console.wrap import terminal_width
+from tgr_local.chat.input_line import InputLine
+from tgr_local.chat.session import ChatSession, Start, until_left
+from tgr_local.console.wrap import shortened, terminal_width
 from tgr_local.generation import Reply
 from tgr_local.trace import live, render
 from tgr_local.trace.live import Events, OnReplyEvent
@@ -49,19 +46,14 @@ def run(conversation: Conversation, start: Start) -> int:
     begin(session, start)
     for name in start.files:
         print(on_terminal(f"{name} comes before your next question"))
-    while True:
-        asked = False
-        try:
-            line = terminal.read_line(">>> ")
-            asked = True
-            handle_line(session, line, terminal.read_block_line)
-        except EOFError:
-            session.leave()
-            return 0
-        except KeyboardInterrupt:
-            print(_stopped(conversation) if asked else "Ctrl-D or /bye leaves")
-        except Exception as error:
-            print_error(error)
+    until_left(
+        lambda: terminal.read_line(">>> "),
+        lambda line: handle_line(session, line, terminal.read_block_line),
+        lambda: _stopped(conversation),
+        "Ctrl-D or /bye leaves",
+    )
+    session.leave()
+    return 0
 
 
 def _stopped(conversation: Conversation) -> str:
@@ -85,14 +77,11 @@ class Terminal:
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
-        self._pastes = Pastes()
-        self._prompt = make_prompt(self._pastes, conversation.chat_config.save)
+        self._line = InputLine(conversation.chat_config.save)
 
     def read_line(self, prompt: str) -> str:
         """A line that the user types. EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C."""
-        vi = self._conversation.chat_config.keys == "vi"
-        self._prompt.editing_mode = EditingMode.VI if vi else EditingMode.EMACS
-        return self._pastes.expanded(self._prompt.prompt(prompt))
+        return self._line.read(prompt, self._conversation.chat_config.keys)
 
     def read_block_line(self) -> str:
         """Another line of a block. EOFError for Ctrl-D, ValueError for Ctrl-C."""

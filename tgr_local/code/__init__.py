@@ -33,7 +33,7 @@ folder is not touched before that.
     session.py     a person with a project: tasks, outcomes, options
     report.py      what a person sees meanwhile; table.py: candidates as a table, edits as a diff
     command.py     the arguments of `tgr-local code`; one_task.py: one task and its exit code
-    repl.py        a session; repl_commands.py, input_line.py: its commands and its input line
+    repl.py        a session; repl_commands.py: its commands
     interrupts.py  Ctrl-C once and twice
     acp/           the same for editors: `tgr-local acp`
 """

@@ -19,7 +19,7 @@ from typing import Literal
 from tgr_local.code import edits, evidence, outline, prompt, syntax
 from tgr_local.code.edits import Document, Function
 from tgr_local.code.evidence import Paths, Place
-from tgr_local.code.outline import Definition
+from tgr_local.code.syntax import Definition
 
 _MOST_FILES = 2000
 """Files whose definitions are compared with the task."""

@@ -18,8 +18,8 @@ from tgr_local.code import evidence
 from tgr_local.code.edits import Document, EditError
 from tgr_local.code.edits.document import joined, lines_of
 from tgr_local.code.edits.function import in_place, parsed
-from tgr_local.code.outline import Definition, outline
-from tgr_local.code.syntax import python_error
+from tgr_local.code.outline import outline
+from tgr_local.code.syntax import Definition, python_error
 
 _LEFT_OUT = re.compile(
     r"(?:\.\.\.|…) ?(?:#.*)?|(?:#|//|/\*|<!--|--|;) ?(?:\.\.\.|…).*|"

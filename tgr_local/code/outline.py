@@ -11,39 +11,19 @@ import ast
 import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
 from tgr_local.code import syntax
 from tgr_local.code.edits import Document
+from tgr_local.code.syntax import SIGNATURE, SUMMARY, Definition
+from tgr_local.console.wrap import shortened
 from tgr_local.system.python_source import syntax_tree
 
 MAX_CHARACTERS = 1 << 19
 """Of a file with an outline."""
-_SIGNATURE, _SUMMARY = 160, 100  # characters
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@dataclass(frozen=True)
-class Definition:
-    """A class or a function of a file."""
-
-    name: str
-    """With the names of the classes around it: ``Stack.push``."""
-    kind: Literal["class", "function"]
-    first: int
-    """Its first line, counted from 1; decorators belong to it."""
-    last: int
-    """Its last line."""
-    signature: str
-    """In one line: ``def push(self, item: int) -> None``."""
-    summary: str
-    """The first line of its docstring or of the comment before it; empty without one."""
-    depth: int = 0
-    """The number of classes around it."""
-    exact: bool = True
-    """Whether its lines are known; not where it has a syntax error."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +51,7 @@ def outline(document: Document) -> Outline:
     language = syntax.language(document.path)
     if language == "python":
         try:
-            return Outline(tuple(_python(document.text)))
+            return Outline(tuple(_of_body(syntax_tree(document.text).body, "")))
         except SyntaxError:
             pass  # tree-sitter reads what is whole of it
     if not language:
@@ -80,14 +60,9 @@ def outline(document: Document) -> Outline:
     if problem := syntax.problem():
         reason = "has a syntax error" if language == "python" else f"is {language}"
         return Outline((), f"{reason}; {problem}")
-    found = (
-        Definition(
-            one.name, one.kind, one.first, one.last,
-            _cut(one.signature, _SIGNATURE), _cut(one.summary, _SUMMARY), one.depth,
-            one.exact and language != "python",
-        )
-        for one in syntax.definitions(document.text, language)
-    )  # fmt: skip
+    found = syntax.definitions(document.text, language)
+    if language == "python":
+        found = (replace(one, exact=False) for one in found)
     return Outline(tuple(found))
 
 
@@ -102,16 +77,7 @@ def line(one: Definition) -> str:
     return "    " * one.depth + one.signature + summary
 
 
-def _cut(text: str, most: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
 # ---- Python ----
-
-
-def _python(text: str) -> Iterator[Definition]:
-    yield from _of_body(syntax_tree(text).body, "")
 
 
 def _of_body(body: Sequence[ast.stmt], within: str) -> Iterator[Definition]:
@@ -142,5 +108,5 @@ def _definition(node: _Function | ast.ClassDef, within: str) -> Definition:
     docstring = (ast.get_docstring(node) or "").partition("\n")[0]
     return Definition(
         within + node.name, kind, first, node.end_lineno or first,
-        _cut(signature, _SIGNATURE), _cut(docstring, _SUMMARY), within.count("."),
+        shortened(signature, SIGNATURE), shortened(docstring, SUMMARY), within.count("."),
     )  # fmt: skip

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
+from tgr_local import methods
 from tgr_local.chat.command_table import LEAVING, is_command, on_terminal, run_command
-from tgr_local.chat.session import print_error, until_end
+from tgr_local.chat.session import until_end, until_left
 from tgr_local.chat.text_input import read_block, stdin_lines
 from tgr_local.code.interrupts import twice_ends
 from tgr_local.code.one_task import ask
@@ -30,25 +31,33 @@ def run(session: CodeSession, config: ChatConfig) -> int:
 
 
 def _on_terminal(session: CodeSession, config: ChatConfig) -> int:
-    from tgr_local.chat.terminal import no_echo
-    from tgr_local.code.input_line import InputLine
+    from prompt_toolkit.completion import Completer, WordCompleter
 
-    line = InputLine(session, config)
+    from tgr_local.chat.input_line import CommandCompleter, InputLine, words
+    from tgr_local.chat.terminal import no_echo
+
+    arguments: dict[str, Completer] = {
+        "/add": WordCompleter(lambda: list(session.workplace.paths()), WORD=True),
+        "/drop": WordCompleter(lambda: list(session.named), WORD=True),
+        "/method": words(methods.METHODS),
+        "/set": words(session.options()),
+    }
+    completer = CommandCompleter((*COMMANDS, *ALIASES), arguments)
+    line = InputLine(config.save, completer, "code_history")
+
+    def answer(typed: str) -> None:
+        with twice_ends():
+            _handle(session, typed, lambda: line.read("... ", config.keys), no_echo)
+
     for text in _banner(session):
         print(on_terminal(text))
-    while True:
-        asked = False
-        try:
-            typed = line.read(">>> ")
-            asked = True
-            with twice_ends():
-                _handle(session, typed, lambda: line.read("... "), no_echo)
-        except EOFError:
-            return 0
-        except KeyboardInterrupt:
-            print(_stopped(session) if asked else "Ctrl-D or /exit leaves")
-        except Exception as error:
-            print_error(error)
+    until_left(
+        lambda: line.read(">>> ", config.keys),
+        answer,
+        lambda: _stopped(session),
+        "Ctrl-D or /exit leaves",
+    )
+    return 0
 
 
 def _stopped(session: CodeSession) -> str:

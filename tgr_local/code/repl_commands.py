@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 
 from tgr_local import methods
-from tgr_local.chat.arguments import whole_number
-from tgr_local.chat.command_table import Command, help_lines
+from tgr_local.chat.command_table import Command, help_lines, whole_number
 from tgr_local.chat.text_input import BLOCK
 from tgr_local.code import table
 from tgr_local.code.session import CodeSession, print_diff

@@ -21,7 +21,6 @@ from tgr_local.code.prompt import Form
 from tgr_local.code.rounds import Outcome
 from tgr_local.console.progress import ProgressLine
 from tgr_local.console.sanitize import printable_line
-from tgr_local.trace import live
 from tgr_local.trace.render import plural
 
 if TYPE_CHECKING:
@@ -233,8 +232,3 @@ class _View:
         text = f"{one.number:3}  {what:12}  {one.n_tokens:6,} tokens"
         shown = f"{text}  {printable_line(last.strip())}" if one.state == "writing" else text
         return shown[:width]
-
-
-def is_live() -> bool:
-    """Whether stdout is a terminal whose rows can be redrawn."""
-    return live.is_live()

@@ -17,7 +17,7 @@ from typing import Any
 from tgr_local.code import table
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.judge import Verdict
-from tgr_local.code.report import Report, is_live, say_on
+from tgr_local.code.report import Report, say_on
 from tgr_local.code.rounds import Listener, Outcome, Task, solve
 from tgr_local.code.test_command import suggest
 from tgr_local.code.workplace import Workplace
@@ -27,6 +27,7 @@ from tgr_local.methods import Method
 from tgr_local.options.config import CodeConfig, SearchConfig
 from tgr_local.options.fields import parse, updated
 from tgr_local.options.resolve import resolve
+from tgr_local.trace import live
 from tgr_local.trace.render import plural
 
 
@@ -53,7 +54,7 @@ class CodeSession:
         """The files that may be changed; empty = those that the tests and the task point to."""
         self.outcome: Outcome | None = None
         """Of the last task."""
-        self.is_live = is_live() and on_stdout is not False
+        self.is_live = live.is_live() and on_stdout is not False
         self.say = say_on(sys.stdout.isatty() if on_stdout is None else on_stdout)
         self.task = ""
         """The last task."""

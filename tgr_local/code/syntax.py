@@ -8,9 +8,11 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+from tgr_local.console.wrap import shortened
 from tgr_local.system.python_source import syntax_tree
 
 LANGUAGES = {
@@ -24,46 +26,50 @@ _OTHER_FENCES = {
     "css": ".css", "dart": ".dart", "html": ".html", "json": ".json", "markdown": ".md",
     "sql": ".sql", "toml": ".toml", "xml": ".xml", "yaml": ".yml .yaml", "zig": ".zig",
 }  # fmt: skip
-_CLASSES = frozenset(
-    (
-        "class", "class_declaration", "class_definition", "class_specifier", "enum_declaration",
-        "enum_item", "impl_item", "interface_declaration", "mod_item", "module",
-        "namespace_definition", "object_declaration", "object_definition", "protocol_declaration",
-        "record_declaration", "struct_declaration", "struct_item", "struct_specifier",
-        "trait_declaration", "trait_definition", "trait_item", "type_spec", "union_item",
-    )
-)  # fmt: skip
-_FUNCTIONS = frozenset(
-    (
-        "constructor_declaration", "function_declaration", "function_definition", "function_item",
-        "function_signature_item", "generator_function_declaration", "init_declaration", "method",
-        "method_declaration", "method_definition", "singleton_method",
-    )
-)  # fmt: skip
-_VALUES = frozenset(("arrow_function", "function_expression", "function"))  # const f = () => …
-_BODIES = frozenset(
-    (
-        "block", "body_statement", "class_body", "compound_statement", "declaration_list",
-        "enum_body", "enum_class_body", "enum_variant_list", "field_declaration_list",
-        "function_body", "interface_body", "protocol_body", "statement_block", "template_body",
-        "enum_member_declaration_list",
-    )
-)  # fmt: skip
-_WRAPPERS = frozenset(("decorated_definition", "export_statement", "template_declaration"))
+_CLASSES = {
+    "class", "class_declaration", "class_definition", "class_specifier", "enum_declaration",
+    "enum_item", "impl_item", "interface_declaration", "mod_item", "module",
+    "namespace_definition", "object_declaration", "object_definition", "protocol_declaration",
+    "record_declaration", "struct_declaration", "struct_item", "struct_specifier",
+    "trait_declaration", "trait_definition", "trait_item", "type_spec", "union_item",
+}  # fmt: skip
+_FUNCTIONS = {
+    "constructor_declaration", "function_declaration", "function_definition", "function_item",
+    "function_signature_item", "generator_function_declaration", "init_declaration", "method",
+    "method_declaration", "method_definition", "singleton_method",
+}  # fmt: skip
+_VALUES = {"arrow_function", "function_expression", "function"}  # const f = () => …
+_BODIES = {
+    "block", "body_statement", "class_body", "compound_statement", "declaration_list",
+    "enum_body", "enum_class_body", "enum_variant_list", "field_declaration_list",
+    "function_body", "interface_body", "protocol_body", "statement_block", "template_body",
+    "enum_member_declaration_list",
+}  # fmt: skip
+_WRAPPERS = {"decorated_definition", "export_statement", "template_declaration"}
 _MOST_NODES, _DEEPEST = 200_000, 60
+SIGNATURE, SUMMARY = 160, 100
+"""Characters of those of a definition, at most."""
 
 
-class Found(NamedTuple):
-    """A definition; the fields are those of `outline.Definition`, not shortened."""
+@dataclass(frozen=True)
+class Definition:
+    """A class or a function of a file."""
 
     name: str
+    """With the names of the classes around it: ``Stack.push``."""
     kind: Literal["class", "function"]
     first: int
+    """Its first line, counted from 1; decorators belong to it."""
     last: int
+    """Its last line."""
     signature: str
+    """In one line: ``def push(self, item: int) -> None``."""
     summary: str
-    depth: int
-    exact: bool
+    """The first line of its docstring or of the comment before it; empty without one."""
+    depth: int = 0
+    """The number of classes around it."""
+    exact: bool = True
+    """Whether its lines are known; not where it has a syntax error."""
 
 
 def language(path: str) -> str:
@@ -101,7 +107,7 @@ def python_error(text: str) -> str:
     return ""
 
 
-def definitions(text: str, name: str) -> Iterator[Found]:
+def definitions(text: str, name: str) -> Iterator[Definition]:
     """The definitions in a text of a language, classes before what is in them."""
     pack: Any = importlib.import_module("tree_sitter_language_pack")
     source = text.encode("utf-8", "replace")
@@ -171,20 +177,21 @@ def _found(
     kind: Literal["class", "function"],
     source: bytes,
     outer: Any,
-) -> Found:
+) -> Definition:
     value = node.child_by_field_name("value") if node.type == "variable_declarator" else None
     body = _body(value if value is not None else node)
     end = body.start_byte if body is not None else node.end_byte
     signature = source[node.start_byte : end].decode("utf-8", "replace")
     if body is None:
         signature = signature.partition("\n")[0]
-    return Found(
+    signature = signature.strip().removesuffix("{").removesuffix(":").removesuffix("=>").strip()
+    return Definition(
         ".".join(names),
         kind,
         outer.start_point[0] + 1,
         node.end_point[0] + 1,
-        signature.strip().removesuffix("{").removesuffix(":").removesuffix("=>").strip(),
-        _summary(outer, body, source),
+        shortened(signature, SIGNATURE),
+        shortened(_summary(outer, body, source), SUMMARY),
         len(names) - 1,
         not node.has_error,
     )

@@ -5,9 +5,8 @@ what a terminal shows for it, and lines on stderr. It knows nothing of models, r
 and imports nothing of the package.
 
 sanitize.py   text, one line, or JSON without control characters
-pause.py      a pause that another thread ends
-progress.py   the progress line
-wrap.py       long lines broken between words
+progress.py   the progress line; a pause that another thread ends
+wrap.py       long lines broken between words, or cut
 markdown.py   Markdown as rich's renderables
 growing.py    text that grows: the pieces that are finished, and the rest
 region.py     rows at the bottom of the screen, below text that is printed once

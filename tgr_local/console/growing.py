@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from markdown_it.token import Token
 from rich.console import Group, RenderableType
@@ -37,24 +37,6 @@ class Piece(NamedTuple):
     """Whether the terminal breaks its long lines, so that they can be copied in one piece."""
 
 
-class GrowingText(Protocol):
-    """A text that is being written."""
-
-    def feed(self, text: str) -> None:
-        """Adds what was written."""
-
-    def take(self) -> list[Piece]:
-        """The pieces that are finished now, each returned once."""
-        ...
-
-    def growing(self) -> RenderableType | None:
-        """The part after the finished pieces, if there is any."""
-
-    def end(self) -> list[Piece]:
-        """The remaining pieces; the text is complete."""
-        ...
-
-
 class PlainText:
     """Text as it is, in one style; a line is finished when the next one begins, so that blank lines
     at the end are dropped.
@@ -66,9 +48,11 @@ class PlainText:
         self._style, self._wraps, self._text = style, wraps, ""
 
     def feed(self, text: str) -> None:
+        """Adds what was written."""
         self._text += printable(text)
 
     def take(self) -> list[Piece]:
+        """The pieces that are finished now, each returned once."""
         end = self._text.rstrip("\n").rfind("\n")
         if end < 0:
             return []
@@ -76,10 +60,12 @@ class PlainText:
         return [self._piece(finished)]
 
     def growing(self) -> RenderableType | None:
+        """The part after the finished pieces, if there is any."""
         line = self._text.rstrip("\n")
         return Text(line[-_SHOWN:], self._style) if line else None
 
     def end(self) -> list[Piece]:
+        """The remaining pieces; the text is complete."""
         text, self._text = self._text.rstrip("\n"), ""
         return [self._piece(text)] if text else []
 
@@ -89,7 +75,8 @@ class PlainText:
 
 
 class MarkdownText:
-    """Markdown, finished block by block; lists item by item, and code line by line."""
+    """Markdown, finished block by block; lists item by item, and code line by line. Its methods are
+    those of `PlainText`."""
 
     def __init__(self) -> None:
         self._source = ""  # what no piece has yet
@@ -226,6 +213,9 @@ class MarkdownText:
         blank = [Piece(Text())] if self._separate() else []
         self._begun, self._continues = True, False
         return [*blank, piece]
+
+
+GrowingText = PlainText | MarkdownText
 
 
 class _OpenCode:

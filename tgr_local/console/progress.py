@@ -1,4 +1,4 @@
-"""Progress line on stderr for slow operations.
+"""Progress line on stderr for slow operations; a pause between two drawings.
 
 A terminal gets one line, redrawn in place and erased at the end; any other stderr, such as a log
 file, gets a new line at intervals. Nothing is printed for an operation that ends within `DELAY`, or
@@ -7,12 +7,12 @@ in a file within `LOG_INTERVAL`.
 
 from __future__ import annotations
 
+import queue
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING
 
-from tgr_local.console.pause import Pause
 from tgr_local.console.sanitize import printable_line
 
 if TYPE_CHECKING:
@@ -22,6 +22,29 @@ DELAY = 2.0  # seconds before the first line on a terminal
 LOG_INTERVAL = 15.0  # seconds between two lines where stderr is not a terminal
 _REDRAW_INTERVAL = 0.2  # seconds between two lines on a terminal
 _ERASE = "\r\x1b[K"
+
+
+class Pause:
+    """A `threading.Event` for one waiter and one end, where Ctrl-C may come.
+
+    KeyboardInterrupt in the methods of an Event can leave its lock locked, and whoever uses it next
+    waits forever. Those of a SimpleQueue are written in C and are not interrupted halfway.
+    """
+
+    def __init__(self) -> None:
+        self._end: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def end(self) -> None:
+        """Ends the pause. May be called again."""
+        self._end.put(None)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for the end. True once; False if it does not come within `seconds`."""
+        try:
+            self._end.get(timeout=seconds)
+        except queue.Empty:
+            return False
+        return True
 
 
 class ProgressLine:

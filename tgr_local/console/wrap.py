@@ -1,4 +1,4 @@
-"""Long lines broken between words, for a terminal; how wide it is."""
+"""Long lines broken between words, for a terminal, or cut; how wide it is."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ def wrapped(text: str, width: int) -> str:
     """`text` with lines of at most `width` characters, as far as words allow. What follows two
     spaces, such as the help after a name, stays in its column."""
     return "\n".join(_wrapped_line(line, width) for line in text.split("\n"))
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """`text` in one line of at most that many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def _wrapped_line(line: str, width: int) -> str:

@@ -20,7 +20,6 @@ from acp import PROTOCOL_VERSION, helpers, schema
 from acp.connection import Connection
 
 from tgr_local import __version__
-from tgr_local.chat.arguments import shortened
 from tgr_local.chat.command_table import is_command
 from tgr_local.code.acp import blocks, store
 from tgr_local.code.acp.editor import Editor
@@ -28,6 +27,7 @@ from tgr_local.code.acp.history import Entry
 from tgr_local.code.acp.turn import Turn, available_commands
 from tgr_local.code.session import CodeSession
 from tgr_local.code.workplace import Workplace
+from tgr_local.console.wrap import shortened
 from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, describe
 from tgr_local.methods import Method
