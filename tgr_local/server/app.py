@@ -17,6 +17,7 @@ from tgr_local import __version__
 from tgr_local.engine import Cancel
 from tgr_local.errors import TgrError
 from tgr_local.openai.rerank import RerankRequest, rerank_response
+from tgr_local.openai.validation import RequestError
 from tgr_local.server import embeddings, rendering, tokens
 from tgr_local.server.addresses import Addresses, unknown
 from tgr_local.server.answer_now import add_answer_now
@@ -72,11 +73,9 @@ def create_app(
     )
     app.add_middleware(Addresses)
     app.add_middleware(Observe, log=service.log, metrics=service.metrics)
-    app.add_exception_handler(ApiError, _failed)
-    app.add_exception_handler(TgrError, _failed)
-    app.add_exception_handler(HTTPException, _failed)
-    app.add_exception_handler(MemoryError, _failed)  # as another Exception it would be a traceback
-    app.add_exception_handler(Exception, _failed)
+    # MemoryError: as another Exception it would be a traceback
+    for kind in (ApiError, TgrError, RequestError, HTTPException, MemoryError, Exception):
+        app.add_exception_handler(kind, _failed)
     add_replies(app, service)
     add_answer_now(app, service.running)
     _add_embeddings(app, service)
@@ -99,32 +98,21 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 def _add_embeddings(app: FastAPI, service: Service) -> None:
+    def make(model: LoadedModel, body: EmbeddingsRequest, cancel: Cancel) -> Any:
+        return embeddings.respond(model.engine, body, model.name, cancel)
+
     @app.post("/embeddings", include_in_schema=False)
     @app.post("/v1/embeddings", **takes(EmbeddingsRequest))
     async def embed(request: Request) -> Response:
-        def read(model: LoadedModel, fields: Fields) -> tuple[EmbeddingsRequest, list[list[int]]]:
-            body = EmbeddingsRequest.parse(fields)
-            return body, embeddings.input_tokens(model.engine, body)
-
-        def make(
-            model: LoadedModel,
-            asked: tuple[EmbeddingsRequest, list[list[int]]],
-            cancel: Cancel,
-        ) -> Any:
-            return embeddings.respond(model.engine, *asked, model.name, cancel)
-
-        return JsonResponse(await service.run(request, read, make))
+        return JsonResponse(await service.run(request, EmbeddingsRequest, make))
 
 
 def _add_rerank(app: FastAPI, service: Service) -> None:
-    def read(model: LoadedModel, fields: Fields) -> RerankRequest:
-        return RerankRequest.parse(fields)
-
     def make(model: LoadedModel, body: RerankRequest, cancel: Cancel) -> Any:
         return rerank_response(model.engine, body, model.name, cancel)
 
     async def rerank(request: Request) -> Response:
-        return JsonResponse(await service.run(request, read, make))
+        return JsonResponse(await service.run(request, RerankRequest, make))
 
     for same in ("/rerank", "/reranking", "/v1/reranking"):  # as llama-server has them
         app.post(same, include_in_schema=False)(rerank)
@@ -134,17 +122,17 @@ def _add_rerank(app: FastAPI, service: Service) -> None:
 def _add_tokens(app: FastAPI, service: Service) -> None:
     @app.post("/tokenize", **takes(TokenizeRequest))
     async def tokenize(request: Request) -> Response:
-        def read(model: LoadedModel, fields: Fields) -> bytes:
-            return tokens.tokenize(model.engine, TokenizeRequest.parse(fields))
+        def make(model: LoadedModel, body: TokenizeRequest, _: Cancel) -> bytes:
+            return tokens.tokenize(model.engine, body)
 
-        return EncodedResponse(await service.run(request, read, quick=True))
+        return EncodedResponse(await service.run(request, TokenizeRequest, make, quick=True))
 
     @app.post("/detokenize", **takes(DetokenizeRequest))
     async def detokenize(request: Request) -> Response:
-        def read(model: LoadedModel, fields: Fields) -> bytes:
-            return tokens.detokenize(model.engine, DetokenizeRequest.parse(fields))
+        def make(model: LoadedModel, body: DetokenizeRequest, _: Cancel) -> bytes:
+            return tokens.detokenize(model.engine, body)
 
-        return EncodedResponse(await service.run(request, read, quick=True))
+        return EncodedResponse(await service.run(request, DetokenizeRequest, make, quick=True))
 
     @app.post("/render", **takes(RenderRequest))
     async def render(request: Request) -> Response:
@@ -183,17 +171,14 @@ def _add_state(app: FastAPI, service: Service) -> None:
         if action == "erase":
             return JsonResponse((await service.models.find(model)).slots.erase(number))
 
-        def read(_: LoadedModel, fields: Fields) -> str:
-            return SlotRequest.parse(fields).filename
-
-        def make(loaded: LoadedModel, filename: str, cancel: Cancel) -> Any:
+        def make(loaded: LoadedModel, body: SlotRequest, cancel: Cancel) -> Any:
             if action == "restore":
-                return loaded.slots.restore(loaded.engine, number, filename, cancel)
+                return loaded.slots.restore(loaded.engine, number, body.filename, cancel)
             with loaded.scales.held_as_they_are():
-                return loaded.slots.save(loaded.engine, number, filename, cancel)
+                return loaded.slots.save(loaded.engine, number, body.filename, cancel)
 
         quick = action == "save"  # a restore waits for the scales
-        made = await service.run(request, read, make, model=model or None, quick=quick)
+        made = await service.run(request, SlotRequest, make, model=model or None, quick=quick)
         return JsonResponse(made)
 
     @app.get("/props", **ANSWERS)

@@ -14,30 +14,16 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 from tgr_local.engine import Cancel, require_address_space
 from tgr_local.errors import CancelledError
 from tgr_local.server.errors import ApiError, api_error
+from tgr_local.server.lease import Lease
 
 Put = Callable[[Any], None]
 Work = Callable[[Cancel, Put], None]
 """Called with a flag that ends it and a function that takes each item."""
-
-
-class Turn(Protocol):
-    """What a job waits for before it may begin, such as a model that is being loaded. One event
-    loop's."""
-
-    @property
-    def error(self) -> ApiError | None:
-        """Why it will never begin."""
-
-    def then(self, call: Callable[[], object]) -> None:
-        """Calls this once the job may begin, or never will."""
-
-    def end(self) -> None:
-        """The job has ended, or does not wait any more."""
 
 
 _GRACE = 4.0  # seconds after the limit of the reply itself, before its job is cancelled
@@ -65,9 +51,9 @@ class Jobs:
     def waiting(self) -> int:
         return len(self._jobs) - self.running
 
-    def submit(self, work: Work, turn: Turn | None = None) -> Job:
-        """Starts the work when it is its turn, which ends with it, and a thread is free. Raises
-        ApiError when the queue is full, or too little address space is left."""
+    def submit(self, work: Work, lease: Lease[Any] | None = None) -> Job:
+        """Starts the work when its lease is granted, which ends with it, and a thread is free.
+        Raises ApiError when the queue is full, or too little address space is left."""
         if self._closing:
             raise ApiError(503, "the server is shutting down")
         try:
@@ -86,19 +72,18 @@ class Jobs:
             self._mailbox = _Mailbox()
         job = Job(work, self._seconds, self._mailbox)
         self._jobs.add(job)
-        job.begin_after(turn, self._begin, self._done)
+        job.begin_after(lease, self._begin, self._done)
         return job
 
     def _begin(self, job: Job) -> None:
-        future = self._executor.submit(job.run)
-        job.queued_as(future)
+        future = job.future = self._executor.submit(job.run)
         loop = asyncio.get_running_loop()
         future.add_done_callback(lambda _: _soon(loop, self._done, job))
 
     def _done(self, job: Job) -> None:
         self._jobs.discard(job)
-        if job.turn:
-            job.turn.end()
+        if job.lease:
+            job.lease.end()
         if job.started is not None:
             took = time.monotonic() - job.started
             self._mean_seconds += (took / self._max_running - self._mean_seconds) / 10
@@ -154,10 +139,11 @@ class Job:
         """Delivered, and not yet read."""
         self._reader: asyncio.Future[None] | None = None  # waits for an item
         self._timer: asyncio.TimerHandle | None = None
-        self._future: Future[None] | None = None
+        self.future: Future[None] | None = None
+        """Its place in the executor's queue."""
         self._why: ApiError | None = None
-        self.turn: Turn | None = None
-        self._leave: Callable[[Job], object] | None = None  # while it is not its turn
+        self.lease: Lease[Any] | None = None
+        self._leave: Callable[[Job], object] | None = None  # while its lease is not granted
         self.is_taken_over = False
         """Whether another coroutine than the submitting one reads and ends it."""
         self._created = time.monotonic()
@@ -175,28 +161,25 @@ class Job:
 
     def begin_after(
         self,
-        turn: Turn | None,
+        lease: Lease[Any] | None,
         begin: Callable[[Job], object],
         leave: Callable[[Job], object],
     ) -> None:
-        """Calls `begin` when it is this job's turn, or `leave` if it ends before."""
+        """Calls `begin` when the lease is granted, or `leave` if the job ends before."""
 
         def decided() -> None:
             self._leave = None
-            if turn and turn.error:
-                self._put(turn.error)
+            if lease and lease.error:
+                self._put(lease.error)
                 leave(self)
             else:
                 begin(self)
 
-        if turn is None:
+        if lease is None:
             begin(self)
             return
-        self.turn, self._leave = turn, leave
-        turn.then(decided)
-
-    def queued_as(self, future: Future[None]) -> None:
-        self._future = future
+        self.lease, self._leave = lease, leave
+        lease.then(decided)
 
     def taken_over(self) -> Job:
         """This job, for another coroutine to read and to end."""
@@ -222,7 +205,7 @@ class Job:
         self._cancel.cancel()
         if self._timer:
             self._timer.cancel()
-        if self._leave or (self._future and self._future.cancel()):  # had not begun
+        if self._leave or (self.future and self.future.cancel()):  # had not begun
             self._work = _nothing  # the executor keeps the job in its queue, but not the prompt
             self._put(CancelledError("cancelled"))
         if self._leave:

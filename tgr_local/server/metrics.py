@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from tgr_local.engine import EngineStats
 from tgr_local.server.jobs import Jobs
+from tgr_local.server.loaded import LoadedModel
+from tgr_local.server.pool import Pool
 
 _COUNTED = ("n_positions", "n_decodes", "decode_seconds", "sample_seconds")
 _BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)  # seconds
 
 
-class Loaded(Protocol):
-    """A loaded model."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def last_stats(self) -> EngineStats: ...
-
-
-class Gauged(Protocol):
-    """A service whose present state is measured."""
-
-    @property
-    def jobs(self) -> Jobs: ...
-    @property
-    def loaded(self) -> Sequence[Loaded]: ...
-    @property
-    def loads(self) -> Mapping[str, int]: ...
-
-
 class Metrics:
-    """Counts since the start, and the present state of the service and its engine."""
+    """Counts since the start, and the present state of the jobs and of the models in the pool."""
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
-    def __init__(self, service: Gauged) -> None:
+    def __init__(self, jobs: Jobs, pool: Pool[LoadedModel]) -> None:
+        self._jobs, self._pool = jobs, pool
         self._registry = registry = CollectorRegistry()
-        registry.register(_Now(service))
+        registry.register(self)
         self._requests = Counter(
             "tgr_requests", "Requests answered", ["path", "status"], registry=registry
         )
@@ -92,21 +75,14 @@ class Metrics:
         """The text that Prometheus reads."""
         return generate_latest(self._registry)
 
-
-class _Now:
-    """Gauges that are read when /metrics is."""
-
-    def __init__(self, service: Gauged) -> None:
-        self._service = service
-
     def collect(self) -> Iterator[Metric]:
-        jobs = self._service.jobs
-        yield GaugeMetricFamily("tgr_running", "Requests that run", jobs.running)
-        yield GaugeMetricFamily("tgr_waiting", "Requests that wait", jobs.waiting)
-        models = self._service.loaded
+        """The present state, which the registry asks for."""
+        yield GaugeMetricFamily("tgr_running", "Requests that run", self._jobs.running)
+        yield GaugeMetricFamily("tgr_waiting", "Requests that wait", self._jobs.waiting)
+        models = self._pool.loaded
         yield GaugeMetricFamily("tgr_ready", "1 = a model is loaded", int(bool(models)))
         loads = CounterMetricFamily("tgr_model_loads", "Loads of a model", labels=["model"])
-        for name, number in self._service.loads.items():
+        for name, number in dict(self._pool.loads).items():
             loads.add_metric([name], number)
         yield loads
         for field in dataclasses.fields(EngineStats):

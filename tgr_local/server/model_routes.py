@@ -9,8 +9,8 @@ from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from tgr_local.openai.validation import RequestError
-from tgr_local.server.errors import ApiError, api_error
+from tgr_local.server.bodies import Fields
+from tgr_local.server.errors import ApiError
 from tgr_local.server.lora import ScalesRequest
 from tgr_local.server.models import ModelRequest
 from tgr_local.server.openapi import ANSWERS, takes, takes_list_of
@@ -66,20 +66,15 @@ def add_models(app: FastAPI, service: Service) -> None:
 
     @app.post("/lora-adapters", **takes_list_of("LoraScale"))
     async def set_scales(request: Request) -> Response:
-        body = await service.body(request, listed="adapters")
-        if body.fields is None:
-            raise ApiError(413, "the body is too long; it needs only numbers and scales")
-        try:
-            models.lora.set(ScalesRequest.parse(body.fields).adapters)
-        except RequestError as error:
-            raise api_error(error) from None
+        fields = await small(request, "numbers and scales", listed="adapters")
+        models.lora.set(ScalesRequest.parse(fields).adapters)
         return JsonResponse({"success": True})
 
     async def asked(request: Request) -> str:
-        body = await service.body(request)
+        return ModelRequest.parse(await small(request, "the name of a model")).model
+
+    async def small(request: Request, what: str, listed: str = "") -> Fields:
+        body = await service.body(request, listed)
         if body.fields is None:
-            raise ApiError(413, "the body is too long; it needs only the name of a model")
-        try:
-            return ModelRequest.parse(body.fields).model
-        except RequestError as error:
-            raise api_error(error) from None
+            raise ApiError(413, f"the body is too long; it needs only {what}")
+        return body.fields

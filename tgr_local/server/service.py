@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -26,6 +26,7 @@ from tgr_local.openai.events import ApiEvent, Searched, TextPart, Totals, Usage
 from tgr_local.openai.messages import CountTokensRequest, MessagesRequest
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.openai.responses import ResponsesRequest
+from tgr_local.openai.validation import RequestBody
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.answer_now import Running
 from tgr_local.server.bodies import Bodies, Body, Fields
@@ -49,6 +50,7 @@ from tgr_local.server.wire import (
 
 Prepare = Callable[..., PreparedRequest]
 AnyRequest = GenerationRequest | CountTokensRequest | ResponsesRequest
+AnyBody = TypeVar("AnyBody", bound=RequestBody)
 
 _FIRST_SECONDS = 1.0  # in which an early error still becomes a status
 _QUICK_AT_ONCE, _QUICK_SECONDS = 2, 30.0  # for requests without a reply of the model
@@ -90,17 +92,12 @@ class Service:
         self.running = Running()
         self.jobs = Jobs(limits.max_running, limits.max_queue, limits.request_seconds)
         self._quick_jobs = Jobs(_QUICK_AT_ONCE, limits.max_queue, _QUICK_SECONDS)
-        self.metrics = Metrics(self)
+        self.metrics = Metrics(self.jobs, self.models.pool)
 
     @property
     def loaded(self) -> list[LoadedModel]:
         """The models that are in memory now."""
         return self.models.loaded
-
-    @property
-    def loads(self) -> Mapping[str, int]:
-        """How often each model was loaded."""
-        return dict(self.models.pool.loads)
 
     def stop(self) -> None:
         """Cancels all requests and accepts no more. In the event loop."""
@@ -128,28 +125,28 @@ class Service:
     async def run(
         self,
         request: Request,
-        read: Callable[[LoadedModel, Fields], Any],
-        make: Callable[[LoadedModel, Any, Cancel], Any] = lambda _, value, __: value,
+        kind: type[AnyBody],
+        make: Callable[[LoadedModel, AnyBody, Cancel], Any],
         *,
         model: str | None = None,
         quick: bool = False,
     ) -> Any:
-        """Runs `read` on the body and `make` on its result, in a job, and returns that result;
-        `model` is for bodies that name none. `quick` jobs have a queue of their own, which does not
-        wait for replies; `make` of others runs with the default scales. Raises ApiError."""
+        """What `make` makes of a body of this kind, in a job; `model` is for bodies that name none.
+        `quick` jobs have a queue of their own, which does not wait for replies; `make` of others
+        runs with the default scales. Raises ApiError."""
         body = await self.body(request)
         lease = await self._lease(request, body, model)
 
         def work(cancel: Cancel, put: Put) -> None:
             loaded = lease.model
             with body.used(cancel) as fields:
-                value = read(loaded, fields)
+                asked = kind.parse(fields)
             del fields
             if quick:
-                put(make(loaded, value, cancel))
+                put(make(loaded, asked, cancel))
                 return
             with loaded.scales.held(self.models.lora.default, cancel):
-                put(make(loaded, value, cancel))
+                put(make(loaded, asked, cancel))
 
         jobs = self._quick_jobs if quick else self.jobs
         async with self._job(request, work, jobs, lease) as job:
@@ -251,13 +248,10 @@ class Service:
     ) -> Response:
         """What `make` says of a chat, which is only prepared and may be of any length."""
 
-        def read(_: LoadedModel, fields: Fields) -> AnyRequest:
-            return api.body.parse(fields)
-
         def made(loaded: LoadedModel, body: AnyRequest, cancel: Cancel) -> Any:
             return make(loaded.engine, self._prepared(loaded, body, api, cancel, bounded=False))
 
-        return JsonResponse(await self.run(request, read, made, quick=True))
+        return JsonResponse(await self.run(request, api.body, made, quick=True))
 
     @contextlib.asynccontextmanager
     async def _job(
