@@ -9,7 +9,6 @@ the limits of a server.
     bodies.py             the request bodies: pydantic models, the contract of server and Python API
     client_parameters.py    parameters of clients that are ignored or not supported
     search_options.py       the `tgr` part, made from the fields of SearchConfig
-    samplers.py             min-p, DRY and XTC, which every API takes
     validation.py           pydantic's errors as one line
     requests.py           a body and an engine → a PreparedRequest
     inputs.py               messages, tools and prompts

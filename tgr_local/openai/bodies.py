@@ -1,4 +1,4 @@
-"""Request bodies of OpenAI's endpoints and of /infill: what clients may send.
+"""Request bodies: what those of every API have, and those of OpenAI's endpoints and llama.cpp's.
 
 Types and bounds only. What a parameter means here, and what depends on the model, is in `requests`.
 /openapi.json is made from these classes.
@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 from typing_extensions import NotRequired
 
-from tgr_local.openai.samplers import SamplerParameters
+from tgr_local.openai.client_parameters import ClientParameters
 from tgr_local.openai.search_options import (
     INT_MAX,
     TgrOptions,
@@ -39,7 +39,12 @@ Tokens = Annotated[
     list[Annotated[int, Field(json_schema_extra={"minimum": 0})]], Field(fail_fast=True)
 ]
 StopText = Annotated[str, text_bounds("stop")]
-Stop = StopText | Annotated[list[StopText], list_bounds("stop"), as_list]
+StopTexts = Annotated[list[StopText], list_bounds("stop"), as_list]
+Breakers = Annotated[
+    list[Annotated[str, text_bounds("dry_sequence_breakers")]],
+    list_bounds("dry_sequence_breakers"),
+    as_list,
+]
 _BIAS = {"type": "number", "minimum": -100, "maximum": 100}
 LogitBias = Annotated[
     dict[Any, Any] | list[Any],
@@ -183,16 +188,64 @@ def _grammar_text(grammar: Any) -> Any:
     return getattr(grammar, "_grammar", grammar)  # of a llama_cpp.LlamaGrammar
 
 
-class GenerationRequest(SamplerParameters):
-    """What all requests for replies have."""
+class CommonRequest(ClientParameters):
+    """What requests for replies, or about them, have in every API; min-p, DRY and XTC are samplers
+    of llama.cpp."""
 
     model: str | None = Field(
-        None,
-        max_length=NAME_MAX,
-        description="any name; after a colon, the method",
+        None, max_length=NAME_MAX, description="any name; after a colon, the method"
     )
-    method: str | None = Field(None, description="name of the method, as in tgr")
     tgr: TgrOptions | None = None
+    min_p: float | None = option_field("min_p")
+    dry_multiplier: float | None = option_field("dry_multiplier")
+    dry_base: float | None = option_field("dry_base", ge=0)
+    dry_allowed_length: int | None = option_field("dry_allowed_length", le=INT_MAX)
+    dry_penalty_last_n: int | None = option_field("dry_penalty_last_n", le=INT_MAX)
+    dry_sequence_breakers: Breakers | None = Field(
+        None, description="DRY: texts at which a repetition ends"
+    )
+    xtc_probability: float | None = option_field("xtc_probability")
+    xtc_threshold: float | None = option_field("xtc_threshold")
+
+    def sampler_options(self) -> Mapping[str, Any]:
+        """The fields of `SearchConfig` that these samplers set."""
+        given = {name: getattr(self, name) for name in _SAMPLERS}
+        if given["dry_base"] is not None and given["dry_base"] < 1:
+            del given["dry_base"]  # which to llama-server means its default
+        if (breakers := given["dry_sequence_breakers"]) is not None:
+            given["dry_sequence_breakers"] = tuple(breakers)
+        return {name: value for name, value in given.items() if value is not None}
+
+    def for_chat(self, *more: str) -> dict[str, Any]:
+        """The parameters that are given of those that a chat request has by the same names."""
+        given = {name: getattr(self, name, None) for name in (*_SAME, *more, *_SAMPLERS)}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+_SAMPLERS = (
+    "min_p", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
+    "dry_sequence_breakers", "xtc_probability", "xtc_threshold",
+)  # fmt: skip
+_SAME = (
+    "model", "tgr", "method", "temperature", "top_p", "top_k", "seed", "stream",
+    "chat_template_kwargs", "lora",
+)  # fmt: skip
+
+
+class SampledRequest(CommonRequest):
+    """What requests for replies have in every API."""
+
+    method: str | None = Field(None, description="name of the method, as in tgr")
+    temperature: float | None = option_field("temperature")
+    top_p: float | None = option_field("top_p")
+    top_k: int | None = option_field("top_k", ge=-INT_MAX, le=INT_MAX)
+    seed: int | None = option_field("seed", ge=-1)
+    stream: bool | None = None
+
+
+class GenerationRequest(SampledRequest):
+    """What all requests for replies have, but for Anthropic's and OpenAI's Responses."""
+
     n: int | None = Field(None, ge=1, le=CHOICES_MAX, description="choices for each prompt")
     best_of: int | None = Field(
         None,
@@ -206,15 +259,11 @@ class GenerationRequest(SamplerParameters):
     n_predict: int | None = Field(
         None, ge=-1, le=INT_MAX, description="llama.cpp's name for max_tokens"
     )
-    temperature: float | None = option_field("temperature")
-    top_p: float | None = option_field("top_p")
-    top_k: int | None = option_field("top_k", ge=-INT_MAX, le=INT_MAX)
     repeat_penalty: float | None = option_field("repeat_penalty")
     repetition_penalty: float | None = option_field("repeat_penalty")
     frequency_penalty: float | None = option_field("frequency_penalty")
     presence_penalty: float | None = option_field("presence_penalty")
-    seed: int | None = option_field("seed", ge=-1)
-    stop: Stop | None = Field(None, description="texts that end the reply")
+    stop: StopText | StopTexts | None = Field(None, description="texts that end the reply")
     logit_bias: LogitBias | None = Field(
         None,
         description="token id to what is added to its logit; or llama.cpp's pairs of a token or a "
@@ -234,7 +283,6 @@ class GenerationRequest(SamplerParameters):
         le=SLOTS_MAX - 1,
         description="the server's slot whose text this is, for /slots; -1 = none",
     )
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_progress: bool | None = Field(
         None, description="a stream also says how much of the prompt is read"

@@ -22,6 +22,9 @@ from tgr_local.openai.bodies import (
     NAME_MAX,
     TOOLS_MAX,
     ChatTemplateOptions,
+    CommonRequest,
+    SampledRequest,
+    StopTexts,
     ThinkingMode,
     ToolName,
 )
@@ -29,15 +32,7 @@ from tgr_local.openai.client_parameters import Ignored
 from tgr_local.openai.inputs import content_text
 from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
-from tgr_local.openai.samplers import SAMPLERS, SamplerParameters
-from tgr_local.openai.search_options import (
-    INT_MAX,
-    TgrOptions,
-    as_list,
-    list_bounds,
-    option_field,
-    text_bounds,
-)
+from tgr_local.openai.search_options import INT_MAX
 from tgr_local.openai.validation import OpenObject, RequestError, shown
 
 
@@ -88,13 +83,10 @@ class OutputConfig(OpenObject):
     format: NotRequired[dict[str, Any] | None]
 
 
-class CountTokensRequest(SamplerParameters):
+class CountTokensRequest(CommonRequest):
     """The body of /v1/messages/count_tokens."""
 
     resent: ClassVar[Sequence[str]] = ("messages", "system", "tools")
-    model: str | None = Field(
-        None, max_length=NAME_MAX, description="any name; after a colon, the method"
-    )
     messages: Annotated[list[AnthropicMessage], Field(min_length=1, fail_fast=True)]
     system: str | Blocks | None = Field(None, description="what the model is to be")
     thinking: ThinkingMode | None = Field(
@@ -109,7 +101,6 @@ class CountTokensRequest(SamplerParameters):
     output_config: OutputConfig | None = Field(None, description="the JSON schema of the answer")
     output_format: dict[str, Any] | None = Field(None, description="an older name for its format")
     chat_template_kwargs: ChatTemplateOptions | None = None
-    tgr: TgrOptions | None = None
     cache_control: Ignored = None
     container: Ignored = None
     context_management: Ignored = None
@@ -127,32 +118,13 @@ class CountTokensRequest(SamplerParameters):
     workspace_id: Ignored = None
 
 
-class MessagesRequest(CountTokensRequest):
+class MessagesRequest(CountTokensRequest, SampledRequest):
     """The body of /v1/messages."""
 
     max_tokens: int | None = Field(
         None, ge=1, le=INT_MAX, description="new tokens at most; as the config allows if absent"
     )
-    stop_sequences: (
-        Annotated[
-            list[Annotated[str, text_bounds("stop")]],
-            list_bounds("stop"),
-            as_list,
-        ]
-        | None
-    ) = Field(None, description="texts that end the reply")
-    temperature: float | None = option_field("temperature")
-    top_p: float | None = option_field("top_p")
-    top_k: int | None = option_field("top_k", ge=-INT_MAX, le=INT_MAX)
-    seed: int | None = option_field("seed", ge=-1)
-    method: str | None = Field(None, description="name of the method, as in tgr")
-    stream: bool | None = None
-
-
-_SAME = (
-    "model", "tgr", "method", "max_tokens", "temperature", "top_p", "top_k", "seed", "stream",
-    "chat_template_kwargs", "thinking", "lora", *SAMPLERS,
-)  # fmt: skip
+    stop_sequences: StopTexts | None = Field(None, description="texts that end the reply")
 
 
 def messages_request(
@@ -173,8 +145,7 @@ def messages_request(
 
 def _chat_body(body: CountTokensRequest) -> tuple[dict[str, Any], list[str]]:
     """The body of a chat request that asks for the same, and the names of ignored tools."""
-    given = {name: getattr(body, name, None) for name in _SAME}
-    chat: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    chat = body.for_chat("max_tokens", "thinking")
     messages = [{"role": "system", "content": _system(body.system)}] if body.system else []
     unseen: list[str] = []
     for i, message in enumerate(body.messages):

@@ -8,10 +8,11 @@ decodes nothing; `tgr_local.openai.answer` writes the response.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +26,6 @@ from tgr_local.openai.bodies import (
     CompletionRequest,
     GenerationRequest,
     TextRequest,
-    ToolFunction,
 )
 from tgr_local.openai.grammars import requested_grammar
 from tgr_local.openai.infill import fill_in_tokens
@@ -165,12 +165,14 @@ def chat_request(
         engine, body, messages, part, request.config, edits is not None, bounded, cancel
     )
     config = _with_format(request.config, query)
+    if query.continued is not None:
+        config = dataclasses.replace(config, thinking=query.continued == "thinking")
     request = dataclasses.replace(
         request,
         chat=True,
         prompts=(tuple(query.tokens),),
         texts=("",),
-        config=_continuing(config, query.continued),
+        config=config,
         continued=query.continued,
         begun=query.begun,
         format_stops=tuple(text for text in query.stop if text not in request.config.stop),
@@ -210,10 +212,17 @@ def completion_request(
 def _around(engine: Engine, prompt: str | list[int], suffix: str) -> list[int]:
     if not isinstance(prompt, str):
         raise RequestError("suffix needs a prompt that is a text", "suffix")
-    try:
+    with _at_fault("suffix"):
         return fill_in_tokens(engine, prompt, suffix)
-    except RequestError as error:
-        raise RequestError(str(error), "suffix") from None
+
+
+@contextlib.contextmanager
+def _at_fault(param: str) -> Iterator[None]:
+    """Makes a ValueError in the block the RequestError of a parameter."""
+    try:
+        yield
+    except ValueError as error:
+        raise RequestError(str(error), param) from None
 
 
 def text_request(
@@ -273,7 +282,9 @@ def _prepared(
     base = advised(engine, config)
     changes = _changes(body, thinking) | {"top_logprobs": logprobs or 0}
     if grammar := requested_grammar(body) or changes.get("grammar", ""):
-        changes["grammar"] = _parsed_grammar(engine, grammar)
+        with _at_fault("grammar"):
+            engine.check_grammar(grammar)
+        changes["grammar"] = grammar
     if limit:
         changes["max_tokens"] = limit
         # a method may write as many chunks as these tokens take
@@ -311,10 +322,8 @@ def _limit(body: GenerationRequest) -> int | None:
 
 
 def _method(body: GenerationRequest, default: str | Method) -> Method:
-    try:
+    with _at_fault("method"):
         return methods.get(body.method or (body.tgr and body.tgr.method) or default)
-    except ValueError as error:
-        raise RequestError(str(error), "method") from None
 
 
 def _changes(body: GenerationRequest, thinking: bool | None) -> dict[str, Any]:
@@ -346,14 +355,6 @@ def _changed(base: SearchConfig, changes: Mapping[str, Any]) -> SearchConfig:
         raise RequestError(str(error), named.group() if named else None) from None
 
 
-def _parsed_grammar(engine: Engine, grammar: str) -> str:
-    try:
-        engine.check_grammar(grammar)
-    except ValueError as error:
-        raise RequestError(str(error), "grammar") from None
-    return grammar
-
-
 def _best_of(body: GenerationRequest, n: int) -> int:
     best_of = body.best_of or n
     if best_of < n:
@@ -361,10 +362,6 @@ def _best_of(body: GenerationRequest, n: int) -> int:
     if body.stream and best_of > n:
         raise RequestError("best_of cannot be streamed; leave out stream, or best_of", "best_of")
     return best_of
-
-
-def _without_nulls(function: ToolFunction) -> dict[str, Any]:
-    return {name: value for name, value in function.items() if value is not None}
 
 
 def _continued(
@@ -418,7 +415,10 @@ def _chat_query(
         variables.setdefault("reasoning_effort", body.reasoning_effort)
     choice = body.tool_choice or "auto"
     tools = Tools(
-        [_without_nulls(tool["function"]) for tool in body.tools or ()],
+        [
+            {name: value for name, value in tool["function"].items() if value is not None}
+            for tool in body.tools or ()
+        ],
         choice="required" if isinstance(choice, dict) else choice,
         named=choice["function"]["name"] if isinstance(choice, dict) else "",
         parallel=body.parallel_tool_calls,
@@ -466,11 +466,6 @@ def _with_edits(
     # nothing but their end ends them
     config = dataclasses.replace(request.config, stop=())
     return dataclasses.replace(request, edits=edits, config=config)
-
-
-def _continuing(config: SearchConfig, part: Kind | None) -> SearchConfig:
-    """The config of replies that go on with a part of a message."""
-    return config if part is None else dataclasses.replace(config, thinking=part == "thinking")
 
 
 def _thinking(body: ChatRequest) -> bool | None:

@@ -68,7 +68,8 @@ class ResponseTranslation(Translation):
             return [*self._closed(), *self._opened(item)]
         if isinstance(event, CallArguments) and self._open:
             self._open.texts.append(event.text)
-            return [self._delta("response.function_call_arguments.delta", event.text)]
+            kind = "response.function_call_arguments.delta"
+            return [self._at_open(kind, delta=event.text)]
         if isinstance(event, ChoiceEnded):
             self._finish = event.finish
             return self._closed("incomplete" if event.finish == "length" else "completed")
@@ -121,7 +122,7 @@ class ResponseTranslation(Translation):
         if kind == "function_call":
             item = opened.item | {"arguments": text, "status": status}
             done = {"arguments": text, "name": item["name"]}
-            made.append(self._delta("response.function_call_arguments.done", **done))
+            made.append(self._at_open("response.function_call_arguments.done", **done))
         elif kind == "reasoning":
             part = _THINKING_PART | {"text": text}
             item = opened.item | {"content": [part], "status": status}
@@ -145,13 +146,12 @@ class ResponseTranslation(Translation):
     def _at_item(self, kind: str, **more: Any) -> JsonObject:
         return self._event(kind, output_index=len(self._output), **more)
 
-    def _at_part(self, kind: str, **more: Any) -> JsonObject:
+    def _at_open(self, kind: str, **more: Any) -> JsonObject:
         assert self._open is not None
-        return self._at_item(kind, item_id=self._open.item["id"], content_index=0, **more)
+        return self._at_item(kind, item_id=self._open.item["id"], **more)
 
-    def _delta(self, kind: str, delta: str = "", **more: Any) -> JsonObject:
-        assert self._open is not None
-        return self._at_item(kind, item_id=self._open.item["id"], **more or {"delta": delta})
+    def _at_part(self, kind: str, **more: Any) -> JsonObject:
+        return self._at_open(kind, content_index=0, **more)
 
     # --- the whole ---
 

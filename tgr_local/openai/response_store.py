@@ -44,16 +44,18 @@ class Responses:
             while self._kept and (len(self._kept) > self.most or self.n_bytes > self.most_bytes):
                 self._drop(next(iter(self._kept)))
 
-    def found(self, key: _Key) -> tuple[bytes, bytes] | None:
+    def found(self, key: _Key, *, drop: bool = False) -> tuple[bytes, bytes]:
+        """What is kept, and forgotten then with `drop`. Raises UnknownResponse."""
         with self._lock:
-            if key not in self._kept:
-                return None
-            self._kept.move_to_end(key)
-            return self._kept[key]
-
-    def drop(self, key: _Key) -> None:
-        with self._lock:
-            self._drop(key)
+            if found := self._kept.get(key):
+                self._kept.move_to_end(key)
+                if drop:
+                    self._drop(key)
+                return found
+        raise UnknownResponse(
+            f"there is no response {key[1]!r:.80} here: at most {self.most} are kept in memory, "
+            f"{self.most_bytes >> 20} MiB together; send the whole conversation"
+        )
 
     def _drop(self, key: _Key) -> None:
         if dropped := self._kept.pop(key, None):
@@ -73,24 +75,14 @@ class ResponseStore:
 
     def items(self, response_id: str) -> list[Any]:
         """The conversation up to the end of a response. Raises UnknownResponse."""
-        found: list[Any] = json.loads(self._found(response_id)[1])
+        found: list[Any] = json.loads(self._responses.found((self._owner, response_id))[1])
         return found
 
     def response(self, response_id: str) -> JsonObject:
         """A response. Raises UnknownResponse."""
-        found: JsonObject = json.loads(self._found(response_id)[0])
+        found: JsonObject = json.loads(self._responses.found((self._owner, response_id))[0])
         return found
 
     def delete(self, response_id: str) -> None:
         """Forgets a response. Raises UnknownResponse."""
-        self._found(response_id)
-        self._responses.drop((self._owner, response_id))
-
-    def _found(self, response_id: str) -> tuple[bytes, bytes]:
-        if found := self._responses.found((self._owner, response_id)):
-            return found
-        most, n_mib = self._responses.most, self._responses.most_bytes >> 20
-        raise UnknownResponse(
-            f"there is no response {response_id!r:.80} here: at most {most} are kept in memory, "
-            f"{n_mib} MiB together; send the whole conversation"
-        )
+        self._responses.found((self._owner, response_id), drop=True)

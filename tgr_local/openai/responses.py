@@ -21,6 +21,7 @@ from tgr_local.openai.bodies import (
     NAME_MAX,
     TOOLS_MAX,
     ChatTemplateOptions,
+    SampledRequest,
     ToolName,
 )
 from tgr_local.openai.client_parameters import Ignored, Only
@@ -28,8 +29,7 @@ from tgr_local.openai.inputs import content_text
 from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
 from tgr_local.openai.response_store import ResponseStore
-from tgr_local.openai.samplers import SAMPLERS, SamplerParameters
-from tgr_local.openai.search_options import INT_MAX, TgrOptions, option_field
+from tgr_local.openai.search_options import INT_MAX
 from tgr_local.openai.validation import OpenObject, RequestError, shown
 
 ITEMS_MAX = 8192
@@ -63,7 +63,7 @@ class TextOptions(OpenObject):
     verbosity: NotRequired[str | None]
 
 
-class ResponsesRequest(SamplerParameters):
+class ResponsesRequest(SampledRequest):
     """The body of /v1/responses."""
 
     resent: ClassVar[Sequence[str]] = ("input", "instructions", "tools")
@@ -71,9 +71,6 @@ class ResponsesRequest(SamplerParameters):
         "input": "a text or a list of items",
         "tool_choice": "none, auto, required, or an object",
     }
-    model: str | None = Field(
-        None, max_length=NAME_MAX, description="any name; after a colon, the method"
-    )
     input: str | Annotated[list[Item], Field(fail_fast=True, max_length=ITEMS_MAX)] = Field(
         union_mode="left_to_right"
     )
@@ -98,18 +95,11 @@ class ResponsesRequest(SamplerParameters):
     parallel_tool_calls: bool | None = Field(
         None, description="whether one response may have several calls; true if absent"
     )
-    temperature: float | None = option_field("temperature")
-    top_p: float | None = option_field("top_p")
-    top_k: int | None = option_field("top_k", ge=-INT_MAX, le=INT_MAX)
-    seed: int | None = option_field("seed", ge=-1)
     top_logprobs: int | None = Field(None, ge=0, le=20)
     include: Annotated[list[str], Field(fail_fast=True, max_length=64)] | None = Field(
         None, description="message.output_text.logprobs; the others are ignored"
     )
     metadata: dict[str, Any] | None = Field(None, description="given back in the response")
-    stream: bool | None = None
-    method: str | None = Field(None, description="name of the method, as in tgr")
-    tgr: TgrOptions | None = None
     chat_template_kwargs: ChatTemplateOptions | None = None
     stream_options: Ignored = None
     truncation: Ignored = None
@@ -124,10 +114,6 @@ class ResponsesRequest(SamplerParameters):
     prompt: Annotated[Any, Only()] = None
 
 
-_SAME = (
-    "model", "tgr", "method", "temperature", "top_p", "top_k", "seed", "stream",
-    "chat_template_kwargs", "parallel_tool_calls", "lora", *SAMPLERS,
-)  # fmt: skip
 _LOGPROBS = "message.output_text.logprobs"
 
 
@@ -164,8 +150,7 @@ def _chat_body(
     body: ResponsesRequest, items: list[Item], n_before: int
 ) -> tuple[dict[str, Any], list[str]]:
     """The body of a chat request that asks for the same, and the names of ignored tools."""
-    given = {name: getattr(body, name) for name in _SAME}
-    chat: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    chat = body.for_chat()
     messages = [{"role": "system", "content": body.instructions}] if body.instructions else []
     unread: list[str] = []
     for i, item in enumerate(items):
@@ -189,8 +174,7 @@ def _chat_body(
     chat["tool_choice"] = _chat_choice(body.tool_choice)
     if tools:
         chat["tools"] = tools
-    else:
-        chat.pop("parallel_tool_calls", None)
+        chat["parallel_tool_calls"] = body.parallel_tool_calls
     return chat, [*ignored, *unread]
 
 

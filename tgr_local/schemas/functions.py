@@ -17,6 +17,7 @@ from tgr_local.schemas.alternatives import Alternative, Conjunction, kind_of, pr
 from tgr_local.schemas.grammar import conjunction_grammar, literal
 from tgr_local.schemas.normal import Normal, SchemaError
 from tgr_local.schemas.patterns import REPEATS_MOST
+from tgr_local.schemas.references import below
 
 _NUMBER = -9007199254740000  # the constants are numbers below it, or texts with it
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems")
@@ -125,7 +126,7 @@ class _Parameters:
             ("propertyNames", bool(one.names)),
         ):
             if is_given:
-                self._note(f"{one.place}.{key}".lstrip("."))
+                self._note(below(one.place, key))
         made: dict[str, Any] = {
             "type": "object",
             "properties": {

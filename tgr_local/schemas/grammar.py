@@ -19,6 +19,7 @@ from tgr_local.schemas.alternatives import (
     property_schemas,
 )
 from tgr_local.schemas.normal import Normal, SchemaError, conjunction_key
+from tgr_local.schemas.references import below
 
 _BASE = {
     "space": '" "?',
@@ -85,6 +86,9 @@ class _Writer:
             raise SchemaError(f"{place or 'it'} allows no value, or none that can be written")
         rules = {f"{self._prefix}root": self._value(whole), **self._rules}
         return "\n".join(f"{name} ::= {body}" for name, body in rules.items()) + "\n"
+
+    def _unfollowed(self, one: Alternative, key: str, why: str) -> None:
+        self._normal.unfollowed(below(one.place, key), why)
 
     # --- what has a value at all ---
 
@@ -198,30 +202,25 @@ class _Writer:
         first, last = one.interval.whole()
         first, last = -(-first // one.step), last // one.step
         if last - first > 1000:
-            self._normal.unfollowed(
-                f"{one.place}.multipleOf".lstrip("."),
-                f"is {one.step}, but must be a power of 10, or have at most 1,000 multiples",
-            )
+            why = f"is {one.step}, but must be a power of 10, or have at most 1,000 multiples"
+            self._unfollowed(one, "multipleOf", why)
             return numbers.integers(one.interval)
         return " | ".join(literal(str(one.step * n)) for n in range(first, last + 1))
 
     def _string(self, one: Alternative) -> str:
         least, most = one.least, one.most
         if len(one.patterns) > 1:
-            self._normal.unfollowed(f"{one.place}.pattern".lstrip("."), "is one of several")
+            self._unfollowed(one, "pattern", "is one of several")
         if text := one.patterns[0] if one.patterns else _format(one):
             read = patterns.pattern(text)
             too_long = most is not None and (read.most is None or read.most > most)
             if read.single and (too_long or read.least < least):
                 low, high = max(least, read.least), _least(most, read.most)
                 if high is None or low <= high:
-                    char = patterns.pattern(text).single
-                    return f'"\\"" {char}{patterns.times(low, high)} "\\""'
+                    return f'"\\"" {read.single}{patterns.times(low, high)} "\\""'
             if too_long or read.least < least:
                 key = "maxLength" if too_long else "minLength"
-                self._normal.unfollowed(
-                    f"{one.place}.{key}".lstrip("."), "is combined with a pattern of other lengths"
-                )
+                self._unfollowed(one, key, "is combined with a pattern of other lengths")
             return f'"\\"" ({read.body}) "\\""'
         if not least and most is None:
             return self._base("string")
@@ -229,10 +228,8 @@ class _Writer:
 
     def _times(self, one: Alternative, key: str, least: int, most: int | None) -> str:
         if least > patterns.REPEATS_MOST:
-            self._normal.unfollowed(
-                f"{one.place}.{key}".lstrip("."),
-                f"is {one.least}, but a grammar can count to {patterns.REPEATS_MOST}",
-            )
+            why = f"is {one.least}, but a grammar can count to {patterns.REPEATS_MOST}"
+            self._unfollowed(one, key, why)
             least = patterns.REPEATS_MOST
         return patterns.times(least, None if most is None else min(max(most, least), _MOST))
 
@@ -286,10 +283,8 @@ class _Writer:
         room = None if one.most is None else one.most - len(required) - len(optional)
         others = self._others(one, list(named)) if room != 0 else None
         if missing > (1 if others else 0):
-            self._normal.unfollowed(
-                f"{one.place}.minProperties".lstrip("."),
-                f"is {one.least}, which is more than a grammar can keep apart",
-            )
+            why = f"is {one.least}, which is more than a grammar can keep apart"
+            self._unfollowed(one, "minProperties", why)
         return self._members(
             [pairs[name] for name in required], [pairs[name] for name in optional], others,
             min(missing, 1), room,
@@ -303,10 +298,8 @@ class _Writer:
         for name in names:
             for expression, _ in one.by_pattern:
                 if matches(expression, name) is None:
-                    self._normal.unfollowed(
-                        f"{one.place}.patternProperties".lstrip("."),
-                        f"has {expression!r:.60}, which may be about the property {name!r:.40}",
-                    )
+                    why = f"has {expression!r:.60}, which may be about the property {name!r:.40}"
+                    self._unfollowed(one, "patternProperties", why)
         named = {name: property_schemas(one, name) for name in names if name not in one.forbidden}
         named = {
             name: schemas
@@ -320,9 +313,7 @@ class _Writer:
         if not one.names or one.additional == NEVER:
             return []
         found = self._normal.of(one.names)
-        return [
-            value for key in found if key.kind == "string" for value in key.values or ()
-        ]  # fmt: skip
+        return [value for key in found if key.kind == "string" for value in key.values or ()]
 
     def _others(self, one: Alternative, named: list[str]) -> str | None:
         """A pair with another name; None where there is none."""

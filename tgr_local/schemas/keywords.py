@@ -10,6 +10,7 @@ from typing import Any
 from tgr_local.schemas.alternatives import KINDS, NEVER, Alternative, Conjunction, kind_of
 from tgr_local.schemas.numbers import Interval
 from tgr_local.schemas.patterns import pattern
+from tgr_local.schemas.references import below
 
 Unfollowed = Callable[[str, str], None]
 """Receives the place of a keyword, and what is wrong with it."""
@@ -66,7 +67,7 @@ class Keywords:
             found.append(replace(one, whole=one.whole or kind in whole, place=self._place))
         found = [one for one in found if one.most is None or one.least <= one.most]
         found = [one for one in found if not one.interval.empty]
-        return self._both(found, self._values()) if self._has_values() else found
+        return self._both(found, self._values()) if {"const", "enum"} & given.keys() else found
 
     def sealed(self, found: list[Alternative]) -> list[Alternative]:
         """The alternatives of the whole schema without what it leaves unevaluated."""
@@ -85,7 +86,7 @@ class Keywords:
         return made
 
     def _bad(self, key: str, why: str) -> None:
-        self._unfollowed(f"{self._place}.{key}".lstrip("."), why)
+        self._unfollowed(below(self._place, key), why)
 
     def _types(self) -> tuple[list[str] | None, set[str]]:
         """The types that are allowed, None where they cannot be read, and which are whole."""
@@ -102,9 +103,6 @@ class Keywords:
         if self._given.get("nullable") is True:  # OpenAPI's
             names = [*names, "null"]
         return list(dict.fromkeys(_TYPES[name] for name in names)), whole
-
-    def _has_values(self) -> bool:
-        return "const" in self._given or "enum" in self._given
 
     def _values(self) -> list[Alternative]:
         found = [Alternative(kind) for kind in KINDS]
@@ -198,7 +196,7 @@ class Keywords:
         if first is not None and not isinstance(first, list):
             self._bad("prefixItems", f"is {first!r:.80}, but must be a list of schemas")
             first = None
-        place = f"{self._place}.prefixItems".lstrip(".")
+        place = below(self._place, "prefixItems")
         one = Alternative(
             "array",
             least=self._count("minItems", 0),
@@ -228,7 +226,7 @@ class Keywords:
         return replace(one, prefix=(first, *one.prefix[1:]), least=max(1, one.least))
 
     def _inner(self, key: str, schema: Any) -> Conjunction:
-        inner = checked(schema, f"{self._place}.{key}".lstrip("."), self._unfollowed)
+        inner = checked(schema, below(self._place, key), self._unfollowed)
         return () if inner is True else (inner,)
 
     def _object(self) -> Alternative:
@@ -255,7 +253,7 @@ class Keywords:
         if not isinstance(given, dict):
             self._bad(key, f"is {given!r:.80}, but must be an object of schemas")
             return {}
-        place = f"{self._place}.{key}".lstrip(".")
+        place = below(self._place, key)
         return {
             name: checked(one, f"{place}.{name}", self._unfollowed) for name, one in given.items()
         }

@@ -23,7 +23,7 @@ from tgr_local.schemas.alternatives import (
     property_schemas,
 )
 from tgr_local.schemas.keywords import Keywords, Unfollowed, checked
-from tgr_local.schemas.references import References
+from tgr_local.schemas.references import References, below
 
 _ALTERNATIVES_MOST, _WORK_MOST = 1000, 100_000
 
@@ -86,21 +86,22 @@ class Normal:
         for key in ("$ref", "$dynamicRef", "$recursiveRef"):
             if schema.get(key) is not None:
                 found = self.both(found, self._referenced(schema, key))
-        for inner in self.schemas(schema, "allOf"):
+        for inner in self._schemas(schema, "allOf"):
             found = self.both(found, self.expanded(inner))
         if schema.get("anyOf") is not None:
-            found = self.both(found, self._any_of(self.schemas(schema, "anyOf")))
+            found = self.both(found, self._any_of(self._schemas(schema, "anyOf")))
         if schema.get("oneOf") is not None:
-            found = self._one_of(found, self.schemas(schema, "oneOf"), f"{place}.oneOf".lstrip("."))
-        if schema.get("not") is not None and (inner := self.schema(schema, "not")) is not False:
-            before = self._narrowed
-            excluded = self.expanded(inner)
-            found = self._without(found, excluded, f"{place}.not".lstrip("."), before)
+            found = self._one_of(found, self._schemas(schema, "oneOf"), below(place, "oneOf"))
+        if schema.get("not") is not None:
+            before, at = self._narrowed, below(place, "not")
+            inner = checked(schema["not"], at, self.unfollowed)
+            if inner is not False:
+                found = self._without(found, self.expanded(inner), at, before)
         return keywords.sealed(found)
 
     def _referenced(self, schema: dict[str, Any], key: str) -> list[Alternative]:
         reference = schema[key]
-        place = f"{self.references.place(schema)}.{key}".lstrip(".")
+        place = below(self.references.place(schema), key)
         if key != "$ref":
             self.unfollowed(place, "is nothing that a grammar can follow")
             return _free()
@@ -244,10 +245,8 @@ class Normal:
             return False
         if one.kind == "string":
             if any(matches(pattern, value) is None for pattern in one.patterns):
-                self.unfollowed(
-                    f"{one.place}.pattern".lstrip("."),
-                    "is combined with values that it may exclude",
-                )
+                place = below(one.place, "pattern")
+                self.unfollowed(place, "is combined with values that it may exclude")
                 return True
             return all(matches(pattern, value) for pattern in one.patterns)
         if one.kind == "array":
@@ -270,7 +269,7 @@ class Normal:
         """True; notes an expression of which it is not known whether it is about a property."""
         for pattern, _ in one.by_pattern:
             if any(matches(pattern, name) is None for name in value):
-                place = f"{one.place}.patternProperties".lstrip(".")
+                place = below(one.place, "patternProperties")
                 self.unfollowed(place, "is combined with values that it may exclude")
         return True
 
@@ -278,22 +277,15 @@ class Normal:
         """Whether a value is valid for some schemas."""
         return not schemas or any(self.fits(value, one) for one in self.of(schemas))
 
-    def schemas(self, schema: dict[str, Any], key: str) -> list[Any]:
+    def _schemas(self, schema: dict[str, Any], key: str) -> list[Any]:
         """The schemas of a keyword that has a list of them."""
-        given, place = schema.get(key), f"{self.references.place(schema)}.{key}".lstrip(".")
+        given, place = schema.get(key), below(self.references.place(schema), key)
         if given is None:
             return []
         if not isinstance(given, list) or not given:
             self.unfollowed(place, f"is {given!r:.80}, but must be a list of schemas")
             return [True]
-        return [self._checked(one, f"{place}.{i}") for i, one in enumerate(given)]
-
-    def schema(self, schema: dict[str, Any], key: str) -> Any:
-        """The schema of a keyword."""
-        return self._checked(schema[key], f"{self.references.place(schema)}.{key}")
-
-    def _checked(self, value: Any, place: str) -> Any:
-        return checked(value, place.lstrip("."), self.unfollowed)
+        return [checked(one, f"{place}.{i}", self.unfollowed) for i, one in enumerate(given)]
 
     def count(self, n: int = 1) -> None:
         """Ends work that has no end in sight."""

@@ -30,7 +30,7 @@ _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
 
 @dataclass(frozen=True)
 class Pattern:
-    """What a regular expression allows."""
+    """What a regular expression, or a part of one, allows."""
 
     body: str
     """GBNF of what stands between the quotes."""
@@ -39,14 +39,6 @@ class Pattern:
     """Characters of a text, None = without an end."""
     single: str = ""
     """Where all of it is one class, repeated: GBNF of the class."""
-
-
-@dataclass(frozen=True)
-class _Part:
-    text: str
-    least: int
-    most: int | None
-    single: str = ""
 
 
 def subtracted(ranges: Ranges, others: Ranges) -> Ranges:
@@ -99,10 +91,10 @@ def pattern(expression: str) -> Pattern:
     return _joined([branch(True) for branch in branches])
 
 
-def _joined(parts: list[_Part]) -> Pattern:
+def _joined(parts: list[Pattern]) -> Pattern:
     most = [part.most for part in parts]
     return Pattern(
-        body=" | ".join(part.text for part in parts),
+        body=" | ".join(part.body for part in parts),
         least=min(part.least for part in parts),
         most=None if None in most else max(one for one in most if one is not None),
         single=parts[0].single if len(parts) == 1 else "",
@@ -124,15 +116,15 @@ class _Reader:
         self.at += 1
         return self._text[self.at - 1]
 
-    def alternatives(self, *, top: bool) -> list[Callable[[bool], _Part]]:
+    def alternatives(self, *, top: bool) -> list[Callable[[bool], Pattern]]:
         branches = [self._sequence(top)]
         while self._peek("|"):
             self.at += 1
             branches.append(self._sequence(top))
         return branches
 
-    def _sequence(self, top: bool) -> Callable[[bool], _Part]:
-        parts: list[_Part] = []
+    def _sequence(self, top: bool) -> Callable[[bool], Pattern]:
+        parts: list[Pattern] = []
         begins = ends = False
         while self.at < len(self._text) and not self._peek("|") and not self._peek(")"):
             if self._peek("^") and top and not parts and not begins:
@@ -143,13 +135,13 @@ class _Reader:
                 parts.append(self._repeated(self._atom()))
         whole = begins and ends
 
-        def made(is_search: bool) -> _Part:
-            around = _Part(f"{ANY}*", 0, None)
+        def made(is_search: bool) -> Pattern:
+            around = Pattern(f"{ANY}*", 0, None)
             all_parts = [*([around] if is_search and not begins else []), *parts,
                          *([around] if is_search and not ends else [])]  # fmt: skip
             most = [part.most for part in all_parts]
-            return _Part(
-                " ".join(part.text for part in all_parts) or '""',
+            return Pattern(
+                " ".join(part.body for part in all_parts) or '""',
                 sum(part.least for part in all_parts),
                 None if None in most else sum(one for one in most if one is not None),
                 parts[0].single if len(parts) == 1 and (whole or not is_search) else "",
@@ -157,7 +149,7 @@ class _Reader:
 
         return made
 
-    def _atom(self) -> _Part:
+    def _atom(self) -> Pattern:
         char = self._take()
         if char == "(":
             return self._group()
@@ -173,11 +165,11 @@ class _Reader:
             raise ValueError(f"{char} with nothing to repeat")
         return self._of(((ord(char), ord(char)),))
 
-    def _of(self, ranges: Ranges) -> _Part:
+    def _of(self, ranges: Ranges) -> Pattern:
         text = character(ranges)
-        return _Part(text, 1, 1, text)
+        return Pattern(text, 1, 1, text)
 
-    def _group(self) -> _Part:
+    def _group(self) -> Pattern:
         if self._peek("?"):
             if not self._peek("?:"):
                 raise ValueError(f"the group ({self._text[self.at : self.at + 2]}…)")
@@ -191,9 +183,9 @@ class _Reader:
         self.at += 1
         self._depth -= 1
         inner = _joined([branch(False) for branch in branches])
-        return _Part(f"({inner.body})", inner.least, inner.most)
+        return Pattern(f"({inner.body})", inner.least, inner.most)
 
-    def _repeated(self, part: _Part) -> _Part:
+    def _repeated(self, part: Pattern) -> Pattern:
         low, high = self._times()
         if (low, high) == (1, 1):
             return part
@@ -204,8 +196,8 @@ class _Reader:
         if low > REPEATS_MOST:
             raise ValueError(f"{low} repetitions, but a grammar can demand {REPEATS_MOST}")
         most = None if high is None or part.most is None else part.most * high
-        return _Part(
-            part.text + times(low, high), part.least * low, most, part.single and part.text
+        return Pattern(
+            part.body + times(low, high), part.least * low, most, part.single and part.body
         )
 
     def _times(self) -> tuple[int, int | None]:
@@ -228,7 +220,7 @@ class _Reader:
             raise ValueError("a repetition that ends before it begins")
         return bounds
 
-    def _class(self) -> _Part:
+    def _class(self) -> Pattern:
         negated = self._peek("^")
         self.at += negated
         ranges: list[tuple[int, int]] = []

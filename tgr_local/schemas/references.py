@@ -27,7 +27,7 @@ class References:
             else:
                 inner = [(str(i), value) for i, value in enumerate(part)]
             for key, value in inner:
-                parts.append((value, base, f"{place}.{key}".lstrip(".")))
+                parts.append((value, base, below(place, key)))
 
     def _add(self, part: dict[str, Any], base: str, place: str) -> str:
         for key in ("$id", "id"):
@@ -62,6 +62,11 @@ class References:
         if isinstance(found, dict) and id(found) not in self._places:
             self._places[id(found)], self._bases[id(found)] = fragment.strip("/"), where
         return found
+
+
+def below(place: str, key: str) -> str:
+    """The place of a part of what stands at `place`."""
+    return f"{place}.{key}".lstrip(".")
 
 
 def _joined(base: str, reference: str) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tgr_local.engine import Engine
+from tgr_local.openai.inputs import text_of
 from tgr_local.openai.validation import RequestBody, RequestError, shown
 from tgr_local.server.wire import encoded
 
@@ -60,21 +61,15 @@ def detokenize(engine: Engine, body: DetokenizeRequest) -> bytes:
                 f"{engine.n_vocab - 1}",
                 "tokens",
             )
-    text = engine.detokenize(body.tokens, special=True).decode("utf-8", "replace")
+    text = text_of(engine, body.tokens)
     return encoded({"content": text, "prompt": text})  # llama.cpp's name for it, and vLLM's
 
 
 def tokenizer_info(engine: Engine) -> dict[str, Any]:
     """The response to /tokenizer_info."""
-
-    def text_of(token: int | None) -> str | None:
-        if token is None:
-            return None
-        return engine.detokenize([token], special=True).decode("utf-8", "replace")
-
     return {
-        "eos_token": text_of(engine.eos),
-        "bos_token": text_of(engine.bos),
+        "eos_token": None if engine.eos is None else text_of(engine, [engine.eos]),
+        "bos_token": None if engine.bos is None else text_of(engine, [engine.bos]),
         "pad_token": None,
         "chat_template": engine.chat_template,
     }

@@ -1,18 +1,16 @@
 """From an answer's text to changed files, and the constraint under which such an answer is written.
 
-constraint.py  constraint, read_edits: the three formats, from documents to changes
-whole_file.py  the format file
+constraint.py  constraint, read_edits: the three formats, from documents to changes; the format file
 function.py    the format function; Function: where one stands in a file
 replace.py     the format replace
-blocks.py      Block: one edit as the answer has it
-markers.py     Markers: the lines between the parts of an answer, fences
+blocks.py      Block: one edit as the answer has it; Markers: the lines between its parts, fences
 document.py    Document: a file's text; Change: its text before and after; EditError
 """
 
+from tgr_local.code.edits.blocks import Markers, fence_for
 from tgr_local.code.edits.constraint import FORMATS, Format, constraint, read_edits
 from tgr_local.code.edits.document import Change, Document, EditError
 from tgr_local.code.edits.function import Function, functions_of
-from tgr_local.code.edits.markers import Markers, fence_for
 
 __all__ = [
     "FORMATS",

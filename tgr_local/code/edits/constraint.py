@@ -1,7 +1,9 @@
 """From open files and a format to the constraint of an answer, and to its edits.
 
-In: documents, a format. Out: an `EditConstraint` for the engine; from an answer the changes. Every
-answer that was written under the constraint to its end can be read, and its changes apply.
+The format ``file`` is the whole text of a file, fenced below its path; the other two have modules
+of their own. In: documents, a format. Out: an `EditConstraint` for the engine; from an answer the
+changes. Every answer that was written under the constraint to its end can be read, and its changes
+apply.
 """
 
 from __future__ import annotations
@@ -11,12 +13,12 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Literal
 
-from tgr_local.code.edits import function, replace, whole_file
-from tgr_local.code.edits.blocks import Block, fenced, nth
+from tgr_local.code.edits import function, replace
+from tgr_local.code.edits.blocks import Block, Markers, fenced, nth
 from tgr_local.code.edits.document import Change, Document, EditError, indented_as, joined, lines_of
 from tgr_local.code.edits.function import Function
-from tgr_local.code.edits.markers import Markers
-from tgr_local.engine import EditConstraint
+from tgr_local.code.syntax import fence_name
+from tgr_local.engine import EditConstraint, Opening
 
 Format = Literal["file", "function", "replace"]
 FORMATS: tuple[Format, ...] = ("file", "function", "replace")
@@ -41,24 +43,33 @@ def constraint(
     """
     every = _every(documents, format, new_paths)
     markers = Markers.of(every)
-    texts = ("",) * len(every)
-    again = ""
-    if format == "file":
-        openings = whole_file.openings(every, markers)
-    elif format == "function":
-        openings = function.openings(_functions(every, functions), every, markers)
-    else:
-        openings = replace.openings(every, markers)
-        texts, again = tuple(document.text for document in every), f"{markers.search}\n"
     quotes = format == "replace"
+    if format == "function":
+        files = {document.path: i for i, document in enumerate(every)}
+        openings = [
+            Opening(_fenced(function.head(one), one.path, markers), files[one.path], one.first - 1,
+                    one.last)
+            for one in _functions(every, functions)
+        ]  # fmt: skip
+    else:
+        openings = [
+            Opening(f"{one.path}\n{markers.search}\n", i, quotes=True)
+            if quotes else Opening(_fenced(one.path, one.path, markers), i)
+            for i, one in enumerate(every)
+        ]  # fmt: skip
     return EditConstraint(
-        files=texts,
+        files=tuple(document.text if quotes else "" for document in every),
         openings=tuple(openings),
         closing=markers.replace if quotes else markers.fence,
         separator=f"{markers.separator}\n",
-        again=again,
+        again=f"{markers.search}\n" if quotes else "",
         banned="".join(c for c in _CONTROL if not any(c in one.text for one in every)),
     )
+
+
+def _fenced(head: str, path: str, markers: Markers) -> str:
+    """The lines before the new text of a block, without quoted lines."""
+    return f"{head}\n{markers.fence}{fence_name(path)}\n"
 
 
 def read_edits(

@@ -16,9 +16,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tgr_local.code.edits.document import Document, lines_of, n_equal
-from tgr_local.code.edits.markers import Markers
-from tgr_local.code.syntax import fence_name
-from tgr_local.engine import Opening
 from tgr_local.system.python_source import syntax_tree
 
 
@@ -48,21 +45,6 @@ def functions_of(document: Document) -> list[Function]:
         full = name if n == 1 else f"{name}#{n}"
         found.append(Function(document.path, full, first, node.end_lineno or first))
     return sorted(found, key=lambda one: (one.first, -one.last))
-
-
-def openings(
-    functions: Sequence[Function], documents: Sequence[Document], markers: Markers
-) -> list[Opening]:
-    files = {document.path: i for i, document in enumerate(documents)}
-    return [
-        Opening(
-            f"{head(one)}\n{markers.fence}{fence_name(one.path)}\n",
-            files[one.path],
-            one.first - 1,
-            one.last,
-        )
-        for one in functions
-    ]
 
 
 def checked(functions: Sequence[Function], documents: Sequence[Document]) -> list[Function]:

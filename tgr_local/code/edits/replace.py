@@ -19,17 +19,8 @@ import itertools
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tgr_local.code.edits.blocks import Block, cleaned, nth
+from tgr_local.code.edits.blocks import Block, Markers, cleaned, nth
 from tgr_local.code.edits.document import Document, EditError, lines_of
-from tgr_local.code.edits.markers import Markers
-from tgr_local.engine import Opening
-
-
-def openings(documents: Sequence[Document], markers: Markers) -> list[Opening]:
-    return [
-        Opening(f"{document.path}\n{markers.search}\n", i, quotes=True)
-        for i, document in enumerate(documents)
-    ]
 
 
 def blocks(answer: str, documents: Sequence[Document], markers: Markers) -> list[Block]:
