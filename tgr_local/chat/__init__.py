@@ -17,8 +17,7 @@ file_commands.py     /save, /load, /resume
 option_commands.py   /model, /method, /set, /think, /markdown, /budget
 report_commands.py   /show, /trace, /stats
 terminal.py          the front end on a terminal
-input_line.py        … its input line: completion, history, keys
-pastes.py            … long pastes at the prompt
+input_line.py        … its input line: completion, history, keys, long pastes
 pager.py             … replies on the whole screen, to choose one
 piped.py             the front end through pipes: lines in, plain text out
 """

@@ -57,6 +57,11 @@ def help_lines(commands: Mapping[str, Command[_Session]]) -> Iterator[str]:
         yield f"{f'{name} {command.argument}':18}  {command.help}"
 
 
+def leave(_: object, __: str) -> Iterable[str]:
+    """The command that leaves a session."""
+    raise EOFError
+
+
 def whole_number(text: str, name: str, low: int, high: int) -> int:
     """The number that an argument is. ValueError, with `name`, if it is not between the bounds."""
     if not text.isdecimal() or not low <= int(text[:9]) <= high:

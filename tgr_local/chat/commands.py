@@ -14,6 +14,7 @@ from tgr_local.chat.command_table import (
     Command,
     help_lines,
     is_command,
+    leave,
     on_terminal,
     run_command,
 )
@@ -48,10 +49,6 @@ def _help(_: ChatSession, __: str) -> Iterator[str]:
     yield f"{'':18}  the history, Alt-Enter breaks the line, Ctrl-X Ctrl-E opens the editor"
 
 
-def _exit(_: ChatSession, __: str) -> Iterable[str]:
-    raise EOFError
-
-
 ALIASES = {
     "/quit": "/exit",
     "/bye": "/exit",
@@ -61,7 +58,7 @@ ALIASES = {
 }
 COMMANDS: dict[str, Command[ChatSession]] = {
     "/help": Command(_help, "", "list the commands"),
-    "/exit": Command(_exit, "", "leave; so do /quit, /bye, exit and quit"),
+    "/exit": Command(leave, "", "leave; so do /quit, /bye, exit and quit"),
     "/clear": Command(reply_commands.clear, "", "begin a new conversation"),
     "/regen": Command(
         reply_commands.regenerate, "", "reply to the last question again, with another seed"

@@ -17,6 +17,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from tgr_local.system.files import open_plain
+
 _AT_FDCWD, _EXCHANGE = -100, 2
 _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 
@@ -61,7 +63,7 @@ def replace(
     was, if its bytes (None where there was no file) are not the expected ones. `staging` is a path
     that nothing else uses; beside the file it needs another one where the two are on different
     disks. Raises OSError."""
-    if not is_expected(_bytes(place)):
+    if not is_expected(read(place)):
         return False
     if os.stat(staging.parent).st_dev != os.stat(place.parent).st_dev:
         staging = leftover(place)
@@ -84,7 +86,7 @@ def _replace(
 ) -> bool:
     if new is None:
         os.rename(place, staging)
-        if not is_expected(_bytes(staging)):
+        if not is_expected(read(staging)):
             _give_back(staging, place)
             return False
     else:
@@ -97,7 +99,7 @@ def _replace(
         except OSError:
             remove(staging)
             raise
-        if was_swapped and not is_expected(_bytes(staging)):
+        if was_swapped and not is_expected(read(staging)):
             swap(staging, place)
             remove(staging)
             return False
@@ -129,7 +131,7 @@ def settle(place: Path, staging: Path, known: Callable[[bytes], bool]) -> None:
     for path in (staging, leftover(place)):
         if path.is_symlink():  # not ours
             continue
-        data = _bytes(path)
+        data = read(path)
         if data is not None and not known(data):
             swap(path, place) if os.path.lexists(place) else os.rename(path, place)
         remove(path)
@@ -141,9 +143,10 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def _bytes(path: Path) -> bytes | None:
+def read(path: Path) -> bytes | None:
+    """A file's bytes; None where there is no file. Raises OSError."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        with open_plain(path) as file:
             return file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -338,12 +338,9 @@ def _settle(entry: _Entry, file: _File) -> None:
 
 
 def _bytes(place: Path) -> bytes | None:
-    """A file's bytes; None where there is no file."""
+    """A file's bytes; None where there is no file. Raises RefusedError."""
     try:
-        with open(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            return file.read()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        return exchange.read(place)
     except OSError as error:
         raise RefusedError(f"{place} cannot be read: {error.strerror}") from None
 

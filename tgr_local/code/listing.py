@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tgr_local.errors import InstallError
+from tgr_local.system.files import open_plain
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -183,7 +184,7 @@ def _ignored(path: str, specs: list[tuple[str, GitIgnoreSpec]]) -> bool:
 
 def _ignore_file(path: Path) -> GitIgnoreSpec | None:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        with open_plain(path) as file:
             lines = file.read(_MAX_IGNORE_FILE).decode("utf-8", "replace").splitlines()
     except OSError:
         return None

@@ -19,6 +19,7 @@ from tgr_local.code.byte_style import ByteStyle, StyleError
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.listing import Listing
 from tgr_local.errors import TgrError
+from tgr_local.system.files import open_plain
 
 MAX_BYTES = 1 << 20
 """Size of a file that is read or changed."""
@@ -73,9 +74,8 @@ class Project:
         """A file's text and style. Raises RefusedError."""
         place = self._place(path)
         try:
-            descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with open(descriptor, "rb") as file:
-                about = os.fstat(descriptor)
+            with open_plain(place) as file:
+                about = os.fstat(file.fileno())
                 if not stat.S_ISREG(about.st_mode):
                     raise RefusedError(f"{path} is not a file")
                 if about.st_size > MAX_BYTES:

@@ -5,6 +5,7 @@ In: texts. Out: messages of a chat. Later rounds add messages, so that all share
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -118,14 +119,8 @@ def tail(output: str, most: int, count: CountTokens) -> str:
     lines = text[-8 * most - 4096 :].split("\n") if len(text) > 64 * most else text.split("\n")
     if len(lines) == len(text.split("\n")) and count(text) <= most:
         return text + "\n"
-    low, high = 0, len(lines)  # the most lines that fit
-    while low < high:
-        middle = (low + high + 1) // 2
-        if count("\n".join(lines[-middle:])) + 12 <= most:
-            low = middle
-        else:
-            high = middle - 1
-    n_before = len(text.split("\n")) - low
-    if low == 0:
-        return f"[... {n_before} lines before]\n{lines[-1][-most:]}\n"
-    return f"[... {n_before} lines before]\n" + "\n".join(lines[-low:]) + "\n"
+    numbers = range(1, len(lines) + 1)
+    n_fit = bisect.bisect(numbers, most - 12, key=lambda n: count("\n".join(lines[-n:])))
+    kept = "\n".join(lines[-n_fit:]) if n_fit else lines[-1][-most:]
+    n_before = len(text.split("\n")) - n_fit
+    return f"[... {n_before} lines before]\n{kept}\n"

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 
 from tgr_local import methods
-from tgr_local.chat.command_table import Command, help_lines, whole_number
+from tgr_local.chat.command_table import Command, help_lines, leave, whole_number
 from tgr_local.chat.text_input import BLOCK
 from tgr_local.code import table
 from tgr_local.code.session import CodeSession, print_diff
@@ -17,10 +17,6 @@ from tgr_local.options.settings import as_text
 def _help(_: CodeSession, __: str) -> Iterator[str]:
     yield from help_lines(COMMANDS)
     yield f"{BLOCK:18}  begin and end a task of several lines"
-
-
-def _exit(_: CodeSession, __: str) -> Iterable[str]:
-    raise EOFError
 
 
 def _add(session: CodeSession, argument: str) -> Iterable[str]:
@@ -127,7 +123,7 @@ def _number(argument: str) -> int | None:
 ALIASES = {"/quit": "/exit", "/bye": "/exit", "/?": "/help"}
 COMMANDS: dict[str, Command[CodeSession]] = {
     "/help": Command(_help, "", "list the commands"),
-    "/exit": Command(_exit, "", "leave; so do /quit, /bye, exit and quit"),
+    "/exit": Command(leave, "", "leave; so do /quit, /bye, exit and quit"),
     "/add": Command(_add, "FILE", "name files that may be changed, and no others"),
     "/drop": Command(_drop, "FILE", "take files from these; without FILE all of them"),
     "/files": Command(_files, "", "show which files may be changed"),

@@ -23,6 +23,7 @@ from pathlib import Path
 from tgr_local.code import listing
 from tgr_local.code.project import Project
 from tgr_local.errors import TgrError
+from tgr_local.system.files import open_plain
 
 try:
     import fcntl
@@ -186,8 +187,7 @@ def _is_large(folder: Path) -> bool:
 
 def clone(source: str | Path, target: str | Path) -> None:
     """Copies a file's bytes; on file systems that can, both share them until one is changed."""
-    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb") as old, open(target, "xb") as new:
+    with open_plain(source) as old, open(target, "xb") as new:
         if fcntl is not None:
             with contextlib.suppress(OSError):
                 fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())

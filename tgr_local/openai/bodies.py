@@ -21,6 +21,7 @@ from tgr_local.openai.search_options import (
     list_bounds,
     option_field,
     text_bounds,
+    whole_field,
 )
 from tgr_local.openai.validation import AT_FAULT, OpenObject
 
@@ -209,7 +210,7 @@ class CommonRequest(ClientParameters):
 
     def sampler_options(self) -> Mapping[str, Any]:
         """The fields of `SearchConfig` that these samplers set."""
-        given = {name: getattr(self, name) for name in _SAMPLERS}
+        given = {name: getattr(self, name) for name in SAMPLERS}
         if given["dry_base"] is not None and given["dry_base"] < 1:
             del given["dry_base"]  # which to llama-server means its default
         if (breakers := given["dry_sequence_breakers"]) is not None:
@@ -218,11 +219,15 @@ class CommonRequest(ClientParameters):
 
     def for_chat(self, *more: str) -> dict[str, Any]:
         """The parameters that are given of those that a chat request has by the same names."""
-        given = {name: getattr(self, name, None) for name in (*_SAME, *more, *_SAMPLERS)}
+        given = {name: getattr(self, name, None) for name in (*_SAME, *more, *SAMPLERS)}
         return {name: value for name, value in given.items() if value is not None}
 
 
-_SAMPLERS = (
+# the same name here, in OpenAI's API and in llama-cpp-python
+SAMPLING = (
+    "temperature", "top_p", "top_k", "repeat_penalty", "frequency_penalty", "presence_penalty",
+)  # fmt: skip
+SAMPLERS = (
     "min_p", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
     "dry_sequence_breakers", "xtc_probability", "xtc_threshold",
 )  # fmt: skip
@@ -246,19 +251,14 @@ class SampledRequest(CommonRequest):
 class GenerationRequest(SampledRequest):
     """What all requests for replies have, but for Anthropic's and OpenAI's Responses."""
 
-    n: int | None = Field(None, ge=1, le=CHOICES_MAX, description="choices for each prompt")
-    best_of: int | None = Field(
-        None,
-        ge=1,
-        le=CHOICES_MAX,
-        description="replies that the n choices are taken from, by mean log-probability",
+    n: int | None = whole_field("choices for each prompt", least=1, most=CHOICES_MAX)
+    best_of: int | None = whole_field(
+        "replies that the n choices are taken from, by mean log-probability",
+        least=1,
+        most=CHOICES_MAX,
     )
-    max_tokens: int | None = Field(
-        None, ge=-1, le=INT_MAX, description="new tokens at most; -1 = as many as the config allows"
-    )
-    n_predict: int | None = Field(
-        None, ge=-1, le=INT_MAX, description="llama.cpp's name for max_tokens"
-    )
+    max_tokens: int | None = whole_field("new tokens at most; -1 = as many as the config allows")
+    n_predict: int | None = whole_field("llama.cpp's name for max_tokens")
     repeat_penalty: float | None = option_field("repeat_penalty")
     repetition_penalty: float | None = option_field("repeat_penalty")
     frequency_penalty: float | None = option_field("frequency_penalty")
@@ -277,11 +277,8 @@ class GenerationRequest(SampledRequest):
     guided_json: dict[str, Any] | None = Field(
         None, description="vLLM's name for the schema of response_format"
     )
-    id_slot: int | None = Field(
-        None,
-        ge=-1,
-        le=SLOTS_MAX - 1,
-        description="the server's slot whose text this is, for /slots; -1 = none",
+    id_slot: int | None = whole_field(
+        "the server's slot whose text this is, for /slots; -1 = none", most=SLOTS_MAX - 1
     )
     stream_options: StreamOptions | None = None
     return_progress: bool | None = Field(
@@ -295,9 +292,7 @@ class ChatRequest(GenerationRequest):
     resent: ClassVar[Sequence[str]] = ("messages", "tools")
 
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
-    max_completion_tokens: int | None = Field(
-        None, ge=1, le=INT_MAX, description="OpenAI's newer name for max_tokens"
-    )
+    max_completion_tokens: int | None = whole_field("OpenAI's newer name for max_tokens", least=1)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
@@ -321,21 +316,12 @@ class ChatRequest(GenerationRequest):
         None, description="ollama's name for enable_thinking"
     )
     thinking: ThinkingMode | None = Field(None, description="the same, as in Anthropic's API")
-    thinking_budget: int | None = Field(
-        None,
-        ge=-1,
-        le=INT_MAX,
-        description="new tokens of thinking at most; -1 = no limit of its own",
+    thinking_budget: int | None = whole_field(
+        "new tokens of thinking at most; -1 = no limit of its own"
     )
-    thinking_budget_tokens: int | None = Field(
-        None, ge=-1, le=INT_MAX, description="llama.cpp's name for thinking_budget"
-    )
-    reasoning_budget_tokens: int | None = Field(
-        None, ge=-1, le=INT_MAX, description="llama.cpp's other name for it"
-    )
-    reasoning_budget: int | None = Field(
-        None, ge=-1, le=INT_MAX, description="the same, as llama-server's flag has it"
-    )
+    thinking_budget_tokens: int | None = whole_field("llama.cpp's name for thinking_budget")
+    reasoning_budget_tokens: int | None = whole_field("llama.cpp's other name for it")
+    reasoning_budget: int | None = whole_field("the same, as llama-server's flag has it")
     tools: Annotated[list[Tool], Field(fail_fast=True, max_length=TOOLS_MAX)] | None = Field(
         None, description="functions that the model may call"
     )
@@ -350,23 +336,17 @@ class ChatRequest(GenerationRequest):
 class TextRequest(GenerationRequest):
     """What all requests for text without a chat template have."""
 
-    logprobs: int | None = Field(
-        None, ge=0, le=128, description="alternatives reported for each token"
-    )
+    logprobs: int | None = whole_field("alternatives reported for each token", least=0, most=128)
     echo: bool | None = Field(None, description="the reply begins with the prompt")
-    n_indent: int | None = Field(
-        None,
-        ge=0,
-        le=INDENT_MAX,
-        description="the reply ends before a new line with fewer spaces and tabs at its beginning; "
+    n_indent: int | None = whole_field(
+        "the reply ends before a new line with fewer spaces and tabs at its beginning; "
         "0 = it does not",
+        least=0,
+        most=INDENT_MAX,
     )
-    t_max_predict_ms: int | None = Field(
-        None,
-        ge=-1,
-        le=INT_MAX,
-        description="the reply ends with the first line break after this many milliseconds since "
-        "its first token; 0 and -1 = it does not",
+    t_max_predict_ms: int | None = whole_field(
+        "the reply ends with the first line break after this many milliseconds since "
+        "its first token; 0 and -1 = it does not"
     )
 
 
@@ -390,8 +370,8 @@ class ExtraFile(OpenObject):
 class NativeRequest(TextRequest):
     """What llama.cpp's own requests have."""
 
-    n_probs: int | None = Field(
-        None, ge=0, le=128, description="alternatives reported for each token; 0 = none"
+    n_probs: int | None = whole_field(
+        "alternatives reported for each token; 0 = none", least=0, most=128
     )
     response_fields: Annotated[list[str], Field(fail_fast=True, max_length=FIELDS_MAX)] | None = (
         Field(None, description="the parts of the response that are wanted, as `timings/prompt_n`")

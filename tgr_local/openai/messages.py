@@ -32,7 +32,7 @@ from tgr_local.openai.client_parameters import Ignored
 from tgr_local.openai.inputs import content_text
 from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
-from tgr_local.openai.search_options import INT_MAX
+from tgr_local.openai.search_options import whole_field
 from tgr_local.openai.validation import OpenObject, RequestError, shown
 
 
@@ -121,8 +121,8 @@ class CountTokensRequest(CommonRequest):
 class MessagesRequest(CountTokensRequest, SampledRequest):
     """The body of /v1/messages."""
 
-    max_tokens: int | None = Field(
-        None, ge=1, le=INT_MAX, description="new tokens at most; as the config allows if absent"
+    max_tokens: int | None = whole_field(
+        "new tokens at most; as the config allows if absent", least=1
     )
     stop_sequences: StopTexts | None = Field(None, description="texts that end the reply")
 

@@ -12,6 +12,8 @@ from tgr_local.generation import tokens_within
 from tgr_local.openai.answer import Answer, Translation
 from tgr_local.openai.bodies import (
     PROMPTS_MAX,
+    SAMPLERS,
+    SAMPLING,
     InfillRequest,
     NativeCompletionRequest,
     NativeRequest,
@@ -193,21 +195,8 @@ class NativeTranslation(Translation):
         """The settings that have an effect, in llama.cpp's words."""
         config = self._request.config
         return {
-            "seed": config.seed,
-            "temperature": config.temperature,
-            "top_k": config.top_k,
-            "top_p": config.top_p,
-            "min_p": config.min_p,
-            "repeat_penalty": config.repeat_penalty,
-            "presence_penalty": config.presence_penalty,
-            "frequency_penalty": config.frequency_penalty,
-            "dry_multiplier": config.dry_multiplier,
-            "dry_base": config.dry_base,
-            "dry_allowed_length": config.dry_allowed_length,
-            "dry_penalty_last_n": config.dry_penalty_last_n,
+            **{name: getattr(config, name) for name in ("seed", *SAMPLING, *SAMPLERS)},
             "dry_sequence_breakers": list(config.dry_sequence_breakers),
-            "xtc_probability": config.xtc_probability,
-            "xtc_threshold": config.xtc_threshold,
             "stop": list(config.stop),
             "max_tokens": config.token_limit,
             "n_predict": config.token_limit,

@@ -22,6 +22,7 @@ from tgr_local.generation import ChatQuery, Tools, advised, chat_query, query_to
 from tgr_local.generation.messages import Part, continued_part, without_empty_end
 from tgr_local.methods import Method
 from tgr_local.openai.bodies import (
+    SAMPLING,
     ChatRequest,
     CompletionRequest,
     GenerationRequest,
@@ -41,12 +42,6 @@ from tgr_local.search.steps import Progress
 
 GRAMMAR_MOST = 1 << 18
 _VARIABLES_MOST = 1 << 16  # characters of the variables of a chat template
-
-# the same name here, in OpenAI's API and in llama-cpp-python
-_SAMPLING = (
-    "temperature", "top_p", "top_k", "repeat_penalty", "frequency_penalty", "presence_penalty",
-)  # fmt: skip
-
 
 _EFFORTS = {"minimal": 512, "low": 1024, "medium": 4096}  # tokens of thinking at most
 
@@ -331,7 +326,7 @@ def _changes(body: GenerationRequest, thinking: bool | None) -> dict[str, Any]:
     changes = body.tgr.options() if body.tgr else {}
     if isinstance(body, ChatRequest) and (budget := _budget(body)) is not None:
         changes.setdefault("thinking_budget", max(budget, 0))
-    for name in _SAMPLING:
+    for name in SAMPLING:
         if (value := getattr(body, name)) is not None:
             changes[name] = max(value, 0) if name == "top_k" else value  # -1 is llama.cpp's "all"
     if body.repeat_penalty is None and body.repetition_penalty is not None:

@@ -12,7 +12,7 @@ from typing_extensions import Self
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.pooling import relevances, rerank_tokens
 from tgr_local.openai.client_parameters import Ignored, Ignoring, Only
-from tgr_local.openai.search_options import INT_MAX
+from tgr_local.openai.search_options import whole_field
 from tgr_local.openai.validation import OpenObject, RequestError
 
 DOCUMENTS_MAX = 1024
@@ -33,9 +33,7 @@ class RerankRequest(Ignoring):
     query: str
     documents: list[str | Document] | None = _SEVERAL
     texts: list[str] | None = _SEVERAL
-    top_n: int | None = Field(
-        None, ge=1, le=INT_MAX, description="results at most, the most relevant; all if absent"
-    )
+    top_n: int | None = whole_field("results at most, the most relevant; all if absent", least=1)
     return_documents: bool | None = Field(None, description="the results have the documents too")
     return_text: bool | None = Field(None, description="the same, beside `texts`")
     model: str | None = Field(None, description="the model, where there are several")

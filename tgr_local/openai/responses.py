@@ -29,7 +29,7 @@ from tgr_local.openai.inputs import content_text
 from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
 from tgr_local.openai.response_store import ResponseStore
-from tgr_local.openai.search_options import INT_MAX
+from tgr_local.openai.search_options import whole_field
 from tgr_local.openai.validation import OpenObject, RequestError, shown
 
 ITEMS_MAX = 8192
@@ -81,8 +81,8 @@ class ResponsesRequest(SampledRequest):
         None, max_length=NAME_MAX, description="the response that this one continues"
     )
     store: bool | None = Field(None, description="whether it can be continued; true if absent")
-    max_output_tokens: int | None = Field(
-        None, ge=1, le=INT_MAX, description="new tokens at most; as the config allows if absent"
+    max_output_tokens: int | None = whole_field(
+        "new tokens at most; as the config allows if absent", least=1
     )
     reasoning: Reasoning | None = None
     text: TextOptions | None = None

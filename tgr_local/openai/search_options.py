@@ -33,6 +33,11 @@ def option_field(name: str, **changes: Any) -> Any:
     return Field(None, **{key: value for key, value in bounds.items() if value is not None})
 
 
+def whole_field(doc: str, *, least: int = -1, most: int = INT_MAX) -> Any:
+    """A pydantic field for a whole number, absent by default."""
+    return Field(None, ge=least, le=most, description=doc)
+
+
 def text_bounds(name: str) -> Any:
     """The bounds of one text of an option that is a list of texts."""
     return Field(min_length=1, max_length=_OPTIONS[name].metadata["longest"])

@@ -156,15 +156,8 @@ class Catalog:
     def _alias(self, name: str) -> str | None:
         if len(name) > NAME_LENGTH:
             return None
-        if name in self._aliases:
-            return self._file(self._aliases[name])
-        return self._pattern(name)
-
-    def _pattern(self, name: str) -> str | None:
-        for pattern, target in self._aliases.items():
-            if fnmatch.fnmatchcase(name, pattern):
-                return self._file(target)
-        return None
+        fitting = (to for one, to in self._aliases.items() if fnmatch.fnmatchcase(name, one))
+        return self._file(self._aliases.get(name) or next(fitting, ""))
 
     def _unknown(self, name: str) -> ApiError:
         return ApiError(

@@ -12,7 +12,7 @@ from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError, ContextError
 from tgr_local.methods import Method
 from tgr_local.openai.requests import PreparedRequest
-from tgr_local.options.config import ServerConfig
+from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.search import geometry
 from tgr_local.search.capacity import most_chunks, n_rollouts
 from tgr_local.server.errors import ApiError
@@ -58,23 +58,28 @@ def within_limits(
             f"{needs.name} needs {n_seqs} sequences at a time, but the server holds "
             f"{n_seq_max}; ask for fewer candidates, rollouts or texts"
         )
+    longest = longest_conversation(engine.n_ctx_train, engine.config)
     for prompt in request.prompts:
-        trained = min(engine.n_ctx_train, engine.config.n_ctx or engine.n_ctx_train)
         try:
             n_cells = needs.cells(engine, len(prompt), needs.fitted(engine, len(prompt), config))
         except ContextError:
             raise
         except CapacityError as error:
-            raise ContextError(str(error), len(prompt), trained) from None
+            raise ContextError(str(error), len(prompt), longest) from None
         # the engine answers at the end of a step, so it is only asked if it must be
         if n_cells > n_ctx and n_cells > (most := engine.most_cells()):
             raise ContextError(
                 f"the request needs {n_cells} cells of the KV cache, but the server allows {most}; "
                 "shorten the prompt, or lower max_tokens, chunk_len, rollout_len or n_candidates",
                 len(prompt),
-                min(trained, most),
+                min(longest, most),
             )
     return dataclasses.replace(request, config=config)
+
+
+def longest_conversation(n_ctx_train: int, config: EngineConfig) -> int:
+    """Tokens of the longest conversation with a model."""
+    return min(n_ctx_train, config.n_ctx or n_ctx_train)
 
 
 def within_time(request: PreparedRequest, limits: ServerConfig, seconds: float) -> PreparedRequest:

@@ -18,7 +18,7 @@ from tgr_local.errors import TgrError
 from tgr_local.methods import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.options.resolve import resolve
-from tgr_local.server.limits import Memory, cache_line, limit_cache
+from tgr_local.server.limits import Memory, cache_line, limit_cache, longest_conversation
 from tgr_local.server.lora import ScaleTurns
 from tgr_local.server.prompt_cache import PromptCache, PromptFolder
 from tgr_local.server.slots import SlotFiles, Slots
@@ -82,8 +82,7 @@ class LoadedModel:
     @property
     def context(self) -> int:
         """Tokens of the longest conversation."""
-        trained = self.engine.n_ctx_train
-        return min(trained, self.engine.config.n_ctx or trained)
+        return longest_conversation(self.engine.n_ctx_train, self.engine.config)
 
     def restore(self, prompts: Sequence[Sequence[int]], cancel: Cancel) -> None:
         """Loads what files have of the prompts. Raises CancelledError."""

@@ -15,12 +15,14 @@ from tgr_local import __version__, methods
 from tgr_local.engine import Cancel, MemoryNeed
 from tgr_local.errors import ModelError, describe
 from tgr_local.models import library
+from tgr_local.openai.bodies import SAMPLERS, SAMPLING
 from tgr_local.openai.validation import RequestBody
 from tgr_local.options.config import RANDOM_SEED
 from tgr_local.options.resolve import resolve
 from tgr_local.server.catalog import NAME_LENGTH, Catalog
 from tgr_local.server.errors import ApiError
 from tgr_local.server.lease import LOADED, Lease, without_folder
+from tgr_local.server.limits import longest_conversation
 from tgr_local.server.loaded import LoadedModel, Setup, spare_collector
 from tgr_local.server.lora import LoraScales
 from tgr_local.server.pool import Pool
@@ -31,11 +33,6 @@ from tgr_local.system import confined
 
 _BAD_SECONDS = 60.0
 _Key = tuple[int, int] | None
-_SAMPLING = (
-    "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty",
-    "frequency_penalty", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
-    "dry_sequence_breakers", "xtc_probability", "xtc_threshold", "seed", "stop",
-)  # fmt: skip
 _SECRET = ("api_key", "api_key_file", "log_file", "slot_save_path", "prompt_cache", "models_dir")
 
 
@@ -250,21 +247,17 @@ class Models:
     ) -> dict[str, Any]:
         """What clients of llama-server read in /props: the tokens that a conversation may have, and
         whether the model takes tools, which it does in any template."""
-        params = {key: options[key] for key in _SAMPLING}
+        params = {key: options[key] for key in (*SAMPLING, *SAMPLERS, "seed", "stop")}
         return {
             "model_alias": name,
             "default_generation_settings": {
-                "n_ctx": self._context(n_ctx_train),
+                "n_ctx": longest_conversation(n_ctx_train, self._setup.engine_config),
                 "params": params | {"n_predict": options["max_tokens"] or -1},
             },
             "chat_template_caps": await run_in_threadpool(_abilities, template),
             "modalities": {"vision": False, "audio": False},
             "build_info": f"tgr-local {__version__}",
         }
-
-    def _context(self, n_ctx_train: int) -> int:
-        """Tokens that one conversation may have."""
-        return min(n_ctx_train, self._setup.engine_config.n_ctx or n_ctx_train)
 
     async def _file_props(self, name: str) -> dict[str, Any]:
         """The same, as far as the file says it."""

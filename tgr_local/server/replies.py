@@ -47,47 +47,41 @@ _COUNT = Api(CountTokensRequest, messages_request, MessageTranslation, _NAMED)
 _RESPONSES = Frames(named=True, end=b"", failure=lambda error: failed_event(error.body["error"]))
 
 
+_WRITERS = (
+    ("chat_completions", _CHAT, "/v1/chat/completions", "/chat/completions"),
+    ("legacy_completions", _TEXT, "/v1/completions"),
+    ("completion", _NATIVE, "/completion", "/completions"),
+    ("fill_in", _INFILL, "/infill"),
+    ("messages", _MESSAGES, "/v1/messages"),
+)
+"""The name in /openapi.json, the API, the address, and other addresses of the same."""
+
+
 def add_replies(app: FastAPI, service: Service) -> None:
     """Adds the endpoints of all APIs."""
-    _add_openai(app, service)
-    _add_llama_cpp(app, service)
-    _add_anthropic(app, service)
+    for name, api, *paths in _WRITERS:
+        _add_writer(app, service, name, api, paths)
+    _add_inspections(app, service)
     _add_responses(app, service)
 
 
-def _add_openai(app: FastAPI, service: Service) -> None:
-    @app.post("/chat/completions", include_in_schema=False)
-    @app.post("/v1/chat/completions", **takes(ChatRequest))
-    async def chat_completions(request: Request) -> Response:
-        return await service.complete(request, _CHAT)
+def _add_writer(app: FastAPI, service: Service, name: str, api: Api, paths: list[str]) -> None:
+    async def write(request: Request) -> Response:
+        return await service.complete(request, api)
 
-    @app.post("/v1/completions", **takes(CompletionRequest))
-    async def legacy_completions(request: Request) -> Response:
-        return await service.complete(request, _TEXT)
+    path, *others = paths
+    app.post(path, name=name, **takes(api.body))(write)
+    for other in others:
+        app.post(other, include_in_schema=False)(write)
 
 
-def _add_llama_cpp(app: FastAPI, service: Service) -> None:
-    @app.post("/completions", include_in_schema=False)
-    @app.post("/completion", **takes(NativeCompletionRequest))
-    async def completion(request: Request) -> Response:
-        return await service.complete(request, _NATIVE)
-
-    @app.post("/infill", **takes(InfillRequest))
-    async def fill_in(request: Request) -> Response:
-        return await service.complete(request, _INFILL)
-
+def _add_inspections(app: FastAPI, service: Service) -> None:
     @app.post("/apply-template", **takes(ChatRequest))
     async def apply_template(request: Request) -> Response:
         def made(engine: Engine, prepared: PreparedRequest) -> Any:
             return {"prompt": text_of(engine, list(prepared.prompts[0]))}
 
         return await service.inspect(request, _CHAT, made)
-
-
-def _add_anthropic(app: FastAPI, service: Service) -> None:
-    @app.post("/v1/messages", **takes(MessagesRequest))
-    async def messages(request: Request) -> Response:
-        return await service.complete(request, _MESSAGES)
 
     @app.post("/v1/messages/count_tokens", **takes(CountTokensRequest))
     async def count_tokens(request: Request) -> Response:

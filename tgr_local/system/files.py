@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import IO
+from typing import IO, BinaryIO
 
 try:
     import fcntl
@@ -25,6 +25,11 @@ def utf8_text(data: bytes) -> str:
     """The bytes of a file as text, without one byte order mark at the beginning. Raises
     UnicodeDecodeError, whose positions count the mark."""
     return data.decode("utf-8").removeprefix("\ufeff")
+
+
+def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
+    """Opens a file to read its bytes; follows no link, and waits for no pipe. Raises OSError."""
+    return open(os.open(path, os.O_RDONLY | NOFOLLOW | NONBLOCK), "rb")
 
 
 def lock(descriptor: int) -> None:

@@ -23,6 +23,7 @@ from acp import schema
 from tgr_local.code.acp.history import Entry
 from tgr_local.errors import TgrError
 from tgr_local.system import paths
+from tgr_local.system.files import open_plain
 from tgr_local.trace.json_values import require_type
 
 MAX_BYTES = 2 << 20  # of a session
@@ -119,9 +120,8 @@ def _all() -> list[Path]:
 def _read(path: Path) -> tuple[Header, list[str]]:
     """The first line of a file, and the others."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(descriptor, encoding="ascii") as file:
-            text = file.read(2 * MAX_BYTES)
+        with open_plain(path) as file:
+            text = file.read(2 * MAX_BYTES).decode("ascii")
     except FileNotFoundError:
         raise ValueError(f"there is no session {path.stem}") from None
     except UnicodeDecodeError:
