@@ -220,7 +220,7 @@ def test_requests_before_the_model_is_loaded(waiting: TestClient) -> None:
 def test_a_bug_is_a_500_in_the_same_format(
     waiting: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Service, "loaded", property(lambda self: 1 // 0))
+    monkeypatch.setattr(Models, "loaded", property(lambda self: 1 // 0))
     response = waiting.get("/metrics")
     assert response.status_code == 500 and response.json()["error"]["type"] == "server_error"
 

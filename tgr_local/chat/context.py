@@ -5,6 +5,7 @@ Nothing is cut unasked: the user drops turns, or has the model write a summary o
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from typing import TYPE_CHECKING
 
@@ -45,11 +46,6 @@ def n_to_drop(conversation: Conversation) -> int:
     while n < len(before) and not _fits(conversation, before[n:], most):
         n += 1
     return n
-
-
-def drop(conversation: Conversation, n: int) -> None:
-    """Removes the oldest `n` turns."""
-    conversation.turns = conversation.turns[n:]
 
 
 def n_at_once(conversation: Conversation, n: int, least: int = 1) -> int:
@@ -153,16 +149,16 @@ def _n_tokens(conversation: Conversation, before: list[Turn]) -> int:
 def _longest_query(conversation: Conversation) -> int:
     """Tokens of the longest query whose reply fits; 0 if there is none."""
     engine, method, config = conversation.engine, conversation.method, conversation.config
-    low, high, cells = 0, longest(engine), engine.most_cells()
-    while low < high:
-        n_query = (low + high + 1) // 2
+    cells = engine.most_cells()
+
+    def is_too_long(n_query: int) -> bool:
         try:
             fitted = method.fitted(engine, n_query, config)
-            fits = method.cells(engine, n_query, fitted) <= cells
+            return method.cells(engine, n_query, fitted) > cells
         except CapacityError:
-            fits = False
-        low, high = (n_query, high) if fits else (low, n_query - 1)
-    return low
+            return True
+
+    return bisect.bisect_left(range(1, longest(engine) + 1), True, key=is_too_long)
 
 
 def longest(engine: Engine) -> int:

@@ -143,7 +143,7 @@ class ChatSession:
     def drop(self, n: int) -> str:
         """Removes the oldest `n` turns; says which file still has them."""
         where = self._leave_file()
-        context.drop(self.conversation, n)
+        self.conversation.turns = self.conversation.turns[n:]
         self.save()
         return where
 

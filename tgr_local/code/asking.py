@@ -16,7 +16,7 @@ from tgr_local.code import prompt
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.context import Context
 from tgr_local.code.departures import Copy
-from tgr_local.code.edits import Change
+from tgr_local.code.edits import Change, Function
 from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
 from tgr_local.code.ranking import ranked
@@ -52,6 +52,11 @@ class Stage:
     away: Mapping[str, tuple[Lines, ...]] = field(default_factory=dict)
     """The functions of each file that the failing tests do not reach."""
     candidates: list[Candidate] = field(default_factory=list)
+
+    @property
+    def functions(self) -> tuple[Function, ...] | None:
+        """Those that may be changed, with the form ``function``; None = all of Python files."""
+        return self.context.functions if self.form == "function" else None
 
 
 def choose_form(context: Context, count: prompt.CountTokens) -> Form:

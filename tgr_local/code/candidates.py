@@ -24,14 +24,14 @@ import numpy as np
 
 from tgr_local import generation
 from tgr_local.code import departures
+from tgr_local.code.asking import Stage
 from tgr_local.code.candidate import Candidate, syntax_error
 from tgr_local.code.departures import Copy, Departure
-from tgr_local.code.edits import Change, Document, EditError, Function, read_edits
+from tgr_local.code.edits import Change, EditError, read_edits
 from tgr_local.code.imports import completed
 from tgr_local.code.judge import Verdict
 from tgr_local.code.natural import codes, is_whole, read_answer
-from tgr_local.code.prompt import Form
-from tgr_local.engine import Cancel, EditConstraint, Engine
+from tgr_local.engine import Cancel, Engine
 from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation import Event, Prompt, Query, Reply, TextDelta
 from tgr_local.methods import Method
@@ -56,17 +56,8 @@ class Batch:
 
     query: Sequence[int]
     """The tokens of the messages in the model's chat template."""
-    documents: tuple[Document, ...]
-    """As the candidates read them."""
-    changes: tuple[Change, ...]
-    """What these have already of the project's files; every candidate has it too."""
-    fence: str
-    """Longer than any in the documents."""
-    form: Form
-    edits: EditConstraint | None
-    """What answers can only be: edits of the documents, of this form; None = anything."""
-    functions: tuple[Function, ...] | None
-    """Those that may be changed, with the form ``function``; None = all of Python files."""
+    stage: Stage
+    """What they begin with."""
     is_learnt: bool
     """Whether the model has learnt the form; else the edit is taken from what it writes."""
     config: SearchConfig
@@ -90,10 +81,6 @@ class Batch:
     goes_on: bool = False
     """Whether a round goes on with these: of the first k none is free, however few ways there are
     to depart from the code."""
-    before: Verdict | None = None
-    """What the tests say of `changes`. No further k candidates begin where one gets beyond it."""
-    tried: frozenset[str] = frozenset()
-    """Beginnings of departures that were written after the same files before."""
 
 
 def write_candidates(
@@ -214,7 +201,7 @@ class _Writer:
                 self._engine, [self._prompt(i) for i in wave],
                 dataclasses.replace(batch.config, seed=batch.config.seed + wave.start),
                 apart=True,
-                method=batch.method, edits=batch.edits, answer_tokens=batch.answer_tokens,
+                method=batch.method, edits=batch.stage.edits, answer_tokens=batch.answer_tokens,
                 until=None if batch.is_learnt else is_whole, on_event=on_event, cancel=self._stop,
             )  # fmt: skip
         except CancelledError as error:
@@ -230,7 +217,8 @@ class _Writer:
         if batch.copies:
             most = n + (_WAVES - 1) * batch.k if batch.allowance else n
             with contextlib.suppress(CapacityError):
-                found = departures.find(self._engine, batch.copies, most, batch.tried, self._stop)
+                tried = {one.begun for one in batch.stage.candidates}
+                found = departures.find(self._engine, batch.copies, most, tried, self._stop)
                 self._later, self._n_looked = list(found.departures), found.n_positions
         return self._begin(n, min(n, len(self._later)) if batch.goes_on else batch.k)
 
@@ -252,8 +240,9 @@ class _Writer:
 
     @property
     def _is_beyond(self) -> bool:
-        """Whether a candidate gets further in the tests than the files that it began with."""
-        before = self._batch.before
+        """Whether a candidate gets further in the tests than the files that it began with; then no
+        further k candidates begin."""
+        before = self._batch.stage.verdict
         verdicts = [one.verdict for one in self._candidates]
         return before is not None and any(one and one.is_beyond(before) for one in verdicts)
 
@@ -301,13 +290,13 @@ class _Writer:
         if "\n" not in text:
             return False
         if departure is None:
-            return is_whole(answer, self._batch.documents)
+            return is_whole(answer, self._batch.stage.context.documents)
         if len(answer) > _LONGER * len(departure.copy.code) + _MORE:
             return True
         if any(code.is_closed for code in codes(answer)):
             return True
         whole = departures.rejoined(departure, answer)
-        mine.whole = whole + self._batch.fence if whole else ""
+        mine.whole = whole + self._batch.stage.context.fence if whole else ""
         return whole is not None
 
     def _complete(self, index: int, reply: Reply) -> None:
@@ -378,6 +367,7 @@ class _Writer:
 
 def _read(answer: str, batch: Batch, departure: Departure | None) -> tuple[tuple[Change, ...], str]:
     """The changes of an answer, or why there are none."""
+    stage, documents = batch.stage, batch.stage.context.documents
     try:
         if departure is not None and departure.copy.function:
             found = codes(answer)
@@ -385,13 +375,13 @@ def _read(answer: str, batch: Batch, departure: Departure | None) -> tuple[tuple
         elif departure is not None:
             changes = read_answer(answer, [departure.copy.document])
         elif batch.is_learnt:
-            changes = read_edits(answer, batch.documents, batch.form, functions=batch.functions)
+            changes = read_edits(answer, documents, stage.form, functions=stage.functions)
         else:
-            changes = read_answer(answer, batch.documents)
+            changes = read_answer(answer, documents)
     except EditError as error:
         return (), str(error)
-    changes = combined(batch.changes, completed(changes, batch.documents))
-    if changes == batch.changes:
+    changes = combined(stage.changes, completed(changes, documents))
+    if changes == stage.changes:
         return (), "it changes nothing"
     return changes, "" if changes else "it restores the files"
 

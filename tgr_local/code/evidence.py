@@ -6,6 +6,7 @@ text, the files that a document imports, which paths belong to tests. Nothing is
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -144,7 +145,7 @@ def _modules(modules: Iterable[Sequence[str]], paths: Paths) -> Iterable[str]:
 def _quoted(document: Document, paths: Paths) -> Iterable[str]:
     folder = PurePosixPath(document.path).parent
     for match in _QUOTED_IMPORT.finditer(document.text[:_MOST]):
-        text = _joined(folder, match[1])
+        text = posixpath.normpath(posixpath.join("/", folder, match[1])).lstrip("/")
         endings = ("", PurePosixPath(document.path).suffix, ".ts", ".js", "/index.js", "/index.ts")
         for ending in dict.fromkeys(endings):
             if text + ending in paths:
@@ -153,16 +154,6 @@ def _quoted(document: Document, paths: Paths) -> Iterable[str]:
         else:
             if found := paths.within(match[1]):
                 yield found
-
-
-def _joined(folder: PurePosixPath, text: str) -> str:
-    parts = [] if text.startswith("/") else [part for part in folder.parts if part != "."]
-    for part in text.split("/"):
-        if part == "..":
-            parts = parts[:-1]
-        elif part not in ("", "."):
-            parts.append(part)
-    return "/".join(parts)
 
 
 def distance(one: str, other: str) -> int:

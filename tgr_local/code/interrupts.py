@@ -7,7 +7,8 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
+from contextlib import AbstractContextManager
+from typing import Any
 
 try:
     import termios
@@ -17,27 +18,39 @@ except ImportError:  # not on Windows
 _AS_BEFORE = b"\x1b[?25h\x1b[?2004l"  # the cursor, and no marks around what is pasted
 
 
-@contextlib.contextmanager
-def twice_ends() -> Iterator[None]:
+def twice_ends() -> AbstractContextManager[None]:
     """Inside, the first SIGINT raises KeyboardInterrupt in the main thread, and another one ends
     the process without waiting for anything. An accepted edit is whole or not there even then."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
     restore = _restorer()
 
-    def second(number: int, frame: FrameType | None) -> None:
+    def second(*_: object) -> None:
         with contextlib.suppress(OSError):  # the terminal may be gone
             restore()
             os.write(2, b"\ntgr-local: ended\n")
         os._exit(130)
 
-    def first(number: int, frame: FrameType | None) -> None:
+    def first(*_: object) -> None:
         signal.signal(signal.SIGINT, second)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, first)
+    return _handled(lambda before: first)
+
+
+def ignored_once() -> AbstractContextManager[None]:
+    """Inside, the first SIGINT does nothing: for what takes a moment and must not stop halfway.
+    Another one does what it would have done without this."""
+    return _handled(lambda before: lambda *_: signal.signal(signal.SIGINT, before))
+
+
+@contextlib.contextmanager
+def _handled(make: Callable[[Any], Callable[..., object]]) -> Iterator[None]:
+    """Inside, SIGINT has the handler that `make` makes, which is called with the one of before;
+    where it cannot have one, outside of the main thread, nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, make(before))
     try:
         yield
     finally:
@@ -56,22 +69,3 @@ def _restorer() -> Callable[[], None]:
                 termios.tcsetattr(0, termios.TCSANOW, settings)
 
     return restore
-
-
-@contextlib.contextmanager
-def ignored_once() -> Iterator[None]:
-    """Inside, the first SIGINT does nothing: for what takes a moment and must not stop halfway.
-    Another one does what it would have done without this."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def first(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, first)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -139,23 +139,18 @@ def recover(project: Project) -> tuple[str, ...]:
         return _recover(journal)
 
 
-def _key(project: Project) -> str:
-    path = os.fsencode(project.folder)
-    return hashlib.blake2b(path, digest_size=12).hexdigest()
-
-
 @contextlib.contextmanager
 def _journal(project: Project, *, complete: bool = True) -> Iterator[Path]:
     """The journal of a project, locked, after what was begun in it is completed."""
-    base = paths.folder("state") / "code"
-    journal = base / _key(project)
+    base, folder = paths.folder("state") / "code", os.fsencode(project.folder)
+    journal = base / hashlib.blake2b(folder, digest_size=12).hexdigest()
     base.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = Lock(base / f"{journal.name}.lock")
     if not lock.take():
         raise JournalError(f"another tgr-local changes files in {project.folder}; try again")
     try:
         journal.mkdir(exist_ok=True, mode=0o700)
-        (journal / "project").write_bytes(os.fsencode(project.folder))
+        (journal / "project").write_bytes(folder)
         if complete:
             _recover(journal)
         yield journal
@@ -171,8 +166,11 @@ def _journal(project: Project, *, complete: bool = True) -> Iterator[Path]:
 
 def _entries(journal: Path) -> list[_Entry]:
     """All entries that are whole, the oldest first."""
-    numbers = sorted(int(path.name) for path in journal.iterdir() if path.name.isdecimal())
-    return [entry for number in numbers if (entry := _read(journal / str(number)))]
+    return [entry for n in sorted(_numbers(journal)) if (entry := _read(journal / str(n)))]
+
+
+def _numbers(journal: Path) -> list[int]:
+    return [int(path.name) for path in journal.iterdir() if path.name.isdecimal()]
 
 
 _FILE = {**typing.get_type_hints(_File), "mode": Count, "new_folders": list[str]}
@@ -207,7 +205,7 @@ def _begin(
             raise JournalError(
                 f"{path} cannot be replaced while there is {hidden}; move that away first"
             )
-    number = 1 + max([0, *(int(path.name) for path in journal.iterdir() if path.name.isdecimal())])
+    number = 1 + max([0, *_numbers(journal)])
     draft = journal / "draft"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir()

@@ -295,7 +295,7 @@ class _Solver:
     def _batch(self, outcome: Outcome, stage: Stage, allowance: int | None) -> Batch | None:
         """What the next candidates are written with; None where the budget is spent. `allowance` is
         the number of new tokens that a round may still take which goes on; None = it begins."""
-        context, k = stage.context, self._code.candidates
+        k = self._code.candidates
         messages = self._ask.messages(stage)
         query = self._ask.tokens(messages, stage.edits)
         needed = self._ask.needed(stage)
@@ -339,11 +339,7 @@ class _Solver:
         first = 1 + sum(len(some) for some in outcome.rounds)
         return Batch(
             query=query,
-            documents=context.documents,
-            changes=stage.changes,
-            form=stage.form,
-            edits=stage.edits,
-            functions=context.functions if stage.form == "function" else None,
+            stage=stage,
             is_learnt=self._ask.has_learnt,
             config=dataclasses.replace(config, seed=self._config.seed + first - 1),
             answer_tokens=needed if self._ask.thinks else 0,
@@ -358,7 +354,4 @@ class _Solver:
             n_free=math.ceil(k / _FREE) if outcome.rounds and self._code.budget else 0,
             allowance=allowance,
             goes_on=goes_on,
-            before=stage.verdict,
-            tried=frozenset(one.begun for one in stage.candidates),
-            fence=context.fence,
         )

@@ -43,10 +43,22 @@ class CopyError(TgrError):
     """A folder that is not copied: too large, or the disk is too small."""
 
 
+def take(project: Project, target: Path) -> Snapshot:
+    """Copies a project to a new folder. Raises CopyError."""
+    ignored = listing.ignored_folders(project.folder, project.repository is not None)
+    snapshot = Snapshot(project.folder, target, ignored)
+    snapshot.copy()
+    return snapshot
+
+
 @dataclass
 class Snapshot:
     """What a copy holds, and what it does not."""
 
+    root: Path
+    target: Path
+    ignored: frozenset[str]
+    """Folders below the root that version control ignores."""
     n_bytes: int = 0
     n_entries: int = 0
     shown: list[Path] = field(default_factory=list)
@@ -54,7 +66,27 @@ class Snapshot:
     left_out: list[str] = field(default_factory=list)
     """What is neither, each with its reason."""
 
-    def count(self, size: int, folder: Path) -> None:
+    def copy(self) -> None:
+        """Copies the root to the target, which is not there yet. Raises CopyError."""
+        about = os.lstat(self.root)
+        self.target.mkdir()
+        modes = [(self.target, about)]
+        waiting = [""]
+        try:
+            while waiting:
+                for path, entry in self._entries(waiting.pop()):
+                    if made := self._copy_entry(path, entry):
+                        modes.append(made)
+                        waiting.append(path + "/")
+            for folder, about in reversed(modes):  # last: it may be read-only
+                os.utime(folder, ns=(about.st_atime_ns, about.st_mtime_ns))
+                folder.chmod(stat.S_IMODE(about.st_mode) & 0o777)
+        except OSError as error:
+            where = error.filename or self.target
+            raise CopyError(f"{where} cannot be copied: {error.strerror}") from None
+        del self.left_out[_MOST_NOTES:]
+
+    def _count(self, size: int, folder: Path) -> None:
         """Raises CopyError when the copy has become too large."""
         self.n_bytes += size
         self.n_entries += 1
@@ -65,112 +97,71 @@ class Snapshot:
                 "in a folder below it, or add what tests do not need to .gitignore"
             )
 
+    def _entries(self, place: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        try:
+            entries = sorted(os.scandir(self.root / place), key=lambda entry: entry.name)
+        except _GONE:
+            return
+        except PermissionError:
+            self.left_out.append(f"{place}: it cannot be read")
+            return
+        for entry in entries:
+            yield place + entry.name, entry
 
-def take(project: Project, target: Path) -> Snapshot:
-    """Copies a project to a new folder. Raises CopyError."""
-    snapshot = Snapshot()
-    ignored = listing.ignored_folders(project.folder, project.repository is not None)
-    about = os.lstat(project.folder)
-    target.mkdir()
-    modes = [(target, about)]
-    waiting = [""]
-    try:
-        while waiting:
-            for path, entry in _entries(project.folder, waiting.pop(), snapshot):
-                made = _copy(project.folder, path, entry, target, ignored, snapshot)
-                if made:
-                    modes.append(made)
-                    waiting.append(path + "/")
-        for folder, about in reversed(modes):  # last: it may be read-only
-            os.utime(folder, ns=(about.st_atime_ns, about.st_mtime_ns))
-            folder.chmod(stat.S_IMODE(about.st_mode) & 0o777)
-    except OSError as error:
-        where = error.filename or target
-        raise CopyError(f"{where} cannot be copied: {error.strerror}") from None
-    del snapshot.left_out[_MOST_NOTES:]
-    return snapshot
-
-
-def _entries(root: Path, place: str, snapshot: Snapshot) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    try:
-        entries = sorted(os.scandir(root / place), key=lambda entry: entry.name)
-    except _GONE:
-        return
-    except PermissionError:
-        snapshot.left_out.append(f"{place}: it cannot be read")
-        return
-    for entry in entries:
-        yield place + entry.name, entry
-
-
-def _copy(
-    root: Path,
-    path: str,
-    entry: os.DirEntry[str],
-    target: Path,
-    ignored: frozenset[str],
-    snapshot: Snapshot,
-) -> tuple[Path, os.stat_result] | None:
-    """Copies one entry; a folder is only made, and returned."""
-    try:
-        about = entry.stat(follow_symlinks=False)
-        if entry.is_symlink():
-            snapshot.count(0, root)
-            _link(root, path, target, snapshot)
-        elif entry.is_dir(follow_symlinks=False):
-            return _folder(path, entry, about, target, ignored, snapshot)
-        elif not stat.S_ISREG(about.st_mode):
-            snapshot.left_out.append(f"{path}: it is neither a file nor a folder")
-        elif about.st_size > LARGE_FILE:
-            snapshot.shown.append(Path(entry.path))
-            (target / path).touch()
-        else:
-            snapshot.count(about.st_size, root)
-            clone(entry.path, target / path)
-            os.utime(target / path, ns=(about.st_atime_ns, about.st_mtime_ns))
-            os.chmod(target / path, stat.S_IMODE(about.st_mode) & 0o777)
-    except _GONE:
-        pass
-    except PermissionError:
-        snapshot.left_out.append(f"{path}: it cannot be read")
-    return None
-
-
-def _folder(
-    path: str,
-    entry: os.DirEntry[str],
-    about: os.stat_result,
-    target: Path,
-    ignored: frozenset[str],
-    snapshot: Snapshot,
-) -> tuple[Path, os.stat_result] | None:
-    if entry.name in listing.CACHES:
+    def _copy_entry(self, path: str, entry: os.DirEntry[str]) -> tuple[Path, os.stat_result] | None:
+        """Copies one entry; a folder is only made, and returned."""
+        copy = self.target / path
+        try:
+            about = entry.stat(follow_symlinks=False)
+            if entry.is_symlink():
+                self._count(0, self.root)
+                self._link(path)
+            elif entry.is_dir(follow_symlinks=False):
+                return (copy, about) if self._folder(path, entry) else None
+            elif not stat.S_ISREG(about.st_mode):
+                self.left_out.append(f"{path}: it is neither a file nor a folder")
+            elif about.st_size > LARGE_FILE:
+                self.shown.append(Path(entry.path))
+                copy.touch()
+            else:
+                self._count(about.st_size, self.root)
+                clone(entry.path, copy)
+                os.utime(copy, ns=(about.st_atime_ns, about.st_mtime_ns))
+                os.chmod(copy, stat.S_IMODE(about.st_mode) & 0o777)
+        except _GONE:
+            pass
+        except PermissionError:
+            self.left_out.append(f"{path}: it cannot be read")
         return None
-    kept = Path(entry.path)
-    is_shown = entry.name == ".git" or listing.is_installed(kept)
-    if not is_shown and path in ignored and _is_large(kept):
-        if entry.name == "target" or (kept / "CACHEDIR.TAG").exists():
-            snapshot.left_out.append(f"{path}: large, ignored by git, and made by a build")
-            return None
-        is_shown = True
-    snapshot.count(0, kept)
-    (target / path).mkdir()
-    if is_shown:
-        snapshot.shown.append(kept)
-        return None
-    return target / path, about
 
+    def _folder(self, path: str, entry: os.DirEntry[str]) -> bool:
+        """Makes a folder, unless it is left out; whether what is in it is copied."""
+        if entry.name in listing.CACHES:
+            return False
+        kept = Path(entry.path)
+        is_shown = entry.name == ".git" or listing.is_installed(kept)
+        if not is_shown and path in self.ignored and _is_large(kept):
+            if entry.name == "target" or (kept / "CACHEDIR.TAG").exists():
+                self.left_out.append(f"{path}: large, ignored by git, and made by a build")
+                return False
+            is_shown = True
+        self._count(0, kept)
+        (self.target / path).mkdir()
+        if is_shown:
+            self.shown.append(kept)
+        return not is_shown
 
-def _link(root: Path, path: str, target: Path, snapshot: Snapshot) -> None:
-    """Copies a symbolic link. An absolute one that stays in the folder becomes a relative one, so
-    that it stays in the copy."""
-    link = os.readlink(root / path)
-    end = Path(os.path.realpath(root / path))
-    if not end.is_relative_to(root):
-        snapshot.left_out.append(f"{path}: the link leaves the folder")
-    elif os.path.isabs(link):
-        link = os.path.relpath(end, (root / path).parent)
-    os.symlink(link, target / path)
+    def _link(self, path: str) -> None:
+        """Copies a symbolic link. An absolute one that stays in the folder becomes a relative one,
+        so that it stays in the copy."""
+        source = self.root / path
+        link = os.readlink(source)
+        end = Path(os.path.realpath(source))
+        if not end.is_relative_to(self.root):
+            self.left_out.append(f"{path}: the link leaves the folder")
+        elif os.path.isabs(link):
+            link = os.path.relpath(end, source.parent)
+        os.symlink(link, self.target / path)
 
 
 def _is_large(folder: Path) -> bool:

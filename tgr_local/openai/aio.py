@@ -45,7 +45,7 @@ async def generate(
     )
 
 
-async def stream(
+def stream(
     engine: Engine,
     prompt: Prompt,
     config: SearchConfig | None = None,
@@ -63,9 +63,7 @@ async def stream(
             )
         )
 
-    async with aclosing(_streamed(work, cancel)) as events:
-        async for event in events:
-            yield event
+    return _streamed(work, cancel)
 
 
 async def respond(
@@ -82,7 +80,7 @@ async def respond(
     )
 
 
-async def chunks(
+def chunks(
     engine: Engine, request: PreparedRequest, *, cancel: Cancel | None = None
 ) -> AsyncGenerator[JsonObject, None]:
     """A response as a stream of chunks; see `tgr_local.openai.completions.chunks`."""
@@ -91,9 +89,7 @@ async def chunks(
         for chunk in completions.chunks(engine, request, cancel=stop):
             on_event(chunk)
 
-    async with aclosing(_streamed(work, cancel)) as made:
-        async for chunk in made:
-            yield chunk
+    return _streamed(work, cancel)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,8 +48,14 @@ OnReplyEvent = Callable[[int, Event], None]
 class Translation(ABC):
     """The format of one API, for one response. It is called by one thread at a time."""
 
-    id = ""
-    """Of the response, as its clients see it; empty where the API has none."""
+    prefix = ""
+    """Of the response's id; empty where the API has none."""
+
+    def __init__(self, engine: Engine, request: PreparedRequest) -> None:
+        self._engine, self._request = engine, request
+        self._created, self._start = int(time.time()), time.monotonic()
+        self.id = f"{self.prefix}{uuid.uuid4().hex}" if self.prefix else ""
+        """As clients see it; empty where the API has none."""
 
     def opening(self) -> list[JsonObject]:
         """What a stream sends before anything is written."""

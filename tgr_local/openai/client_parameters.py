@@ -42,12 +42,10 @@ class Ignoring(RequestBody):
 
     def ignored(self) -> tuple[str, ...]:
         """The names of the given parameters that have no effect."""
-        fields = type(self).model_fields
-        given = (name for name in fields if name in self.model_fields_set)
         return tuple(
             name
-            for name in given
-            if _IGNORED in fields[name].metadata and getattr(self, name) is not None
+            for name, field in type(self).model_fields.items()
+            if _IGNORED in field.metadata and getattr(self, name) is not None
         )
 
 

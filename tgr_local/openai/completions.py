@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import time
-import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -131,16 +130,12 @@ class _Translation(Translation):
 
     kind: str
     chunk_kind: str
-    prefix: str
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
-        self._engine, self._request = engine, request
+        super().__init__(engine, request)
         self._unfinished = request.n * len(request.prompts)
         self._last: JsonObject = {}  # the end of the last choice, which waits for the totals
         self._times: JsonObject = {}  # of the first choice that ended
-        self._start = time.monotonic()
-        self.id = f"{self.prefix}-{uuid.uuid4().hex}"
-        self._created = int(time.time())
 
     def parts(self, event: ApiEvent) -> list[JsonObject]:
         """The chunks of an event."""
@@ -218,7 +213,7 @@ class _Translation(Translation):
 class ChatTranslation(_Translation):
     """The format of /v1/chat/completions."""
 
-    kind, chunk_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl"
+    kind, chunk_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         super().__init__(engine, request)
@@ -279,7 +274,7 @@ class TextTranslation(_Translation):
     """The format of /v1/completions."""
 
     kind = chunk_kind = "text_completion"
-    prefix = "cmpl"
+    prefix = "cmpl-"
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         super().__init__(engine, request)

@@ -116,14 +116,16 @@ class TokenText:
         data = self._engine.detokenize([token], shown=self._shown)
         offset = self._at
         text = self._decoder.decode(data)
-        self._feed([token])
+        said = self._splitter.feed([token])
+        self._said += sum(len(piece.text) for piece in said if piece.kind == "answer")
         after = self._splitter.kind
         self.n_thinking += "thinking" in (before, after)
         if before != after:
             self._waiting = [one for one in self._waiting if one.offset < self._said]
             self._at, self._bare = self._said, True
         elif after == "answer" and not dropped:
-            layout = self._bare and not text.strip("\n") and not self._pending
+            is_pending = bool(self._decoder.getstate()[0])  # a part of a character
+            layout = self._bare and not text.strip("\n") and not is_pending
             if not layout:
                 self._at += len(text.lstrip("\n") if self._bare else text)
                 self._bare = False
@@ -131,14 +133,6 @@ class TokenText:
                     return
                 data = data or self._engine.detokenize([token], special=True)
                 self._waiting.append(Token(token, data, offset, logprob, top))
-
-    @property
-    def _pending(self) -> bool:
-        return bool(self._decoder.getstate()[0])
-
-    def _feed(self, tokens: list[int]) -> None:
-        said = self._splitter.feed(tokens)
-        self._said += sum(len(piece.text) for piece in said if piece.kind == "answer")
 
 
 def read_prompt(

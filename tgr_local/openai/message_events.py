@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from typing import Any
 
 from tgr_local.engine import Engine
@@ -32,9 +31,10 @@ _ERRORS = {
 class MessageTranslation(Translation):
     """The format of /v1/messages."""
 
+    prefix = "msg_"
+
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
-        self._request = request
-        self.id = f"msg_{uuid.uuid4().hex}"
+        super().__init__(engine, request)
         self._shows_thinking = bool(request.extra.get("thinking"))
         self._index = -1  # of the block that is open, or was the last
         self._open = ""  # its kind

@@ -103,10 +103,9 @@ class NativeTranslation(Translation):
     """llama.cpp's format of a completion."""
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
-        self._engine, self._request = engine, request
+        super().__init__(engine, request)
         self._unfinished = request.n * len(request.prompts)
         self._last: JsonObject = {}  # the end of the last choice, which waits for the totals
-        self._start = time.monotonic()
 
     def parts(self, event: ApiEvent) -> list[JsonObject]:
         """What a stream sends for an event."""

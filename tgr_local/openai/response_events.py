@@ -40,10 +40,11 @@ class _Open:
 class ResponseTranslation(Translation):
     """The format of /v1/responses. What it writes is kept in `store`, if the request wants it."""
 
+    prefix = "resp_"
+
     def __init__(self, engine: Engine, request: PreparedRequest, store: ResponseStore) -> None:
-        self._engine, self._request, self._store = engine, request, store
-        self.id = f"resp_{uuid.uuid4().hex}"
-        self._created = int(time.time())
+        super().__init__(engine, request)
+        self._store = store
         self._n_events = 0
         self._output: list[JsonObject] = []
         self._open: _Open | None = None

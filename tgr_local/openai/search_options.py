@@ -87,7 +87,7 @@ class _Tgr(RequestBody):
 
     def options(self) -> dict[str, Any]:
         """The fields of SearchConfig that are given."""
-        given = {name: getattr(self, name) for name in _OPTIONS if name in self.model_fields_set}
+        given = {name: getattr(self, name) for name in _OPTIONS}
         return {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in given.items()

@@ -32,6 +32,16 @@ _WANTED = {
     "dict_type": ("an object", "objects"),
     "model_type": ("an object", "objects"),
 }  # pydantic's error type -> what one value must be, what a list must hold
+_SENTENCES = {
+    "missing": "{name} is missing; add it",
+    "string_unicode": "{name} holds {shown}, which is not valid Unicode",
+    "string_too_short": "{name} holds an empty text; remove it",
+    "too_short": "{name} is empty, but must hold at least one",
+    "string_too_long": "{name} has {n} characters, but may have {most}; shorten it",
+    "too_long": "{name} holds {n} values, but may hold {most}; leave some out",
+    "greater_than_equal": "{name} is {shown}, but must be {bounds}",
+    "less_than_equal": "{name} is {shown}, but must be {bounds}",
+}  # pydantic's error type -> the error
 
 
 class RequestError(ValueError):
@@ -169,26 +179,13 @@ def _sentence(path: list[Any], detail: Any, same: list[Any], bounds: str) -> str
     name = _name(path[:-1] if in_list else path)
     if kind == AT_FAULT:
         return f"{_name(path)} {detail['msg']}"
-    if kind == "missing":
-        return f"{name} is missing; add it"
-    if kind == "string_unicode":
-        return f"{name} holds {shown(value)}, which is not valid Unicode"
-    if kind == "string_too_short":
-        return f"{name} holds an empty text; remove it"
-    if kind == "too_short":
-        return f"{name} is empty, but must hold at least one"
-    if kind == "string_too_long":
-        return (
-            f"{name} has {len(value)} characters, but may have {context['max_length']}; shorten it"
-        )
-    if kind == "too_long":
-        most = context["max_length"]
-        return f"{name} holds {len(value)} values, but may hold {most}; leave some out"
+    if kind in _SENTENCES:
+        n = len(value) if kind.endswith("too_long") else 0
+        most = context.get("max_length")
+        return _SENTENCES[kind].format(name=name, shown=shown(value), n=n, most=most, bounds=bounds)
     if kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context["expected"])
         return f"{name} is {shown(value)}, but must be one of {', '.join(choices)}"
-    if kind in ("greater_than_equal", "less_than_equal"):
-        return f"{name} is {shown(value)}, but must be {bounds}"
     if kind == "float_type" and isinstance(value, int) and not isinstance(value, bool):
         same = [{"type": "finite_number"}]  # too large for a float
     wanted = dict.fromkeys(_WANTED[one["type"]][in_list] for one in same if one["type"] in _WANTED)

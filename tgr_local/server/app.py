@@ -187,7 +187,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics", **ANSWERS)
     async def metrics() -> Response:
-        for loaded in service.loaded:
+        for loaded in service.models.loaded:
             await loaded.stats()
         content = await run_in_threadpool(service.metrics.text)
         return Response(content, media_type=service.metrics.content_type)

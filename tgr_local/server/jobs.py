@@ -206,7 +206,9 @@ class Job:
         if self._timer:
             self._timer.cancel()
         if self._leave or (self.future and self.future.cancel()):  # had not begun
-            self._work = _nothing  # the executor keeps the job in its queue, but not the prompt
+            self._work = lambda *_: (
+                None
+            )  # the executor keeps the job in its queue, but not the prompt
             self._put(CancelledError("cancelled"))
         if self._leave:
             leave, self._leave = self._leave, None
@@ -276,10 +278,6 @@ class Job:
 
     def _put(self, item: Any) -> None:
         self._mailbox.post(self, item)
-
-
-def _nothing(_: Cancel, __: Put) -> None:
-    pass
 
 
 def _soon(loop: asyncio.AbstractEventLoop, call: Callable[..., Any], *args: Any) -> None:

@@ -76,7 +76,7 @@ def run(
         if service.models.failure:
             server.should_exit = True
             return
-        for model in service.loaded:
+        for model in service.models.loaded:
             _say(
                 f"{model.engine.description} ({model.name}) is ready, {_use(model.engine, method)}"
             )

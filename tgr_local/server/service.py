@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -94,11 +95,6 @@ class Service:
         self._quick_jobs = Jobs(_QUICK_AT_ONCE, limits.max_queue, _QUICK_SECONDS)
         self.metrics = Metrics(self.jobs, self.models.pool)
 
-    @property
-    def loaded(self) -> list[LoadedModel]:
-        """The models that are in memory now."""
-        return self.models.loaded
-
     def stop(self) -> None:
         """Cancels all requests and accepts no more. In the event loop."""
         self.jobs.stop()
@@ -156,12 +152,19 @@ class Service:
         """What `make` makes of the body, in a quick job without a model. Raises ApiError."""
         body = await self.body(request)
 
-        def work(cancel: Cancel, put: Put) -> None:
+        def call(cancel: Cancel) -> Any:
             with body.used(cancel) as fields:
-                put(make(fields, cancel))
+                return make(fields, cancel)
 
-        async with self._job(request, work, self._quick_jobs) as job:
-            return await job.first(None)
+        return await self._quick(request, call)
+
+    async def _quick(self, request: Request, call: Callable[[Cancel], Any]) -> Any:
+        """The result of a call in a quick job without a model. Raises ApiError."""
+        async with self._job(
+            request, lambda cancel, put: put([call(cancel)]), self._quick_jobs
+        ) as job:
+            (result,) = await job.first(None)
+        return result
 
     async def _lease(
         self, request: Request, body: Body, model: str | None = None
@@ -171,24 +174,14 @@ class Service:
             return await self.models.lease(model)
         if body.fields is not None:
             return await self.models.lease(body.fields.get("model"))
-
-        def look(cancel: Cancel, put: Put) -> None:
-            put([body.peek("model", cancel)])
-
-        async with self._job(request, look, self._quick_jobs) as job:
-            (name,) = await job.first(None)
+        name = await self._quick(request, functools.partial(body.peek, "model"))
         return await self.models.lease(name)
 
     async def _streams(self, request: Request, body: Body) -> bool:
         """Whether a body asks for a stream; a long one may have to be parsed for it."""
         if body.streams is None:
-
-            def look(cancel: Cancel, put: Put) -> None:
-                put([body.wants_stream(cancel)])
-
             with contextlib.suppress(ApiError):  # its own job says what is wrong
-                async with self._job(request, look, self._quick_jobs) as job:
-                    await job.first(None)
+                await self._quick(request, body.wants_stream)
         return bool(body.streams)
 
     async def complete(self, request: Request, api: Api) -> Response:
@@ -204,7 +197,11 @@ class Service:
                     facts["request"] = fields
                 asked = api.body.parse(fields)
                 scales = self.models.lora.of_request(asked.lora)
-                prepared = self._bounded(loaded, asked, api, facts, cancel)
+                prepared = self._prepared(loaded, asked, api, cancel)
+                facts.update(model=prepared.model, how=prepared.method.name, stream=prepared.stream)
+                n_ctx = loaded.last_stats.n_ctx
+                prepared = within_limits(loaded.engine, prepared, self.limits, n_ctx)
+                loaded.slots.note(prepared.id_slot, prepared.prompts[0])
             del fields, asked
             translation = api.translate(loaded.engine, prepared)
             with (
@@ -295,21 +292,6 @@ class Service:
             )
         except ModelError as error:
             raise ModelError(without_folder(str(error), loaded.engine.path)) from None
-
-    def _bounded(
-        self,
-        loaded: LoadedModel,
-        body: AnyRequest,
-        api: Api,
-        facts: Facts,
-        cancel: Cancel,
-    ) -> PreparedRequest:
-        """The request within this server's limits. Raises as `_prepared` does."""
-        prepared = self._prepared(loaded, body, api, cancel)
-        facts.update(model=prepared.model, how=prepared.method.name, stream=prepared.stream)
-        prepared = within_limits(loaded.engine, prepared, self.limits, loaded.last_stats.n_ctx)
-        loaded.slots.note(prepared.id_slot, prepared.prompts[0])
-        return prepared
 
     async def _stream(
         self, job: Job, begun: _Begun | None, first: Any, events: _Events
