@@ -412,7 +412,7 @@ def test_a_model_leaves_and_shrinks_even_if_its_prompts_cannot_be_kept() -> None
         raise RuntimeError("broken")
 
     model: Any = SimpleNamespace(
-        _prompts=SimpleNamespace(close=fails, save=fails),
+        prompts=SimpleNamespace(close=fails, save=fails),
         engine=SimpleNamespace(
             close=lambda: done.append("closed"), shrink_cache=lambda n: done.append(f"{n} cells")
         ),

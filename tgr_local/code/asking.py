@@ -71,16 +71,6 @@ def choose_form(context: Context, count: prompt.CountTokens) -> Form:
     return "function" if context.functions else "file"
 
 
-def needed_tokens(form: Form, context: Context, count: prompt.CountTokens) -> int:
-    """New tokens that an answer may take: what the largest edit of this form should need."""
-    if form == "file":
-        sizes = [count(document.text) or _NEW_FILE for document in context.documents]
-        return 64 + math.ceil(1.25 * sum(sizes)) + 96 * len(sizes)
-    lines = {document.path: document.text.split("\n") for document in context.documents}
-    sources = ("\n".join(lines[one.path][one.first - 1 : one.last]) for one in context.functions)
-    return 192 + math.ceil(1.5 * max(map(count, sources)))
-
-
 def whole_answer(copies: Sequence[Copy], query: Sequence[int]) -> int:
     """The tokens of an answer that repeats all files that are copied whole, or the longest
     function."""
@@ -135,9 +125,16 @@ class Asker:
         return "file" if asked == "file" else choose_form(context, self.count)
 
     def needed(self, stage: Stage) -> int:
-        """New tokens that an answer may take, with what it says around the code."""
-        prose = 0 if self.has_learnt else _PROSE
-        return prose + needed_tokens(stage.form, stage.context, self.count)
+        """New tokens that an answer may take: what the largest edit of its form should need, and
+        what it says around the code."""
+        prose, documents = 0 if self.has_learnt else _PROSE, stage.context.documents
+        if stage.form == "file":
+            sizes = [self.count(document.text) or _NEW_FILE for document in documents]
+            return prose + 64 + math.ceil(1.25 * sum(sizes)) + 96 * len(sizes)
+        lines = {document.path: document.text.split("\n") for document in documents}
+        functions = stage.context.functions
+        sources = ("\n".join(lines[one.path][one.first - 1 : one.last]) for one in functions)
+        return prose + 192 + math.ceil(1.5 * max(map(self.count, sources)))
 
     def limited(self, needed: int, room: int) -> SearchConfig:
         """The options of a reply with the limit of an answer, and of thinking before it, where the

@@ -11,7 +11,7 @@ import itertools
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import Reply, streamed
@@ -130,6 +130,8 @@ class _Translation(Translation):
 
     kind: str
     chunk_kind: str
+    nothing: ClassVar[JsonObject]
+    """What a choice of a chunk has in the place of text."""
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         super().__init__(engine, request)
@@ -153,11 +155,12 @@ class _Translation(Translation):
     def _reading(self, event: Searched) -> JsonObject:
         """A chunk that adds nothing but how much of the prompt is read."""
         progress = prompt_progress(event.progress, time.monotonic() - self._start)
-        return self._chunk([self._nothing(event.index)], prompt_progress=progress)
+        return self._chunk([self._choice(event.index)], prompt_progress=progress)
 
-    @abstractmethod
-    def _nothing(self, index: int) -> JsonObject:
-        """A choice of a chunk without text."""
+    def _choice(self, index: int, logprobs: JsonObject | None = None, **more: Any) -> JsonObject:
+        """A choice of a chunk."""
+        shape: JsonObject = {"index": index, "finish_reason": None, "logprobs": logprobs}
+        return shape | self.nothing | more
 
     def _timings(self, number: int, reply: Reply | None) -> JsonObject:
         return timings(self._engine, reply, len(self._request.prompts[number]))
@@ -214,6 +217,7 @@ class ChatTranslation(_Translation):
     """The format of /v1/chat/completions."""
 
     kind, chunk_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
+    nothing: ClassVar[JsonObject] = {"delta": {}}
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         super().__init__(engine, request)
@@ -224,28 +228,21 @@ class ChatTranslation(_Translation):
         index, made = event.index, []
         if index not in self._opened:
             self._opened.add(index)
-            made.append(self._delta(index, {"role": "assistant", "content": ""}))
+            made.append(self._choice(index, delta={"role": "assistant", "content": ""}))
         if isinstance(event, TextPart):
             name = "reasoning_content" if event.kind == "thinking" else "content"
-            made.append(self._delta(index, {name: event.text}, self._logprobs(event.tokens)))
+            logprobs = self._logprobs(event.tokens)
+            made.append(self._choice(index, logprobs, delta={name: event.text}))
         elif isinstance(event, ChoiceEnded):
-            made += self._ended(event, self._delta(index, {}) | {"finish_reason": event.finish})
+            made += self._ended(event, self._choice(index, finish_reason=event.finish))
         elif isinstance(event, CallBegun):
             function = {"name": event.name, "arguments": ""}
             call = {"index": event.call, "id": event.id, "type": "function", "function": function}
-            made.append(self._delta(index, {"tool_calls": [call]}))
+            made.append(self._choice(index, delta={"tool_calls": [call]}))
         elif isinstance(event, CallArguments):
             call = {"index": event.call, "function": {"arguments": event.text}}
-            made.append(self._delta(index, {"tool_calls": [call]}))
+            made.append(self._choice(index, delta={"tool_calls": [call]}))
         return made
-
-    def _delta(
-        self, index: int, delta: JsonObject, logprobs: JsonObject | None = None
-    ) -> JsonObject:
-        return {"index": index, "finish_reason": None, "logprobs": logprobs, "delta": delta}
-
-    def _nothing(self, index: int) -> JsonObject:
-        return self._delta(index, {})
 
     def _whole_choice(self, answer: Answer, choice: Choice) -> JsonObject:
         content = choice.text("answer")
@@ -275,6 +272,7 @@ class TextTranslation(_Translation):
 
     kind = chunk_kind = "text_completion"
     prefix = "cmpl-"
+    nothing: ClassVar[JsonObject] = {"text": ""}
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         super().__init__(engine, request)
@@ -284,17 +282,10 @@ class TextTranslation(_Translation):
         if isinstance(event, TextPart):
             number = event.index // self._request.n
             logprobs = self._logprobs(number, event.tokens, is_prompt=event.kind == "prompt")
-            return [self._text(event.index, event.text, logprobs)]
+            return [self._choice(event.index, logprobs, text=event.text)]
         if isinstance(event, ChoiceEnded):
-            end = self._text(event.index, "") | {"finish_reason": event.finish}
-            return self._ended(event, end)
+            return self._ended(event, self._choice(event.index, finish_reason=event.finish))
         return []
-
-    def _text(self, index: int, text: str, logprobs: JsonObject | None = None) -> JsonObject:
-        return {"index": index, "finish_reason": None, "logprobs": logprobs, "text": text}
-
-    def _nothing(self, index: int) -> JsonObject:
-        return self._text(index, "")
 
     def _whole_choice(self, answer: Answer, choice: Choice) -> JsonObject:
         text, number = choice.text("answer"), choice.number

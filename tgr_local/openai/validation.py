@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from typing_extensions import Self, TypedDict
 
-from tgr_local.options.fields import near_names
+from tgr_local.options.fields import interval, near_names
 from tgr_local.options.former import has_left
 
 _DEPTH_MOST = 200  # levels of nesting
@@ -134,13 +134,6 @@ def hint(name: Any, known: Collection[str], elsewhere: str) -> str:
     if near := near_names(str(name), known):
         return f"; did you mean {', '.join(near)}?"
     return f"; there is {', '.join(known)}" if len(known) <= 3 else f"; {elsewhere} has all"
-
-
-def interval(low: float | None, high: float | None) -> str:
-    """Bounds in words, both inclusive."""
-    if low is None:
-        return f"at most {high}"
-    return f"at least {low}" if high is None else f"between {low} and {high}"
 
 
 def request_error(

@@ -142,7 +142,7 @@ class _Rule(NamedTuple):
         if number == "" and isinstance(value, tuple):
             raise ValueError(f"{self.name} holds an empty text; remove it")
         if (low is not None and number < low) or (high is not None and number > high):
-            raise ValueError(f"{self.name} is {number}, but must be {_interval(low, high)}")
+            raise ValueError(f"{self.name} is {number}, but must be {interval(low, high)}")
         if self.type is float and abs(number) > sys.float_info.max:
             raise ValueError(f"{self.name} is {number!r:.20}…, but must be a finite number")
 
@@ -222,7 +222,8 @@ def _check_size(name: str, value: Any, longest: int | None, most: int | None) ->
         raise ValueError(f"{name} has {length} characters, but may have {longest}; shorten it")
 
 
-def _interval(low: float | None, high: float | None) -> str:
+def interval(low: float | None, high: float | None) -> str:
+    """Bounds in words, both inclusive."""
     if low is None:
         return f"at most {high}"
     return f"at least {low}" if high is None else f"between {low} and {high}"

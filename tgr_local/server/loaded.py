@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ class LoadedModel:
             self.scales = ScaleTurns(engine)
             self.last_stats = engine.stats()
             hold = self.scales.held_as_they_are
-            self._prompts = PromptCache(engine, prompts, hold) if prompts.path else None
+            self.prompts = PromptCache(engine, prompts, hold) if prompts.path else None
         except BaseException:
             engine.close()
             raise
@@ -84,29 +84,19 @@ class LoadedModel:
         """Tokens of the longest conversation."""
         return longest_conversation(self.engine.n_ctx_train, self.engine.config)
 
-    def restore(self, prompts: Sequence[Sequence[int]], cancel: Cancel) -> None:
-        """Loads what files have of the prompts. Raises CancelledError."""
-        if self._prompts:
-            self._prompts.restore(prompts, cancel)
-
-    def request_ended(self) -> None:
-        """Lets what was read be kept."""
-        if self._prompts:
-            self._prompts.request_ended()
-
     def rest(self) -> None:
         """Makes the cache as small again as it was at the start."""
         try:
-            if self._prompts:
-                self._prompts.save()
+            if self.prompts:
+                self.prompts.save()
         finally:
             self.engine.shrink_cache(self._n_cells)
 
     def close(self) -> None:
         """Ends its work and frees its memory."""
         try:
-            if self._prompts:
-                self._prompts.close()
+            if self.prompts:
+                self.prompts.close()
         finally:
             self.engine.close()
 

@@ -210,7 +210,8 @@ class Service:
                 loaded.memory.held(memory_needed(loaded.engine, prepared), cancel),
             ):
                 put(_Begun(prepared, translation, translation.opening()))
-                loaded.restore(prepared.prompts, cancel)
+                if loaded.prompts:
+                    loaded.prompts.restore(prepared.prompts, cancel)
                 prepared = within_time(prepared, self.limits, time.monotonic() - start)
                 if prepared.stream:
 
@@ -224,7 +225,8 @@ class Service:
                     if self.limits.log_prompts:
                         facts["reply"] = [_said(choice) for choice in made.best()]
                     put(encoded(translation.whole(made)))
-            loaded.request_ended()
+            if loaded.prompts:
+                loaded.prompts.request_ended()
 
         async with self._job(request, work, self.jobs, lease) as job:
             begun: _Begun | None = await job.first(
