@@ -153,19 +153,13 @@ def walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str], bool]]:
             is_folder = entry.is_dir(follow_symlinks=False)
             if entry.name == ".git":
                 continue
-            ignored = is_made_again(entry) or _ignored(path + "/" * is_folder, specs)
+            # a folder that a tool fills, whatever .gitignore says
+            is_made = is_folder and (entry.name in CACHES or is_installed(Path(entry.path)))
+            ignored = is_made or _ignored(path + "/" * is_folder, specs)
             yield path, entry, ignored
             other = os.path.lexists(os.path.join(entry.path, ".git")) if is_folder else False
             if is_folder and not ignored and not other:
                 waiting.append((path + "/", specs))
-
-
-def is_made_again(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder that a tool fills: a cache, installed packages, a virtual environment,
-    whatever .gitignore says."""
-    return entry.is_dir(follow_symlinks=False) and (
-        entry.name in CACHES or is_installed(Path(entry.path))
-    )
 
 
 def is_installed(folder: Path) -> bool:

@@ -25,7 +25,8 @@ def out_of_reach(
 ) -> dict[str, tuple[Lines, ...]]:
     """The functions of each document that no failing test reaches; empty where no failing test is
     found among `tests`, or none of the documents' functions is reached."""
-    failing = {_last(re.sub(r"[\[( ].*", "", one.name, flags=re.DOTALL)) for one in failures}
+    names = [re.sub(r"[\[( ].*", "", one.name, flags=re.DOTALL) for one in failures]
+    failing = {re.split(r"::|\.", name)[-1] for name in names}
     reached = failing & {name for document in tests for name, _, _ in _functions(document)}
     if not reached:
         return {}
@@ -57,7 +58,3 @@ def _functions(document: Document) -> Iterator[tuple[str, Lines, str]]:
             if around and name.startswith("__") and name.endswith("__"):
                 name = around[-1]
             yield name, (one.first, one.last), "\n".join(lines[one.first - 1 : one.last])
-
-
-def _last(name: str) -> str:
-    return re.split(r"::|\.", name)[-1]

@@ -185,8 +185,8 @@ class ChatTemplateOptions(OpenObject):
     thinking_budget: NotRequired[Annotated[int, Field(ge=-1, le=INT_MAX)] | None]
 
 
-def _grammar_text(grammar: Any) -> Any:
-    return getattr(grammar, "_grammar", grammar)  # of a llama_cpp.LlamaGrammar
+_grammar_text = BeforeValidator(lambda given: getattr(given, "_grammar", given))
+"""Takes a llama_cpp.LlamaGrammar too."""
 
 
 class CommonRequest(ClientParameters):
@@ -269,7 +269,7 @@ class GenerationRequest(SampledRequest):
         description="token id to what is added to its logit; or llama.cpp's pairs of a token or a "
         "text and a number, or false for never",
     )
-    grammar: Annotated[str | None, BeforeValidator(_grammar_text)] = option_field("grammar")
+    grammar: Annotated[str | None, _grammar_text] = option_field("grammar")
     response_format: ResponseFormat | None = None
     json_schema: dict[str, Any] | None = Field(
         None, description="llama.cpp's name for the schema of response_format"

@@ -48,11 +48,7 @@ def list_bounds(name: str) -> Any:
     return Field(max_length=_OPTIONS[name].metadata["most"], fail_fast=True)
 
 
-def _as_list(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-as_list = BeforeValidator(_as_list)
+as_list = BeforeValidator(lambda value: list(value) if isinstance(value, tuple) else value)
 """Takes tuples too, which Python programs give."""
 
 

@@ -192,7 +192,14 @@ def _is_exact(schema: Any, document: Any, seen: set[int]) -> bool:
         return not given
     if not isinstance(kind, str) or kind not in _EXACT or not given <= _EXACT[kind]:
         return False
-    return _PARTS[kind](schema, document, seen) if kind in _PARTS else True
+    if kind == "object":
+        return _is_exact_object(schema, document, seen)
+    if kind == "array":
+        return _counts(schema) and _is_exact(schema.get("items", {}), document, seen)
+    if kind == "string":
+        has_both = "format" in schema and bool(schema.keys() & set(_COUNTS))
+        return _counts(schema) and not has_both and isinstance(schema.get("format", ""), str)
+    return kind != "integer" or _is_exact_integer(schema)
 
 
 def _has_values(schema: dict[str, Any]) -> bool:
@@ -217,26 +224,12 @@ def _is_exact_object(schema: dict[str, Any], document: Any, seen: set[int]) -> b
     )
 
 
-def _is_exact_array(schema: dict[str, Any], document: Any, seen: set[int]) -> bool:
-    return _counts(schema) and _is_exact(schema.get("items", {}), document, seen)
-
-
-def _is_exact_string(schema: dict[str, Any], _: Any, __: set[int]) -> bool:
-    return _counts(schema) and not ("format" in schema and schema.keys() & set(_COUNTS)) and (
-        isinstance(schema.get("format", ""), str)
-    )  # fmt: skip
-
-
-def _is_exact_integer(schema: dict[str, Any], _: Any, __: set[int]) -> bool:
+def _is_exact_integer(schema: dict[str, Any]) -> bool:
     bounds = [schema[key] for key in _BOUNDS if key in schema]
     if any(type(bound) is not int or abs(bound) >= 2**53 for bound in bounds):
         return False
     twice = any(a in schema and b in schema for a, b in (_BOUNDS[::2], _BOUNDS[1::2]))
     return not twice and (len(bounds) < 2 or bounds[0] + 2 <= bounds[1])
-
-
-_PARTS = {"object": _is_exact_object, "array": _is_exact_array,
-          "string": _is_exact_string, "integer": _is_exact_integer}  # fmt: skip
 
 
 def _counts(schema: dict[str, Any]) -> bool:

@@ -64,7 +64,11 @@ class Bodies:
                 raise ApiError(415, f"{message}; switch the compression of requests off")
         except BaseException as error:
             body.give_back()
-            raise _problem(error) from None
+            if isinstance(error, asyncio.TimeoutError):
+                raise _too_late() from None
+            if isinstance(error, ClientDisconnect):
+                raise ApiError(499, "the client disconnected") from None
+            raise
         if len(body.data) <= SHORT:
             body.fields = body.parsed()
             body.give_back()
@@ -179,14 +183,6 @@ def _too_late() -> ApiError:
         f"the body did not arrive within {BODY_SECONDS:g} s, or no part of it for "
         f"{PART_SECONDS:g} s",
         headers=_CLOSE,
-    )
-
-
-def _problem(error: BaseException) -> BaseException:
-    if isinstance(error, asyncio.TimeoutError):
-        return _too_late()
-    return (
-        ApiError(499, "the client disconnected") if isinstance(error, ClientDisconnect) else error
     )
 
 

@@ -45,7 +45,6 @@ from tgr_local.server.wire import (
     EventStream,
     Frames,
     JsonResponse,
-    comment,
     encoded,
 )
 
@@ -345,7 +344,7 @@ class _Events:
                 self._facts["queued"] = round(job.seconds_queued, 4)
             made, parts = item
             if isinstance(made, Searched) and not parts:
-                data += comment(f"tgr.step {encoded(progress_object(made)).decode()}")
+                data += b": tgr.step " + encoded(progress_object(made)) + b"\n\n"
             elif isinstance(made, Totals):
                 self._service._note(self._facts, made.usage, made.about)
             elif self._is_logged and isinstance(made, TextPart):

@@ -28,11 +28,6 @@ def encoded(value: Any) -> bytes:
     return _json.encode(value).encode()
 
 
-def comment(text: str) -> bytes:
-    """A line of a stream that clients skip."""
-    return f": {text}\n\n".encode()
-
-
 @dataclass(frozen=True)
 class Frames:
     """How an API writes the events of a stream."""

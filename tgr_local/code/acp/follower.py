@@ -65,7 +65,9 @@ class Follower:
 
     def finished(self) -> None:
         """The task has its outcome."""
-        self._states = {name: "completed" for name in self._plan if self._is_needed(name)}
+        was_repaired = self._round > 1
+        names = (name for name in self._plan if name != "repair" or was_repaired)
+        self._states = dict.fromkeys(names, "completed")
         self._send_plan()
 
     # ---- what is heard ----
@@ -79,7 +81,8 @@ class Follower:
 
     def context(self, context: Context, form: Form) -> None:
         self._n_contexts += 1
-        paths = [schema.ToolCallLocation(path=self._place(one.path)) for one in context.shown]
+        places = [str(PurePath(self._cwd, one.path)) for one in context.shown]
+        paths = [schema.ToolCallLocation(path=place) for place in places]
         lines = [f"{label:7} {text}".rstrip() for label, text in context_lines(context)]
         name = f"context-{self._n_contexts}"
         title = f"Read {plural(len(context.shown), 'file')}"
@@ -143,9 +146,6 @@ class Follower:
 
     # ---- what is sent ----
 
-    def _is_needed(self, name: str) -> bool:
-        return name != "repair" or self._round > 1
-
     def _set(self, **states: schema.PlanEntryStatus) -> None:
         known = {name: state for name, state in states.items() if name in self._plan}
         if known.items() - self._states.items():
@@ -197,9 +197,6 @@ class Follower:
 
     def _id(self, name: str) -> str:
         return f"{self._prefix}-{name}"
-
-    def _place(self, path: str) -> str:
-        return str(PurePath(self._cwd, path))
 
 
 def content(text: str) -> list[schema.ContentToolCallContent]:
