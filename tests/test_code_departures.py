@@ -137,7 +137,7 @@ def test_comments_docstrings_imports_and_names_at_the_top_stay(engine: Engine) -
 def test_a_model_that_cannot_go_back_has_none(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Engine, "rolls_back", False)
+    monkeypatch.setattr(engine, "rolls_back", False)
     assert departures.find(engine, [copy_of(engine, CODE)], 4) == departures.Found()
 
 

@@ -31,11 +31,11 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
 every_run = pytest.mark.parametrize(("method", "options"), RUNS, ids=str)
 
 
-def append_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def append_only(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("a model that cannot roll back was asked to")
 
-    monkeypatch.setattr(Engine, "rolls_back", False)
+    monkeypatch.setattr(engine, "rolls_back", False)
     monkeypatch.setattr(Sequence, "truncate", refuse)
     monkeypatch.setattr(Sequence, "shift", refuse)
 
@@ -54,7 +54,7 @@ def test_a_run_is_that_of_a_model_that_can_roll_back(
 ) -> None:
     config, prompt = with_(**options), PROMPT[:n_prompt]
     wanted = steps_of(engine, method, config, prompt)
-    append_only(monkeypatch)
+    append_only(engine, monkeypatch)
     before = engine.stats().n_positions
     steps = steps_of(engine, method, config, prompt)
     assert engine.stats().n_positions - before == spent(steps)
@@ -74,7 +74,7 @@ def test_a_run_is_that_of_a_model_that_can_roll_back(
 def test_its_sequences_and_cells_are_bounds(
     engine: Engine, method: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append_only(monkeypatch)
+    append_only(engine, monkeypatch)
     config, held = with_(temperature=0.0, **options), sequences_held(engine, monkeypatch)
     steps = steps_of(engine, method, config)
     needs = methods.get(method)
@@ -86,7 +86,7 @@ def test_its_sequences_and_cells_are_bounds(
 def test_a_budget_is_kept(
     engine: Engine, method: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append_only(monkeypatch)
+    append_only(engine, monkeypatch)
     config = with_(**options)
     whole, kept = spent(steps_of(engine, method, config)), 0
     for budget in np.linspace(whole // 4, whole, 6).astype(int).tolist():
@@ -102,7 +102,7 @@ def test_a_budget_is_kept(
 
 @pytest.mark.parametrize("method", sorted(methods.METHODS))
 def test_shifting_is_refused(engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    append_only(monkeypatch)
+    append_only(engine, monkeypatch)
     config = with_(shift_cells=True)
     if not methods.get(method).resets:
         assert steps_of(engine, method, config)
@@ -113,7 +113,7 @@ def test_shifting_is_refused(engine: Engine, method: str, monkeypatch: pytest.Mo
 
 
 def test_a_text_that_is_cut_is_read_again(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    append_only(monkeypatch)
+    append_only(engine, monkeypatch)
     with branches_of(engine) as branches:
         chain = power.Chain(branches)
         assert chain.extend(8)
@@ -129,7 +129,7 @@ def test_a_text_that_is_cut_is_read_again(engine: Engine, monkeypatch: pytest.Mo
 def test_the_alternatives_of_a_prompt(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt, text = TOKENS[:9], engine.detokenize(TOKENS[:9]).decode(errors="replace")
     wanted, n_wanted = read_prompt(engine, prompt, text, 3)
-    append_only(monkeypatch)
+    append_only(engine, monkeypatch)
     found, n_found = read_prompt(engine, prompt, text, 3)
     assert n_found == n_wanted == 9 + 8
     assert [one.logprob for one in found] == [one.logprob for one in wanted]
