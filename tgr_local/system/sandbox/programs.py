@@ -119,6 +119,12 @@ def usable() -> list[Backend]:
     return [kind for kind in backends.BACKENDS if not obstacle(kind)]
 
 
+def strongest() -> Backend:
+    """The strongest sandbox that works here; where there is none the default, which says why when
+    it is used."""
+    return next(iter(usable()), backends.DEFAULT)
+
+
 @functools.cache
 def obstacle(kind: Backend) -> str:
     """Why a backend does not work here; empty where it works."""
