@@ -97,6 +97,19 @@ def test_without_log_probabilities_text_streams_as_it_comes(engine: Engine) -> N
     assert joined(parts)["content"] == whole["message"]["content"]
 
 
+def test_what_a_program_adds_to_a_chunk_is_in_no_other(engine: Engine) -> None:
+    def ends(body: dict[str, Any], make: Any) -> list[Any]:
+        request = make(engine, body | {"stream": True, "n": 2}, config=SMALL, method="base")
+        choices = [one for part in chunks(engine, request) for one in part["choices"]]
+        return [one for one in choices if one["finish_reason"]]
+
+    first, second = ends({"messages": ASK}, chat_request)
+    first["delta"]["content"] = "mine"
+    assert second["delta"] == {}
+    assert [one["delta"] for one in ends({"messages": ASK}, chat_request)] == [{}, {}]
+    assert [one["text"] for one in ends({"prompt": "a"}, completion_request)] == ["", ""]
+
+
 def test_a_legacy_completion_is_one_of_openais(engine: Engine) -> None:
     made = complete(engine, ["he", [1, 2, 3]], n=2, max_tokens=5, logprobs=2)
     typed = Completion.model_validate(made, strict=True)

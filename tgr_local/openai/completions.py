@@ -11,7 +11,7 @@ import itertools
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import Reply, streamed
@@ -130,8 +130,6 @@ class _Translation(Translation):
 
     kind: str
     chunk_kind: str
-    nothing: ClassVar[JsonObject]
-    """What a choice of a chunk has in the place of text."""
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         super().__init__(engine, request)
@@ -160,7 +158,12 @@ class _Translation(Translation):
     def _choice(self, index: int, logprobs: JsonObject | None = None, **more: Any) -> JsonObject:
         """A choice of a chunk."""
         shape: JsonObject = {"index": index, "finish_reason": None, "logprobs": logprobs}
-        return shape | self.nothing | more
+        return shape | self._nothing() | more
+
+    @abstractmethod
+    def _nothing(self) -> JsonObject:
+        """What a choice of a chunk has in the place of text; a new one, which a program that gets
+        the chunk may change."""
 
     def _timings(self, number: int, reply: Reply | None) -> JsonObject:
         return timings(self._engine, reply, len(self._request.prompts[number]))
@@ -217,11 +220,13 @@ class ChatTranslation(_Translation):
     """The format of /v1/chat/completions."""
 
     kind, chunk_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
-    nothing: ClassVar[JsonObject] = {"delta": {}}
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         super().__init__(engine, request)
         self._opened: set[int] = set()
+
+    def _nothing(self) -> JsonObject:
+        return {"delta": {}}
 
     def _choices(self, event: ApiEvent) -> list[JsonObject]:
         assert not isinstance(event, Searched | Totals)
@@ -272,11 +277,13 @@ class TextTranslation(_Translation):
 
     kind = chunk_kind = "text_completion"
     prefix = "cmpl-"
-    nothing: ClassVar[JsonObject] = {"text": ""}
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         super().__init__(engine, request)
         self._scored: dict[int, JsonObject] = {}  # of each prompt, once for all its choices
+
+    def _nothing(self) -> JsonObject:
+        return {"text": ""}
 
     def _choices(self, event: ApiEvent) -> list[JsonObject]:
         if isinstance(event, TextPart):
