@@ -122,6 +122,15 @@ def test_a_bad_prompt_is_refused(engine: Engine, prompt: Any, message: str) -> N
         completion_request(engine, {"prompt": prompt})
 
 
+def test_what_an_error_does_not_show_is_not_written_out(engine: Engine) -> None:
+    class Long(dict[str, Any]):
+        def __repr__(self) -> str:
+            raise AssertionError("the whole body takes time and memory")
+
+    with pytest.raises(RequestError, match=r"messages\[0\].role is missing; add it"):
+        chat_request(engine, {"messages": [Long(content="a")]})
+
+
 def test_a_prompt_that_is_far_too_long_is_counted_by_its_beginning(engine: Engine) -> None:
     messages = [{"role": "user", "content": "a" * 10**6}]
     for ask in (

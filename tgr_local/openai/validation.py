@@ -174,8 +174,10 @@ def _sentence(path: list[Any], detail: Any, same: list[Any], bounds: str) -> str
         return f"{_name(path)} {detail['msg']}"
     if kind in _SENTENCES:
         n = len(value) if kind.endswith("too_long") else 0
-        most = context.get("max_length")
-        return _SENTENCES[kind].format(name=name, shown=shown(value), n=n, most=most, bounds=bounds)
+        about = {"name": name, "n": n, "most": context.get("max_length"), "bounds": bounds}
+        if "{shown}" in (sentence := _SENTENCES[kind]):  # a whole body takes long to be shown
+            about["shown"] = shown(value)
+        return sentence.format(**about)
     if kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context["expected"])
         return f"{name} is {shown(value)}, but must be one of {', '.join(choices)}"
