@@ -208,6 +208,18 @@ def test_what_cannot_be_followed_is_named(schema: Any, message: str) -> None:
         {"allOf": [{"properties": {f"n{i}": {}}} for i in range(3000)]},
     ],
 )
+def test_the_first_property_keeps_the_schemas_of_a_choice_apart() -> None:
+    names = [f"p{i}" for i in range(12)]
+    one, other = (
+        {"type": "object", "properties": {name: {"const": value} for name in names}}
+        for value in (1, 2)
+    )
+    texts, source = Texts(schema_grammar({"oneOf": [one, other]})), random.Random(1)
+    drawn = [json.loads(texts.draw(source)) for _ in range(100)]
+    assert all("p0" in value for value in drawn)
+    assert not all(name in value for value in drawn for name in names[1:])
+
+
 def test_work_has_a_bound(schema: Any) -> None:
     with pytest.raises(RequestError, match=r"alternatives in one place|comparisons; simplify it"):
         json_grammar(schema)

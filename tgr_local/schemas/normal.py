@@ -186,7 +186,7 @@ class Normal:
         return self._object_apart(a, b) if a.kind == "object" else None
 
     def _object_apart(self, a: Alternative, b: Alternative) -> Alternative | None:
-        for name in a.properties.keys() & b.properties.keys():
+        for name in [one for one in a.properties if one in b.properties]:
             before = self._narrowed
             theirs = [one.values for one in self.of(property_schemas(b, name))]
             if self._narrowed > before:  # there may be more
