@@ -29,6 +29,25 @@ from tgr_local.server.limits import (
 )
 
 X = "x" * 1_000_000
+ALONE = f"""if True:
+    import threading, time
+    from pathlib import Path
+    from tgr_local.server import embeddings, tokens
+    def watched(plain):
+        alone = threading.Lock()
+        def read(*given):
+            if alone.locked():
+                Path("together").touch()
+            with alone:
+                time.sleep(0.1)
+                return plain(*given)
+        return read
+    tokens.tokenize = watched(tokens.tokenize)
+    tokens.detokenize = watched(tokens.detokenize)
+    embeddings.input_tokens = watched(embeddings.input_tokens)
+    {START}
+"""
+"""A server whose folder has a file `together` once two bodies were read at a time."""
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +66,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             r"VmHWM:\s+(\d+) kB", Path(f"/proc/{running.process.pid}/status").read_text()
         )
         assert peak and int(peak[1]) < 1 << 20, "more than 1 GB was taken"
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    from tgr_local.models.library import embedded_model
+
+    with served(embedded_model(), tmp_path_factory.mktemp("alone"), start=ALONE) as running:
+        yield running
 
 
 def schema(value: Any) -> dict[str, Any]:
@@ -154,6 +181,22 @@ def test_a_long_text_is_tokenized_outside_the_event_loop(server: Served) -> None
     assert refused.status_code == 400 and "shorten it" in refused.text
     refused = post("/detokenize", json={"tokens": [1] * 300_000})
     assert refused.status_code == 400 and "262144" in refused.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tokenize", {"content": "a " * 40_000}),
+        ("/detokenize", {"tokens": [100] * 40_000}),
+        ("/v1/embeddings", {"input": ["a " * 400] * 100}),
+    ],
+)
+def test_long_bodies_become_tokens_one_at_a_time(
+    alone: Served, path: str, body: dict[str, Any]
+) -> None:
+    asked = [lambda: alone.client.post(path, json=body).status_code] * 4
+    assert in_threads(*asked) == [200] * 4
+    assert not (alone.folder / "together").exists()
 
 
 def test_a_body_of_a_million_lists_is_refused(server: Served) -> None:

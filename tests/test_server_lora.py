@@ -206,6 +206,8 @@ def test_who_waits_for_scales_delays_nobody_and_gets_the_time_that_is_left(
             with held:
                 server.until(server.is_held)
                 server.until(lambda: server.gauge("tgr_running") == 4)
+                refused = post("/v1/embeddings", json={"input": "he", "dimensions": 3})
+                assert refused.status_code == 400 and "dimensions is 3" in refused.text
                 for _ in range(3):
                     assert post("/tokenize", json={"content": "he"}).status_code == 200
                     times.append(time.monotonic())

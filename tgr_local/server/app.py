@@ -37,6 +37,7 @@ from tgr_local.server.slots import SlotRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 from tgr_local.server.wire import EncodedResponse, JsonResponse, failure
 
+_Embedded = tuple[EmbeddingsRequest, list[list[int]]]
 # Chromium asks before a page of the internet may reach this machine; older packages do not know it
 _KNOWN = inspect.signature(CORSMiddleware.__init__).parameters
 _PRIVATE_NETWORK: dict[str, Any] = dict.fromkeys({"allow_private_network"} & _KNOWN.keys(), True)
@@ -98,13 +99,16 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 def _add_embeddings(app: FastAPI, service: Service) -> None:
-    def make(model: LoadedModel, body: EmbeddingsRequest, cancel: Cancel) -> Any:
-        return embeddings.respond(model.engine, body, model.name, cancel)
+    def read(model: LoadedModel, body: EmbeddingsRequest) -> _Embedded:
+        return body, embeddings.input_tokens(model.engine, body)
+
+    def make(model: LoadedModel, asked: _Embedded, cancel: Cancel) -> Any:
+        return embeddings.respond(model.engine, *asked, model.name, cancel)
 
     @app.post("/embeddings", include_in_schema=False)
     @app.post("/v1/embeddings", **takes(EmbeddingsRequest))
     async def embed(request: Request) -> Response:
-        return JsonResponse(await service.run(request, EmbeddingsRequest, make))
+        return JsonResponse(await service.run(request, EmbeddingsRequest, make, read=read))
 
 
 def _add_rerank(app: FastAPI, service: Service) -> None:
@@ -122,17 +126,17 @@ def _add_rerank(app: FastAPI, service: Service) -> None:
 def _add_tokens(app: FastAPI, service: Service) -> None:
     @app.post("/tokenize", **takes(TokenizeRequest))
     async def tokenize(request: Request) -> Response:
-        def make(model: LoadedModel, body: TokenizeRequest, _: Cancel) -> bytes:
+        def read(model: LoadedModel, body: TokenizeRequest) -> bytes:
             return tokens.tokenize(model.engine, body)
 
-        return EncodedResponse(await service.run(request, TokenizeRequest, make, quick=True))
+        return EncodedResponse(await service.run(request, TokenizeRequest, read=read, quick=True))
 
     @app.post("/detokenize", **takes(DetokenizeRequest))
     async def detokenize(request: Request) -> Response:
-        def make(model: LoadedModel, body: DetokenizeRequest, _: Cancel) -> bytes:
+        def read(model: LoadedModel, body: DetokenizeRequest) -> bytes:
             return tokens.detokenize(model.engine, body)
 
-        return EncodedResponse(await service.run(request, DetokenizeRequest, make, quick=True))
+        return EncodedResponse(await service.run(request, DetokenizeRequest, read=read, quick=True))
 
     @app.post("/render", **takes(RenderRequest))
     async def render(request: Request) -> Response:

@@ -72,9 +72,10 @@ def input_tokens(engine: Engine, body: EmbeddingsRequest) -> list[list[int]]:
     return texts
 
 
-def respond(engine: Engine, body: EmbeddingsRequest, model: str, cancel: Cancel) -> dict[str, Any]:
-    """The response, in OpenAI's format. Raises as `input_tokens` does."""
-    texts = input_tokens(engine, body)
+def respond(
+    engine: Engine, body: EmbeddingsRequest, texts: list[list[int]], model: str, cancel: Cancel
+) -> dict[str, Any]:
+    """The response, in OpenAI's format, to the tokens of each text."""
     packed, pooling = body.encoding_format == "base64", pooling_of(engine)
     data = [
         {"object": "embedding", "index": i, "embedding": _encoded(vector, packed)}

@@ -206,9 +206,8 @@ class Job:
         if self._timer:
             self._timer.cancel()
         if self._leave or (self.future and self.future.cancel()):  # had not begun
-            self._work = lambda *_: (
-                None
-            )  # the executor keeps the job in its queue, but not the prompt
+            # the executor keeps the job in its queue, but not the prompt
+            self._work = lambda *_: None
             self._put(CancelledError("cancelled"))
         if self._leave:
             leave, self._leave = self._leave, None

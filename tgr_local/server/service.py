@@ -121,27 +121,29 @@ class Service:
         self,
         request: Request,
         kind: type[AnyBody],
-        make: Callable[[LoadedModel, AnyBody, Cancel], Any],
+        make: Callable[[LoadedModel, Any, Cancel], Any] = lambda _, value, __: value,
         *,
+        read: Callable[[LoadedModel, AnyBody], Any] = lambda _, body: body,
         model: str | None = None,
         quick: bool = False,
     ) -> Any:
-        """What `make` makes of a body of this kind, in a job; `model` is for bodies that name none.
-        `quick` jobs have a queue of their own, which does not wait for replies; `make` of others
-        runs with the default scales. Raises ApiError."""
+        """What `make` makes of what `read` reads of a body of this kind, in a job; long bodies are
+        read one at a time. `model` is for bodies that name none. `quick` jobs have a queue of their
+        own, which does not wait for replies; `make` of others runs with the default scales. Raises
+        ApiError."""
         body = await self.body(request)
         lease = await self._lease(request, body, model)
 
         def work(cancel: Cancel, put: Put) -> None:
             loaded = lease.model
             with body.used(cancel) as fields:
-                asked = kind.parse(fields)
+                value = read(loaded, kind.parse(fields))
             del fields
             if quick:
-                put(make(loaded, asked, cancel))
+                put(make(loaded, value, cancel))
                 return
             with loaded.scales.held(self.models.lora.default, cancel):
-                put(make(loaded, asked, cancel))
+                put(make(loaded, value, cancel))
 
         jobs = self._quick_jobs if quick else self.jobs
         async with self._job(request, work, jobs, lease) as job:
