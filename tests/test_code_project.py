@@ -89,6 +89,18 @@ def test_hostile_patterns_do_not_keep_it(plain: Path) -> None:
     assert "a" * 250 in Project(plain).listing.paths
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="nothing tells what is open")
+def test_folders_in_the_place_of_ignore_files_leave_nothing_open(plain: Path) -> None:
+    def n_open() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = n_open()
+    for number in range(20):
+        (plain / f"d{number}" / ".gitignore").mkdir(parents=True)
+    assert "a.py" in Project(plain).listing.paths
+    assert n_open() < before + 10
+
+
 def test_a_file_is_read_with_its_style(tree: Path) -> None:
     (tree / "w.py").write_bytes(b"\xef\xbb\xbfx = 1\r\ny = 2")
     source = Project(tree).read("w.py")

@@ -29,7 +29,8 @@ def utf8_text(data: bytes) -> str:
 
 def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
     """Opens a file to read its bytes; follows no link, and waits for no pipe. Raises OSError."""
-    return open(os.open(path, os.O_RDONLY | NOFOLLOW | NONBLOCK), "rb")
+    # by an opener, since open() does not close a descriptor that it is given and cannot use
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | NOFOLLOW | NONBLOCK))
 
 
 def lock(descriptor: int) -> None:
