@@ -8,6 +8,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from gbnf_texts import Texts
 from tool_models import tool
@@ -20,7 +21,6 @@ from tgr_local.schemas import SchemaError, followable, schema_grammar
 from tgr_local.schemas.numbers import Interval, integers, numbers
 from tgr_local.schemas.patterns import pattern
 
-jsonschema = pytest.importorskip("jsonschema")
 NODE: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -105,7 +105,7 @@ def test_every_text_of_a_grammar_is_valid(schema: Any) -> None:
         plain = {k: v for k, v in schema.items() if v is not None}
         if isinstance(plain.get("items"), list):
             plain = {"prefixItems": plain["items"], "items": plain["additionalItems"]}
-    validator = jsonschema.Draft202012Validator(plain)
+    validator = jsonschema_rs.Draft202012Validator(plain)
     seen = set()
     for _ in range(200):
         try:
