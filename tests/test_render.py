@@ -144,6 +144,10 @@ def check(source: str) -> None:
                 assert re.fullmatch(r"[\w.+#%* -]*", value), (name, value)
 
 
+def test_there_are_as_many_hostile_replies_as_the_page_says() -> None:
+    assert len(set(HOSTILE)) == len(HOSTILE) == 50  # docs/page.md
+
+
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_reply_does_nothing(text: str) -> None:
     try:

@@ -191,7 +191,7 @@ WORLD_SERIES = {"role": "user", "content": "Who won the world series in 2020"}
 
 @pytest.mark.parametrize("chat_format", [None, "chatml"])
 def test_readme_json(chat_format: str | None) -> None:
-    with TgrLlama(embedded_model(), chat_format=chat_format, n_ctx=2048) as llm:
+    with TgrLlama(model_path=embedded_model(), chat_format=chat_format, n_ctx=2048) as llm:
         output = llm.create_chat_completion(
             messages=[SYSTEM, WORLD_SERIES],
             response_format={
