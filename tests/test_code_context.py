@@ -57,7 +57,6 @@ def test_pop_many():
 def test_other():
     assert True
 """
-MODULE = Document("package/module.py", "def f(): ...\n")
 UTIL = "def helper():\n    return 1\n"
 FAR = "def unrelated_thing():\n    return 2\n"
 OUTPUT = """\
