@@ -208,7 +208,19 @@ def test_other_languages_have_the_functions_that_the_caller_names() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["", "/etc/passwd", "a/../b", "a\nb", "a ", "C:x", "a\\b", "``` x", "<<<<<<< SEARCH", "a//b"],
+    [
+        "",
+        "/etc/passwd",
+        "a/../b",
+        "a\nb",
+        "a ",
+        "C:x",
+        "a\\b",
+        "``` x",
+        "<<<<<<< SEARCH",
+        "a//b",
+        "ä" * 128,
+    ],
 )
 def test_a_path_stays_in_the_folder_and_on_its_line(path: str) -> None:
     with pytest.raises(ValueError, match="cannot be named in an edit"):

@@ -187,7 +187,9 @@ def check_path(path: str) -> None:
     is_bad = (
         not path
         or path != path.strip()
-        or any(part in ("", ".", "..") for part in parts)
+        or any(
+            part in ("", ".", "..") or len(part.encode(errors="replace")) > 255 for part in parts
+        )
         or "\\" in path
         or bool(re.match(r"`{3}|<{7}|[A-Za-z]:", path))
         or any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in path)
