@@ -368,6 +368,8 @@ def test_another_machine_resumes(
     assert "n_threads" not in about["engine"] and about["machines"][0]["threads"] == 1
     about["engine"]["n_threads"] = 7  # an older manifest
     about["versions"]["python"] = "3.99"
+    model = about["model"]
+    about["model"] = model | {"name": "of-another-folder", "description": "of another build"}
     del about["machines"][0]["settings"], about["command"]
     path.write_text(json.dumps(about), encoding="utf-8")
     more = [*command, "--methods", "base", "--k", "1,2", "--n-threads", "2", "--n-ubatch", "64"]
@@ -375,11 +377,15 @@ def test_another_machine_resumes(
     about = json.loads(path.read_text(encoding="utf-8"))
     assert [machine["threads"] for machine in about["machines"]] == [1, 2]
     assert about["machines"][1]["settings"]["n_ubatch"] == 64
+    assert about["model"] == model
     assert about["command"].startswith("tgr-local eval run countdown --methods base --k 1,2 --data")
     assert str(tmp_path) not in about["command"] and "--n-threads 2" in about["command"]
     capsys.readouterr()
     assert run(*more, "--type-k", "f16") == 1
     assert "engine.type_k was 'f32' and is 'f16'" in capsys.readouterr().err
+    path.write_text(json.dumps(about | {"model": model | {"sha256": "0" * 64}}), encoding="utf-8")
+    assert run(*more) == 1
+    assert "model.sha256 was '000" in capsys.readouterr().err
 
 
 def test_a_folder_in_use_is_not_touched(
