@@ -72,6 +72,8 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=100)
     parser.add_argument("--clients", type=int, default=4)
     arguments = parser.parse_args()
+    if arguments.requests < 8:
+        parser.error(f"requests is {arguments.requests}, but quarters of at least 8 are compared")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copy(embedded_model(), folder / "a.gguf")
