@@ -22,6 +22,7 @@ from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.fitting import fit as fitting
 from tgr_local.lab.fitting import questions, regression
 from tgr_local.lab.fitting.samples import Drawer, Samples, joined, read, write
+from tgr_local.methods import vote
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.probe import answer, features, likeness, record
 from tgr_local.search.branches import Branch
@@ -112,7 +113,7 @@ def test_features_are_confidences_and_two_states() -> None:
     text.read_states(np.array([[1.0, 2.0]], np.float32))
     text.read_states(np.array([[3.0, 6.0]], np.float32))
     text.read_states(np.zeros((0, 2), np.float32))
-    found = features.features_of(text)
+    found = vote.features_of(text)
     np.testing.assert_allclose(found[9:], [2.0, 4.0, 1.0, 2.0])
     np.testing.assert_allclose(found[:9], features.confidences([-1.0, -2.0], [0.1, 0.2]))
     assert len(found) == features.width(2)

@@ -105,17 +105,17 @@ class ByProbe(Judge):
         self.cut, self._probe = probe.cut, probe
 
     def promises(self, texts: Sequence[Branch]) -> list[float] | None:
-        found = np.concatenate([_features(text) for text in texts])
+        found = np.array([features_of(text) for text in texts])
         judge = self._probe.beginning
         if np.mean(judge.known.covers(found)) < 0.5:
             return None
         return [float(odds) for odds in judge.right.log_odds(found)]
 
     def covers(self, text: Branch) -> bool:
-        return bool(self._probe.whole.known.covers(_features(text))[0])
+        return bool(self._probe.whole.known.covers(features_of(text)[None])[0])
 
     def odds(self, text: Branch) -> float:
-        return float(self._probe.whole.right.log_odds(_features(text))[0])
+        return float(self._probe.whole.right.log_odds(features_of(text)[None])[0])
 
     def votes(self, odds: Sequence[float]) -> Floats:
         return answer.weights(odds)
@@ -125,9 +125,13 @@ class ByProbe(Judge):
         return self._probe.chance(keys, odds)
 
 
-def _features(text: Branch) -> Floats:
-    """[1, n_features]"""
-    return features.features_of(text)[None]
+def features_of(text: Branch) -> Floats:
+    """[9 + 2 n_embd] of a text of n ≥ 1 tokens whose states were read: `CONFIDENCES`, the mean
+    state, the first state."""
+    assert text.first_state is not None
+    own = features.confidences(text.logprobs, text.entropies)
+    found: Floats = np.r_[own, text.mean_state, text.first_state]
+    return found
 
 
 def judge_of(engine: Engine, config: SearchConfig) -> Judge:

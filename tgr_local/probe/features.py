@@ -13,8 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.search.branches import Branch
-
 Floats = NDArray[np.float64]
 
 WINDOW = 16
@@ -30,15 +28,6 @@ CONFIDENCES = (
     "log of the number of tokens",
     "sum of log-probabilities",
 )
-
-
-def features_of(text: Branch) -> Floats:
-    """[9 + 2 n_embd] of a text of n ≥ 1 tokens whose states were read: `CONFIDENCES`, the mean
-    state, the first state."""
-    assert text.first_state is not None
-    own = confidences(text.logprobs, text.entropies)
-    found: Floats = np.r_[own, text.mean_state, text.first_state]
-    return found
 
 
 def width(n_embd: int) -> int:

@@ -22,8 +22,8 @@ from tgr_local.generation import query_tokens
 from tgr_local.lab.eval.making import fitting
 from tgr_local.lab.fitting.questions import Question
 from tgr_local.methods import best_of_n
+from tgr_local.methods.vote import features_of
 from tgr_local.options.config import SearchConfig
-from tgr_local.probe.features import features_of
 from tgr_local.search.branches import Branch, Branches, text_limit
 from tgr_local.search.run import Request, Run
 from tgr_local.search.seeds import derived_seed
