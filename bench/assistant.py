@@ -40,7 +40,7 @@ from tgr_local.lab.eval.bugs.checks import Result
 from tgr_local.lab.eval.bugs.output import Test, pytest_output
 from tgr_local.lab.eval.bugs.problem import Bug
 from tgr_local.lab.eval.tasks.code import passes
-from tgr_local.models import library
+from tgr_local.options import library
 from tgr_local.options.config import CodeConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.system.sandbox import backends, programs

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tgr_local.errors import TgrError, describe
+from tgr_local.system.errors import TgrError, describe
 
 SECONDS = 300  # of one use, also on a busy machine
 CAP = 5 << 30  # bytes of address space

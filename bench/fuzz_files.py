@@ -29,7 +29,7 @@ import forks
 from forks import Fuzzer
 from user_files import KINDS, Kind
 
-from tgr_local.errors import TgrError
+from tgr_local.system.errors import TgrError
 
 BATCH = 50  # uses of a process
 VALUES: list[Any] = [

@@ -33,14 +33,14 @@ from fuzz_files import change_bytes
 from hostile_templates import template
 
 from tgr_local.engine import Engine
-from tgr_local.errors import TgrError
-from tgr_local.models.library import embedded_model
+from tgr_local.generation.schemas import followable, schema_grammar
 from tgr_local.openai import messages, native, requests, responses
 from tgr_local.openai.response_store import Responses
-from tgr_local.schemas import followable, schema_grammar
+from tgr_local.options.library import embedded_model
 from tgr_local.server import bodies
 from tgr_local.server.errors import ApiError
 from tgr_local.system import confined
+from tgr_local.system.errors import TgrError
 
 STORE = Responses(8, 1 << 20).of(b"")
 ROOT = Path(__file__).parents[1] / "build" / "fuzz"

@@ -33,8 +33,8 @@ from urllib.parse import quote
 from target import Answer, Target, Watch, seconds_until_idle, start
 
 from tgr_local.methods import METHODS
-from tgr_local.models.library import embedded_model
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.library import embedded_model
 from tgr_local.server import openapi
 
 SLACK = 5.0

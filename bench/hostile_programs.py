@@ -23,7 +23,7 @@ import threading
 import time
 from pathlib import Path
 
-from tgr_local.errors import InstallError
+from tgr_local.system.errors import InstallError
 from tgr_local.system.sandbox import programs
 from tgr_local.system.sandbox.programs import Limits
 

@@ -50,18 +50,18 @@ from oracle_checkpoint import Checkpoint, Record, other_kind, read_lines
 from oracle_completions import N_BESIDE, Completions, Start
 
 from tgr_local import Engine, EngineConfig, SearchConfig, load
-from tgr_local.errors import TgrError
 from tgr_local.generation import TextSplitter, advised, query_tokens
 from tgr_local.lab.eval import manifest, systems, tasks
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.samples import seed_of
 from tgr_local.lab.eval.task import Problem
 from tgr_local.methods import random_anchor
-from tgr_local.models.strengths import Strength
 from tgr_local.search import scoring, strength
 from tgr_local.search.run import Request, Run
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steering import Steering
+from tgr_local.search.strengths import Strength
+from tgr_local.system.errors import TgrError
 from tgr_local.system.versions import versions
 
 SETTINGS = {

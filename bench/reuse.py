@@ -31,7 +31,7 @@ import numpy as np
 from tgr_local.engine import Engine, Output, Sampling, Session, Task
 from tgr_local.lab.bench import shapes
 from tgr_local.lab.bench.measure import Spread
-from tgr_local.models import library
+from tgr_local.options import library
 from tgr_local.options.config import EngineConfig
 
 Numbers = dict[str, float]

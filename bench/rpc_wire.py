@@ -28,7 +28,7 @@ import numpy as np
 from rpc_servers import server
 
 from tgr_local.engine import Engine, Sampling, Task
-from tgr_local.models import library
+from tgr_local.options import library
 from tgr_local.options.config import EngineConfig
 from tgr_local.search import geometry
 

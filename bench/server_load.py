@@ -46,10 +46,10 @@ from f32_weights import with_f32_weights
 from target import Target, family, flags_of, resident, serving
 
 from tgr_local.engine import Engine, Task
-from tgr_local.models.library import embedded_model
 from tgr_local.openai.completions import respond
 from tgr_local.openai.requests import completion_request
 from tgr_local.options.config import EngineConfig
+from tgr_local.options.library import embedded_model
 from tgr_local.options.resolve import resolve
 
 TOLERANCE = 1e-2  # nats

@@ -26,21 +26,21 @@ import numpy as np
 from run_folders import both
 from run_folders import write as write_run
 
-from tgr_local import cli
 from tgr_local.chat import store
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.code import journal
 from tgr_local.code.edits import Change
 from tgr_local.code.project import Project
+from tgr_local.commands import cli
 from tgr_local.engine import Engine, Task, load_prefix, save_prefix
-from tgr_local.errors import TgrError
 from tgr_local.generation.control_vectors import ControlVector
 from tgr_local.lab.eval import recipe
 from tgr_local.lab.eval.tasks import data
 from tgr_local.lab.fitting import samples
-from tgr_local.models.library import embedded_model
+from tgr_local.methods.probe import record as probes
 from tgr_local.options import settings
-from tgr_local.probe import record as probes
+from tgr_local.options.library import embedded_model
+from tgr_local.system.errors import TgrError
 
 SESSION = "0123456789abcdef" * 2
 UPDATE = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "done"}}

@@ -27,14 +27,14 @@ from rich.console import Console
 from rich.text import Text
 
 import tgr_local
-from tgr_local.console.sanitize import printable
+from tgr_local.console import render
 from tgr_local.generation import Reply
 from tgr_local.generation.text import TextDelta
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.search import strength
 from tgr_local.search.steps import Progress
-from tgr_local.trace import render
+from tgr_local.system.sanitize import printable
 
 FOLDER = Path(__file__).parent
 TARGET, CODE_TARGET = FOLDER / "run.svg", FOLDER / "code.svg"

@@ -11,9 +11,9 @@ import pytest
 from fake_engine import INSTALLED
 from surroundings import HANG, environment
 
-from tgr_local import cli
+from tgr_local.commands import cli
 
-QUIET = f"from tgr_local.console import progress; progress.DELAY = {HANG}; "
+QUIET = f"from tgr_local.system import progress; progress.DELAY = {HANG}; "
 
 
 def run(*arguments: str) -> int:
@@ -33,7 +33,9 @@ def shown_config(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[st
 
 def process(*arguments: str, double: bool = True, **options: Any) -> subprocess.Popen[bytes]:
     """tgr-local in a process of its own, on the double of the engine or on the real one."""
-    start = f"import sys; {INSTALLED if double else QUIET} from tgr_local.cli import main; "
+    start = (
+        f"import sys; {INSTALLED if double else QUIET} from tgr_local.commands.cli import main; "
+    )
     return subprocess.Popen(
         [sys.executable, "-c", f"{start} sys.exit(main({list(arguments)!r}))"],
         env=environment(),

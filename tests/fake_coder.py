@@ -24,9 +24,9 @@ from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
 from tgr_local.code.rounds import Outcome, Task, solve
 from tgr_local.engine import Cancel
-from tgr_local.errors import CancelledError
 from tgr_local.generation import Query, Reply, TextDelta
 from tgr_local.options.config import CodeConfig, SearchConfig
+from tgr_local.system.errors import CancelledError
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a + b\n"
 RIGHT = CALC.replace("a - b", "a + b").replace("return a + b\n\n\n", "RIGHT").replace(
@@ -228,7 +228,7 @@ def install(put: Callable[[Any, str, Any], None], coder: Coder) -> None:
     """Puts the model and the tests in place of the real ones, for every command of the process."""
     from tgr_local import engine
     from tgr_local.code.workplace import Workplace
-    from tgr_local.models import library
+    from tgr_local.options import library
     from tgr_local.system.sandbox import programs
 
     put(programs, "obstacle", lambda kind: "")  # as no program is run, no sandbox is needed

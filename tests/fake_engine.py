@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from surroundings import HANG, sleep_until_signal
 
-from tgr_local.errors import TgrError
 from tgr_local.options.config import EngineConfig, SearchConfig
+from tgr_local.system.errors import TgrError
 
 INSTALLED = "import fake_engine; fake_engine.install(setattr); "
 """Code that begins a process with the double installed."""
@@ -167,9 +167,9 @@ def install(put: Callable[[Any, str, Any], None]) -> None:
     """Replaces the engine with the double; `put` is setattr, or monkeypatch.setattr."""
     from tgr_local import engine, generation
     from tgr_local.chat import prefixes
-    from tgr_local.console import progress
     from tgr_local.engine import installation
-    from tgr_local.models import library
+    from tgr_local.options import library
+    from tgr_local.system import progress
 
     put(progress, "DELAY", HANG)
     put(library, "find", Path)

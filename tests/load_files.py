@@ -7,8 +7,8 @@ import json
 import sys
 
 from tgr_local.engine import Engine
-from tgr_local.errors import TgrError
 from tgr_local.options.config import EngineConfig
+from tgr_local.system.errors import TgrError
 
 CHEAP = EngineConfig(n_threads=1, n_seq_max=2, n_batch=32, n_ubatch=32, n_gpu_layers=0)
 

@@ -13,7 +13,7 @@ from engines import TOKENS, greedy_task, vectors
 from surroundings import HANG
 
 from tgr_local.engine import Engine, Output, rpc
-from tgr_local.errors import ModelError
+from tgr_local.system.errors import ModelError
 
 Server = tuple[str, "subprocess.Popen[bytes]"]
 

@@ -31,7 +31,7 @@ class Screen:
         **variables: str,
     ) -> None:
         self._folder = tempfile.mkdtemp(prefix="tgr")  # short enough for the path of a socket
-        start = f"import sys\n{before}\nfrom tgr_local.cli import main\n"
+        start = f"import sys\n{before}\nfrom tgr_local.commands.cli import main\n"
         script = folder / "terminal.py"
         script.write_text(f"{start}sys.exit(main({list(arguments)!r}))\n")
         self._variables = variables

@@ -23,7 +23,7 @@ pytest.importorskip("fastapi", reason="the server's packages are absent")
 httpx = pytest.importorskip("httpx")
 
 SMALL = {"chunk_len": 16, "max_chunks": 3, "n_candidates": 2, "rollout_len": 4}
-START = "import sys; from tgr_local.cli import main; sys.exit(main(sys.argv[1:]))"
+START = "import sys; from tgr_local.commands.cli import main; sys.exit(main(sys.argv[1:]))"
 HELD = f"""if True:
     import time
     from pathlib import Path

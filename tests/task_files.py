@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from grader_cases import CASES, Rows
 
-from tgr_local.errors import InstallError
 from tgr_local.lab.eval import tasks
 from tgr_local.lab.eval.task import Grade, Problem
+from tgr_local.system.errors import InstallError
 
 Load = Callable[..., list[Problem]]
 

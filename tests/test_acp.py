@@ -143,7 +143,7 @@ async def driven(
 
 def program(rounds: list[list[str]], *more: str, before: str = "") -> str:
     """`before` runs when the double is installed."""
-    start = f"{installed(*rounds)}\n{before}\nimport sys; from tgr_local.cli import main; "
+    start = f"{installed(*rounds)}\n{before}\nimport sys; from tgr_local.commands.cli import main; "
     return f"{start}sys.exit(main({[*ARGUMENTS, *more]!r}))"
 
 
@@ -458,7 +458,7 @@ def test_the_process_ends_where_the_client_does_not_read(project: Path) -> None:
 LOADS = """
 import pathlib, time
 from tgr_local import engine
-from tgr_local.errors import CancelledError, ModelError
+from tgr_local.system.errors import CancelledError, ModelError
 coder = engine.load_with_progress()
 loads = ["damaged", "damaged", "slow"]
 def load(*_, cancel, **__):

@@ -26,8 +26,8 @@ from load_files import CHEAP
 from surroundings import HANG, environment
 
 from tgr_local.engine import Engine, Task
-from tgr_local.errors import ModelError, TgrError
-from tgr_local.models import library
+from tgr_local.options import library
+from tgr_local.system.errors import ModelError, TgrError
 
 SMALL = {"n_layer": 1, "n_embd": 32, "n_head": 2, "n_head_kv": 1, "n_ff": 64}
 N_CUTS = 24

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 from surroundings import ROOT
 
-from tgr_local import cli
+from tgr_local.commands import cli
 from tgr_local.engine import Engine, fill_prefix
-from tgr_local.errors import TgrError
 from tgr_local.lab.bench import (
     boundary,
     command,
@@ -32,6 +31,7 @@ from tgr_local.lab.bench.peers import Settings, Subprocess
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.lab.eval import paper
 from tgr_local.options.config import EngineConfig, SearchConfig
+from tgr_local.system.errors import TgrError
 
 MEASURED = {"tokens", "positions", "seconds", "resident", "cells"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tgr_local import cli
+from tgr_local.commands import cli
 from tgr_local.engine import Engine, Task
 from tgr_local.lab.bench import shapes
 from tgr_local.options.config import EngineConfig

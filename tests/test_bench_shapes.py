@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tgr_local import cli
+from tgr_local.commands import cli
 from tgr_local.engine import Engine, Task
-from tgr_local.errors import TgrError
 from tgr_local.lab.bench import command, shapes
-from tgr_local.models import library
+from tgr_local.options import library
+from tgr_local.system.errors import TgrError
 
 
 @pytest.mark.parametrize("kind", ["f16", "q8_0", "Q4_K_M"])

@@ -13,16 +13,15 @@ import pytest
 from command_line import finished, run, shown_config
 from eval_doubles import exercise
 
-from tgr_local.chat import text_input
 from tgr_local.chat.terminal import Terminal
+from tgr_local.console import record, text_input
 from tgr_local.engine import chat_templates
-from tgr_local.errors import TgrError
 from tgr_local.lab.eval import recipe, tasks
 from tgr_local.lab.fitting import questions
 from tgr_local.options.config import ServerConfig
 from tgr_local.server import serve
+from tgr_local.system.errors import TgrError
 from tgr_local.system.files import utf8_text
-from tgr_local.trace import record
 
 BOM = codecs.BOM_UTF8
 

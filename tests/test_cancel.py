@@ -15,7 +15,7 @@ from surroundings import HANG
 from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Task, watched
-from tgr_local.errors import CancelledError
+from tgr_local.system.errors import CancelledError
 from tgr_local.system.slots import Slots
 
 

@@ -14,9 +14,9 @@ from fake_user import make_session
 
 from tgr_local.chat.commands import handle_line
 from tgr_local.chat.piped import Pipe
-from tgr_local.errors import TgrError
 from tgr_local.methods import METHODS
 from tgr_local.options.config import SearchConfig
+from tgr_local.system.errors import TgrError
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from fake_user import make_session, output
 
 from tgr_local import engine, generation
 from tgr_local.chat.commands import COMMANDS, handle_line
-from tgr_local.errors import TgrError
 from tgr_local.methods import METHODS
-from tgr_local.models import library
+from tgr_local.options import library
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
+from tgr_local.system.errors import TgrError
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.chat.session import ChatSession
 from tgr_local.chat.terminal import Terminal
 from tgr_local.engine import Engine
-from tgr_local.errors import CapacityError, TgrError
-from tgr_local.models.library import embedded_model
 from tgr_local.options.config import EngineConfig, SearchConfig
+from tgr_local.options.library import embedded_model
 from tgr_local.search.capacity import text_room
+from tgr_local.system.errors import CapacityError, TgrError
 
 
 @pytest.fixture

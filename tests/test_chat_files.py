@@ -13,7 +13,7 @@ import pytest
 from fake_user import make_session, output
 
 from tgr_local.chat import store
-from tgr_local.errors import TgrError
+from tgr_local.system.errors import TgrError
 
 
 @pytest.fixture

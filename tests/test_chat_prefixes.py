@@ -16,10 +16,10 @@ from fake_user import FakeUser, output
 from tgr_local.chat import prefixes, store
 from tgr_local.chat.conversation import Conversation
 from tgr_local.chat.session import ChatSession
-from tgr_local.cli import main
+from tgr_local.commands.cli import main
 from tgr_local.engine import Engine
-from tgr_local.models.library import embedded_model
 from tgr_local.options.config import ChatConfig, EngineConfig
+from tgr_local.options.library import embedded_model
 
 LONG = "the quick brown fox jumps over the lazy dog. " * 16
 OPTIONS = {"max_tokens": 12, "temperature": 0.0, "thinking": False}

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from gguf_edit import BOOL, Gguf
 
-from tgr_local import cli, generation
+from tgr_local import generation
+from tgr_local.commands import cli
 from tgr_local.engine import Engine
-from tgr_local.errors import ModelError
-from tgr_local.models import library
 from tgr_local.openai.requests import chat_request
+from tgr_local.options import library
 from tgr_local.options.config import EngineConfig
 from tgr_local.options.resolve import resolve
+from tgr_local.system.errors import ModelError
 
 MESSAGES = [
     {"role": "user", "content": "2+2?"},

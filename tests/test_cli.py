@@ -18,11 +18,10 @@ import pytest
 from command_line import finished, loaded, process, run
 from surroundings import HANG, environment
 
-from tgr_local import cli
-from tgr_local.errors import ModelError
-from tgr_local.models import library
-from tgr_local.options import flags, settings
+from tgr_local.commands import cli
+from tgr_local.options import flags, library, settings
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
+from tgr_local.system.errors import ModelError
 
 SUMMARY = (
     "tgr-latent: 2 chunks, 15 tokens, 44 forward tokens (query 7, rebuild 10, rollouts 10, "
@@ -118,7 +117,7 @@ def test_texts_to_stop_at_may_be_several() -> None:
 def test_the_first_prompt_waits_for_nothing_that_it_does_not_need() -> None:
     # everything up to the prompt, and the prompt itself
     start = (
-        "from tgr_local.cli import main; from tgr_local.chat import terminal\n"
+        "from tgr_local.commands.cli import main; from tgr_local.chat import terminal\n"
         "terminal.run = lambda conversation, start: terminal.Terminal(conversation) and 0\n"
         "sys.stdin.isatty = sys.stdout.isatty = lambda: True\n"
         "main(['chat'])"
@@ -427,7 +426,8 @@ def test_control_c_keeps_what_is_written_and_exits_130(tmp_path: Path) -> None:
 
 ENTRY = """
 import signal, sys
-from tgr_local import __main__ as program, cli
+from tgr_local import __main__ as program
+from tgr_local.commands import cli
 def command():
     try:
         signal.raise_signal(signal.SIGINT)
@@ -456,7 +456,7 @@ def test_control_c_shows_no_traceback_while_the_program(when: str) -> None:
         "from tgr_local import __main__ as program\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'tgr_local.cli': signal.raise_signal(signal.SIGINT)\n"
+        "        if name == 'tgr_local.commands.cli': signal.raise_signal(signal.SIGINT)\n"
         f"if {when == 'it begins'}: sys.meta_path.insert(0, Finder())\n"
         "else: atexit.register(signal.raise_signal, signal.SIGINT)\n"
         "sys.argv[1:] = ['help-of-nothing']; sys.exit(program.main())"

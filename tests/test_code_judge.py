@@ -21,7 +21,7 @@ from tgr_local.code.edits import Change
 from tgr_local.code.judge import Verdict, check, judge, patience, warning
 from tgr_local.code.project import Project
 from tgr_local.engine import Cancel
-from tgr_local.errors import CancelledError, InstallError
+from tgr_local.system.errors import CancelledError, InstallError
 from tgr_local.system.sandbox import backends, commands, programs
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.sandbox.commands import Limits

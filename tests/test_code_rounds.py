@@ -31,7 +31,7 @@ from tgr_local.code.edits import Change, Document
 from tgr_local.code.judge import Verdict
 from tgr_local.code.report import Report
 from tgr_local.engine import Cancel
-from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.system.errors import CancelledError, CapacityError
 
 WRONG = CALC.replace("a - b", "a * b")
 BROKEN = CALC.replace("(a, b)", "(", 1)

@@ -38,8 +38,8 @@ from tgr_local.code.session import CodeSession
 from tgr_local.code.test_output import Failure
 from tgr_local.code.workplace import Workplace
 from tgr_local.engine import Cancel
-from tgr_local.errors import CancelledError
 from tgr_local.options.config import ChatConfig, CodeConfig
+from tgr_local.system.errors import CancelledError
 from tgr_local.system.sandbox import backends, programs
 
 WRONG = CALC.replace("a - b", "a * b")

@@ -22,11 +22,11 @@ from threads import in_threads
 
 from tgr_local import SearchConfig, generate
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation import Reply, write_each
 from tgr_local.openai import aio, answer
 from tgr_local.openai.completions import chunks, respond
 from tgr_local.openai.requests import chat_request, completion_request
+from tgr_local.system.errors import CancelledError, CapacityError
 
 gc.freeze()  # what openai brings need not be looked through after every test
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tgr_local.errors import ModelError
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.fields import parse, types_of, updated
 from tgr_local.options.resolve import DEFAULT, MODEL_FILE, USER, resolve
+from tgr_local.system.errors import ModelError
 
 Config = type[EngineConfig] | type[SearchConfig]
 FIELDS: list[tuple[Config, dataclasses.Field[Any]]] = [

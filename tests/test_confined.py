@@ -17,10 +17,10 @@ from tool_models import TOOL_TEMPLATE, WEATHER, tool
 
 from tgr_local import load
 from tgr_local.engine import Cancel
-from tgr_local.errors import CancelledError, ModelError
-from tgr_local.models.library import embedded_model
+from tgr_local.options.library import embedded_model
 from tgr_local.system import confined
 from tgr_local.system.confined import ConfinedError, apply_template, parse
+from tgr_local.system.errors import CancelledError, ModelError
 
 ASK = [{"role": "user", "content": "hi"}]
 LIMITED = Path("/proc/self/status").exists()  # macOS bounds no memory

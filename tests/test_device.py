@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Engine, Sequence, Session, Task
-from tgr_local.errors import CancelledError
 from tgr_local.lab.bench import shapes
 from tgr_local.options.config import EngineConfig
+from tgr_local.system.errors import CancelledError
 
 BOUND = 0.3  # a GPU rounds what Q4_K multiplies in blocks of 32, the CPU in blocks of 256
 N = 16

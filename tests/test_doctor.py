@@ -15,11 +15,11 @@ from command_line import finished, run
 from fake_engine import FakeEngine
 from surroundings import HANG, environment
 
-from tgr_local import doctor
+from tgr_local.commands import doctor
 from tgr_local.engine import LayerFit
 from tgr_local.engine.native import native
-from tgr_local.errors import TgrError
 from tgr_local.system import versions
+from tgr_local.system.errors import TgrError
 
 
 def test_doctor_on_the_double(double: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +97,7 @@ def test_incompatible_parts_are_one_line_and_doctor_still_reports_versions() -> 
     code = (
         "import importlib.metadata as m, sys; true = m.version\n"
         "m.version = lambda name: '0.1.2' if name == 'llama-cpp-python' else true(name)\n"
-        "from tgr_local.cli import main; sys.exit(main(sys.argv[1:]))"
+        "from tgr_local.commands.cli import main; sys.exit(main(sys.argv[1:]))"
     )
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -166,7 +166,7 @@ def test_a_part_of_the_model_in_ram_is_said_once(
 def test_the_embedded_model_beside_the_extension_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tgr_local.models.library import embedded_model
+    from tgr_local.options.library import embedded_model
 
     origin = str(tmp_path / "_engine.so")
     spec = importlib.machinery.ModuleSpec("tgr_local._engine", None, origin=origin)
@@ -188,3 +188,26 @@ def test_doctor_examines_a_model(small: Path) -> None:
     findings = {finding["name"]: finding for finding in json.loads(out)}
     assert (code, err) == (0, "")
     assert findings["generation"]["status"] == findings["tokenizer"]["status"] == "ok"
+
+
+WITHOUT_ENGINE = """
+import sys
+sys.modules["tgr_local._engine"] = None
+from tgr_local.commands.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["models"], 0, "tgr-mini-q8_0"),
+        (["doctor"], 1, "BROKEN: the native engine cannot be loaded"),
+        (["models", "show", "tgr-mini"], 0, "tgr-mini-q8_0.gguf"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_without_the_engine_the_rest_works(arguments: list[str], code: int, line: str) -> None:
+    start = [sys.executable, "-c", WITHOUT_ENGINE, *arguments]
+    done = subprocess.run(start, env=environment(), capture_output=True, text=True, timeout=HANG)
+    assert done.returncode == code and line in done.stdout, done.stderr

@@ -18,7 +18,7 @@ from tgr_local import SearchConfig, generate
 from tgr_local.code.edits import FORMATS, Document, Format, constraint, read_edits
 from tgr_local.engine import Cancel, Engine, Output, Sampling, Session, Task
 from tgr_local.engine.steered import SteeredEngine
-from tgr_local.errors import CancelledError
+from tgr_local.system.errors import CancelledError
 
 REPEATED = (TOKENS[:9] * 6)[:50]
 """A prompt in which everything is said several times."""

@@ -24,12 +24,12 @@ from method_runs import (
 
 from tgr_local import SearchConfig, generate, methods
 from tgr_local.engine import Cancel, Engine, Task
-from tgr_local.errors import CancelledError
 from tgr_local.generation import Reply, query_tokens
 from tgr_local.methods import early_exit
-from tgr_local.models.library import embedded_model
 from tgr_local.options.config import EngineConfig
+from tgr_local.options.library import embedded_model
 from tgr_local.search.steps import Progress
+from tgr_local.system.errors import CancelledError
 
 QUESTION = [{"role": "user", "content": "What is 3*(4+5)-6+7*2-(8-3)?"}]
 LINES = SearchConfig(chunk_len=32, max_chunks=16, temperature=0.0, exit_threshold=2.0)

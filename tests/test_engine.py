@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from reference import Outputs, Reference, log_softmax
 
 from tgr_local.engine import Cancel, Engine, New, Output, Sampling, Task
-from tgr_local.errors import CancelledError, CapacityError, TgrError
+from tgr_local.system.errors import CancelledError, CapacityError, TgrError
 
 BOUND = ROUNDING if DEVICE else 1e-4  # to the reference
 SHAPES = [

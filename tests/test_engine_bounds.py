@@ -14,7 +14,7 @@ from fixture_types import Load, Model
 from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Engine, Sampling, Task
-from tgr_local.errors import CancelledError
+from tgr_local.system.errors import CancelledError
 
 MEGABYTE = 1_000_000
 

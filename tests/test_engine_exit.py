@@ -185,7 +185,7 @@ WAITING_FORK = """
 import os, signal, sys, threading
 from tgr_local import Engine, EngineConfig
 from tgr_local.engine import Cancel, Task
-from tgr_local.errors import TgrError
+from tgr_local.system.errors import TgrError
 engine, cancel = Engine({path!r}, EngineConfig(n_ctx=256)), Cancel()
 opened = []
 opener = threading.Thread(target=lambda: opened.append(engine.session(200, 1)))
@@ -229,7 +229,7 @@ def test_a_handler_that_forks_while_its_thread_waits(model: Model, wait: str) ->
 FORKED = """
 import os, sys
 from tgr_local import Engine, SearchConfig, generate, stream
-from tgr_local.errors import TgrError
+from tgr_local.system.errors import TgrError
 def load(): return Engine({path!r})
 def reply(engine): return generate(engine, "hi", SearchConfig(max_tokens=8), raw=True).tokens
 engine = load()
@@ -267,7 +267,7 @@ def test_a_forked_child_must_load_again(model: Model) -> None:
 FORKED_DEVICES = """
 import os, sys
 from tgr_local import Engine, EngineConfig
-from tgr_local.errors import TgrError
+from tgr_local.system.errors import TgrError
 def load(**options): return Engine({path!r}, EngineConfig(**options))
 load(rpc={name!r}).close()
 if child := os.fork():

@@ -19,8 +19,8 @@ from surroundings import HANG, environment
 
 from tgr_local.engine import Cancel, Engine, backend_devices, gpu_devices, slow_cache
 from tgr_local.engine.native import native
-from tgr_local.errors import CancelledError, ModelError
 from tgr_local.options.config import EngineConfig
+from tgr_local.system.errors import CancelledError, ModelError
 
 # --- devices ---
 
@@ -126,7 +126,7 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 from tgr_local.engine import Engine
-from tgr_local.errors import ModelError
+from tgr_local.system.errors import ModelError
 from tgr_local.options.config import EngineConfig
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (24 << 20),) * 2)
@@ -202,7 +202,7 @@ def slowly(params, check):
         check()
     return real(params, ask)
 native.Engine = slowly
-from tgr_local.cli import main
+from tgr_local.commands.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -18,9 +18,9 @@ from surroundings import HANG, environment
 
 from tgr_local.engine import Cancel, Engine, Session, Task, available_memory
 from tgr_local.engine.native import native
-from tgr_local.errors import CapacityError
 from tgr_local.lab.bench import shapes
 from tgr_local.options.config import EngineConfig
+from tgr_local.system.errors import CapacityError
 
 ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 STATUS = Path("/proc/self/status")

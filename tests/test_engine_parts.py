@@ -11,12 +11,12 @@ import pytest
 from engines import ENDLESS, TOKENS
 
 from tgr_local.engine import Cancel, Engine, New, Output, Sampling, Session, Task
-from tgr_local.errors import CancelledError
 from tgr_local.methods import get
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
+from tgr_local.system.errors import CancelledError
 
 PART = 6
 SEEDS = [11, 12, 13, 14]

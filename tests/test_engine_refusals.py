@@ -12,8 +12,8 @@ from fixture_types import Load, Model
 from gguf_models import N_VOCAB
 
 from tgr_local.engine import Cancel, Engine, Sampling, Task
-from tgr_local.errors import CancelledError, CapacityError, TgrError
 from tgr_local.options.config import EngineConfig
+from tgr_local.system.errors import CancelledError, CapacityError, TgrError
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from surroundings import HANG
 from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Engine, Injection, Sequence, Session, Task
-from tgr_local.errors import CancelledError, CapacityError, TgrError
 from tgr_local.generation import generate, generate_many, generate_steps, stream
 from tgr_local.options.config import EngineConfig, SearchConfig
+from tgr_local.system.errors import CancelledError, CapacityError, TgrError
 
 WORDS = SearchConfig(chunk_len=10, max_chunks=2, n_candidates=3, rollout_len=4, temperature=0.0)
 

@@ -17,9 +17,9 @@ from threads import in_threads, wait_until
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Task, waits
 from tgr_local.engine.waits import Reservation, Wait
-from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation import generate, generate_many
 from tgr_local.options.config import SearchConfig
+from tgr_local.system.errors import CancelledError, CapacityError
 
 SMALL = SearchConfig(chunk_len=8, max_chunks=2, n_candidates=2, rollout_len=4, **PAPER)
 

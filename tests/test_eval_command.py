@@ -478,7 +478,7 @@ def test_a_folder_that_is_not_a_run_is_refused(
 
 KILLED = """if True:
     import os, signal, sys, threading, time
-    from tgr_local.cli import main
+    from tgr_local.commands.cli import main
     from tgr_local.lab.eval.store import Store
     def kill(store):
         while not store.known:

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from run_folders import both, write
 
-from tgr_local.errors import TgrError
 from tgr_local.lab.eval import manifest, report, run_folder, samples
 from tgr_local.lab.eval.samples import Sample, SamplePlan
 from tgr_local.lab.eval.store import Store
 from tgr_local.system import json_checks
+from tgr_local.system.errors import TgrError
 
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1.5, 2**70, "", "x", [], [0], [None], ["x"], {}, {"x": None},

@@ -31,13 +31,13 @@ from grader_cases import (
 from judge_server import judge_server
 from task_files import Load, grade, loader
 
-from tgr_local.errors import TgrError
 from tgr_local.lab.eval.task import Grade
 from tgr_local.lab.eval.tasks import livecodebench, writingbench
 from tgr_local.lab.eval.tasks.code import definitions, program
 from tgr_local.lab.eval.tasks.gsm8k import answer, number, shown
 from tgr_local.lab.eval.tasks.ifeval import plain_punkt
 from tgr_local.lab.eval.tasks.puzzles import evaluate, expression, judge
+from tgr_local.system.errors import TgrError
 
 pytestmark = pytest.mark.usefixtures("sandboxed")
 

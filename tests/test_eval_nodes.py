@@ -14,13 +14,13 @@ from command_line import finished
 from eval_doubles import EvenLengths, Recorder, go, timeless, toy
 
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CancelledError, InstallError, TgrError
 from tgr_local.lab.eval import manifest, phases, ray_nodes, samples, systems
 from tgr_local.lab.eval.making import EngineMaker, Job, Phase
 from tgr_local.lab.eval.ray_nodes import ATTEMPTS, NodeLostError, NodePool
 from tgr_local.lab.eval.samples import ENGINE, Key, Sample, SamplePlan
 from tgr_local.lab.eval.store import Store
 from tgr_local.options.config import SearchConfig
+from tgr_local.system.errors import CancelledError, InstallError, TgrError
 
 
 class Near:

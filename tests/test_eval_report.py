@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from run_folders import both, outcomes, sample, write
 
-from tgr_local import cli
-from tgr_local.errors import TgrError
+from tgr_local.commands import cli
 from tgr_local.lab.eval import (
     average,
     comparison,
@@ -33,6 +32,7 @@ from tgr_local.lab.eval import (
 from tgr_local.lab.eval.metrics import Interval
 from tgr_local.lab.eval.samples import Sample
 from tgr_local.options.config import SearchConfig
+from tgr_local.system.errors import TgrError
 
 DATA = os.environ.get("TGR_DATA")
 

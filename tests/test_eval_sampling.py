@@ -15,7 +15,6 @@ from run_folders import sample as made_up
 
 from tgr_local import methods
 from tgr_local.engine import Engine
-from tgr_local.errors import TgrError
 from tgr_local.generation import generate
 from tgr_local.lab.eval import evaluation, making, phases, samples, systems
 from tgr_local.lab.eval.boundaries import N_JUDGED
@@ -25,6 +24,7 @@ from tgr_local.lab.eval.samples import Sample, SamplePlan, seed_of
 from tgr_local.lab.eval.store import Store
 from tgr_local.lab.eval.task import Problem
 from tgr_local.options.config import SearchConfig
+from tgr_local.system.errors import TgrError
 
 
 def test_a_seed_depends_on_its_place_only() -> None:

@@ -13,13 +13,13 @@ from command_line import loaded
 from grader_cases import BAD_FILES, CASES, Rows
 from task_files import Load, grade, loader, write
 
-from tgr_local import cli
-from tgr_local.errors import TgrError
+from tgr_local.commands import cli
 from tgr_local.lab.eval import request, tasks
 from tgr_local.lab.eval.tasks import generated
 from tgr_local.lab.eval.tasks.benchmark import Benchmark
 from tgr_local.lab.eval.tasks.data import Row, only_file, read_file, sample
 from tgr_local.lab.fitting import questions
+from tgr_local.system.errors import TgrError
 
 DATA = os.environ.get("TGR_DATA")
 """Before the tests clear the environment."""

@@ -15,10 +15,10 @@ from reference import Reference
 
 from tgr_local import methods
 from tgr_local.engine import Engine
-from tgr_local.errors import CapacityError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry
 from tgr_local.search.steps import Step
+from tgr_local.system.errors import CapacityError
 
 # --- shifted cells ---
 

@@ -14,8 +14,8 @@ from surroundings import HANG
 from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Engine, Output, Sequence, Task
-from tgr_local.errors import CancelledError
 from tgr_local.options.config import EngineConfig
+from tgr_local.system.errors import CancelledError
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from plain_llama import llama_cpp_output
 
 from tgr_local.engine import Engine, Output, Task
-from tgr_local.errors import TgrError
 from tgr_local.options.config import EngineConfig
+from tgr_local.system.errors import TgrError
 
 LONG = [int(t) for t in np.random.default_rng(7).integers(0, N_PLAIN, 45)]
 BOUND = 1e-4  # of log-probabilities

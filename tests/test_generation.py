@@ -26,7 +26,6 @@ import tgr_local
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
 from tgr_local.engine.engine import described
-from tgr_local.errors import CancelledError, CapacityError, ModelError
 from tgr_local.generation import (
     Event,
     Reply,
@@ -47,6 +46,7 @@ from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.search.reply_format import LineLimits
 from tgr_local.search.run import Request
 from tgr_local.search.steps import Counts, Progress, Step
+from tgr_local.system.errors import CancelledError, CapacityError, ModelError
 
 SMALL = SearchConfig(
     chunk_len=8, max_chunks=3, n_candidates=3, rollout_len=4, temperature=0.8, **PAPER

@@ -23,9 +23,10 @@ from command_line import run
 from surroundings import HANG
 from threads import wait_until
 
-from tgr_local.errors import TgrError
-from tgr_local.models import download, library
-from tgr_local.models.hub import files
+from tgr_local.commands import download
+from tgr_local.commands.hub import files
+from tgr_local.options import library
+from tgr_local.system.errors import TgrError
 
 
 class Hub:
@@ -359,7 +360,7 @@ def test_a_connection_that_stalls_or_is_too_slow_is_ended(
     """A try is over when its time is, whether or not the server has begun to answer by then."""
     (remote,) = files("someone/some-GGUF:Q8_0")
     direct = dataclasses.replace(remote, url=f"http://localhost:{hub.port}/cdn/{remote.name}")
-    monkeypatch.setattr("tgr_local.models.hub.TIMEOUT", 0.1 if answer is silent else HANG)
+    monkeypatch.setattr("tgr_local.commands.hub.TIMEOUT", 0.1 if answer is silent else HANG)
     monkeypatch.setattr(download, "WINDOW", 0.05)
     hub.answers = [answer]
     with pytest.raises(TgrError, match=r"the connection to .* broke at"):
@@ -371,7 +372,7 @@ def test_a_connection_that_stalls_or_is_too_slow_is_ended(
 def test_a_hub_that_does_not_answer_times_out(
     hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tgr_local.models.hub.TIMEOUT", 0.1)
+    monkeypatch.setattr("tgr_local.commands.hub.TIMEOUT", 0.1)
     monkeypatch.setattr(hub, "listing", lambda: hub.over.wait() and {})
     failure(capsys, "someone/some-GGUF cannot be read: ")
 

@@ -19,9 +19,9 @@ from rpc_servers import outputs, server
 
 from tgr_local.engine import Engine, FreeMemory, gpu_devices, layers_in_ram, memory_need
 from tgr_local.engine.native import native
-from tgr_local.errors import ModelError
 from tgr_local.options.config import AUTO_LAYERS, EngineConfig
 from tgr_local.options.fields import parse
+from tgr_local.system.errors import ModelError
 
 MIB = 1 << 20
 WIDE = {"n_layer": 6, "n_ff": 8192}  # 6 MiB for each layer

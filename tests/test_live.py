@@ -17,12 +17,12 @@ from rich.console import Console
 from threads import wait_until
 
 from tgr_local.console import region
+from tgr_local.console.live import ReplyStatus, print_reply, show_live
 from tgr_local.console.markdown import THEME
+from tgr_local.console.render import cost_line, score_bars, winner
 from tgr_local.generation import TextDelta
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.steps import Progress
-from tgr_local.trace.live import ReplyStatus, print_reply, show_live
-from tgr_local.trace.render import cost_line, score_bars, winner
 
 
 def test_there_is_a_bar_for_each_candidate() -> None:

@@ -18,8 +18,8 @@ from openai.types.chat import ChatCompletion
 from surroundings import PACKAGE
 
 from tgr_local import SearchConfig, TgrLlama
-from tgr_local.models.library import embedded_model
 from tgr_local.openai.validation import RequestError
+from tgr_local.options.library import embedded_model
 
 gc.freeze()  # what openai brings need not be looked through after every test
 

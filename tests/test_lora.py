@@ -13,14 +13,15 @@ from engines import EXACT, KEEPING, TOKENS, assert_same, distributions, generate
 from fixture_types import Load, Model
 from lora_files import EMBEDDING, NAMES, Pairs, merged, pairs_for, write_adapter
 
-from tgr_local import SearchConfig, TgrLlama, doctor, load
+from tgr_local import SearchConfig, TgrLlama, load
+from tgr_local.commands import doctor
 from tgr_local.engine import Engine, EngineStats, adapters, load_prefix, remembered, save_prefix
 from tgr_local.engine.memory_check import check_memory
-from tgr_local.errors import ModelError, PrefixError, TgrError
-from tgr_local.models import file_hash
+from tgr_local.methods.probe import record
 from tgr_local.options.config import EngineConfig
-from tgr_local.probe import record
 from tgr_local.search import strength
+from tgr_local.system import file_hash
+from tgr_local.system.errors import ModelError, PrefixError, TgrError
 
 
 @pytest.fixture

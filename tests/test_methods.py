@@ -26,11 +26,11 @@ from method_runs import (
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.methods import METHODS
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Progress, Step
+from tgr_local.system.errors import CancelledError, CapacityError
 
 EXTENSIONS: list[dict[str, Any]] = [
     {"chunk_len": 3},

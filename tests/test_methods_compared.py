@@ -26,13 +26,13 @@ from method_runs import (
 from reference import Reference
 
 from tgr_local import methods
+from tgr_local.console import record, render
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import generate
 from tgr_local.methods import hard_geometry
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, scoring
 from tgr_local.search.steps import Progress, Step
-from tgr_local.trace import record, render
 
 OURS = [
     "tgr-token", "hard-geometry", "best-of-n", "self-consistency", "power", "tot", "got",

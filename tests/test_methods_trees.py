@@ -22,9 +22,9 @@ from method_runs import (
 
 from tgr_local import methods
 from tgr_local.engine import Engine
-from tgr_local.errors import CapacityError
 from tgr_local.methods import got, tot
 from tgr_local.search.branches import Branch, text_limit
+from tgr_local.system.errors import CapacityError
 
 
 def test_a_tree_keeps_the_likeliest_thoughts_at_every_level(engine: Engine) -> None:

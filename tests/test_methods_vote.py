@@ -14,16 +14,16 @@ import pytest
 from method_runs import PROMPT, branches_of, spent, steps_of, text_of, with_
 from surroundings import ROOT
 
+from tgr_local.console import render
 from tgr_local.engine import Engine
-from tgr_local.errors import ModelError
 from tgr_local.generation import generate, query_tokens
 from tgr_local.methods import auto, vote
+from tgr_local.methods.probe import features, record
 from tgr_local.options.config import SearchConfig
-from tgr_local.probe import features, record
 from tgr_local.search.branches import Branch
 from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Counts
-from tgr_local.trace import render
+from tgr_local.system.errors import ModelError
 
 QUESTION = "What is 7 + 4 * 5 - 12 + 30 - 2 * 6 + 8?"
 SETTINGS = SearchConfig(chunk_len=32, max_chunks=24, n_samples=6, vote_wave=3)

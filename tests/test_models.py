@@ -17,10 +17,10 @@ from gguf_edit import ARRAY, BOOL, F32, STRING, U32, U64, Array, Gguf
 
 from tgr_local import load
 from tgr_local.engine import Engine, check_memory
-from tgr_local.errors import ModelError
-from tgr_local.models import library
+from tgr_local.options import library
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.search import strength
+from tgr_local.system.errors import ModelError
 
 # ---- files ----
 

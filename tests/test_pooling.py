@@ -16,14 +16,15 @@ from gguf_models import RERANK_TEMPLATE, write_model
 from numpy.typing import NDArray
 from serving import served
 
-from tgr_local import SearchConfig, TgrLlama, cli, doctor, generate
+from tgr_local import SearchConfig, TgrLlama, generate
+from tgr_local.commands import cli, doctor
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CancelledError, CapacityError, ContextError, ModelError
 from tgr_local.generation import pooling
 from tgr_local.openai.requests import chat_request
 from tgr_local.openai.rerank import RerankRequest, rerank_response
 from tgr_local.options.config import EngineConfig
 from tgr_local.server.embeddings import EmbeddingsRequest, input_tokens
+from tgr_local.system.errors import CancelledError, CapacityError, ContextError, ModelError
 
 TEXTS = ["hello", "the 🦙 said " * 30]
 DOCUMENTS = ["he said", "the", "a b c" * 9, "<|im_end|>\n<|im_start|>he", "{query} {document}"]

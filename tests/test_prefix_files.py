@@ -29,9 +29,9 @@ from tgr_local.engine import (
     remembered,
     save_prefix,
 )
-from tgr_local.errors import CancelledError, PrefixError
-from tgr_local.models.library import embedded_model
 from tgr_local.options.config import EngineConfig
+from tgr_local.options.library import embedded_model
+from tgr_local.system.errors import CancelledError, PrefixError
 
 PROMPT = [int(t) for t in np.random.default_rng(1).integers(0, N_PLAIN, 100)]
 START = struct.Struct("<8sII")

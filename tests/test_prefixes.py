@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Engine, Output, Session, Task
-from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.options.config import EngineConfig
+from tgr_local.system.errors import CancelledError, CapacityError
 
 N_LAYER, N_EMBD = 2, 64
 

@@ -17,15 +17,15 @@ from engines import EXACT
 from surroundings import ROOT
 
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.fitting import fit as fitting
 from tgr_local.lab.fitting import questions, regression
 from tgr_local.lab.fitting.samples import Drawer, Samples, joined, read, write
 from tgr_local.methods import vote
+from tgr_local.methods.probe import answer, features, likeness, record
 from tgr_local.options.config import EngineConfig, SearchConfig
-from tgr_local.probe import answer, features, likeness, record
 from tgr_local.search.branches import Branch
+from tgr_local.system.errors import CancelledError, CapacityError, ModelError, TgrError
 
 EMBEDDED = ROOT / "models" / "tgr-mini-q8_0.gguf"
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from surroundings import HANG
 
-from tgr_local.console import progress
-from tgr_local.console.progress import ProgressLine
+from tgr_local.console import pace
+from tgr_local.console.pace import Pace, ReplyProgress
 from tgr_local.generation import TextDelta
 from tgr_local.search.steps import Progress
-from tgr_local.trace import pace
-from tgr_local.trace.pace import Pace, ReplyProgress
+from tgr_local.system import progress
+from tgr_local.system.progress import ProgressLine
 
 
 class Stream(io.StringIO):

@@ -18,9 +18,9 @@ from threads import in_threads, wait_until
 from tgr_local import SearchConfig, generate_many
 from tgr_local.engine import Engine, Output, Sampling, Session, Task
 from tgr_local.engine.prefix_files import load_prefix, save_prefix
-from tgr_local.errors import ModelError, PrefixError
 from tgr_local.generation import generate
 from tgr_local.options.config import EngineConfig
+from tgr_local.system.errors import ModelError, PrefixError
 from tgr_local.system.versions import instructions
 
 pytestmark = pytest.mark.skipif(DEVICE == "gpu", reason="is for a CPU")

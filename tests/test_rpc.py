@@ -23,8 +23,8 @@ from rpc_servers import Server, free_port, outputs, server
 from surroundings import HANG, environment
 
 from tgr_local.engine import Engine, FreeMemory, Task, memory_need, rpc
-from tgr_local.errors import ModelError, TgrError
 from tgr_local.options.config import EngineConfig
+from tgr_local.system.errors import ModelError, TgrError
 
 
 @pytest.fixture

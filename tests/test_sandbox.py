@@ -16,7 +16,7 @@ import sandboxes
 from surroundings import HANG, ROOT
 from threads import is_running, wait_until
 
-from tgr_local.errors import InstallError
+from tgr_local.system.errors import InstallError
 from tgr_local.system.sandbox import backends, programs, usage
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.sandbox.programs import Limits, Outcome

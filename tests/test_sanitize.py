@@ -9,9 +9,9 @@ import unicodedata
 
 import pytest
 
-from tgr_local.console.sanitize import printable, printable_json, printable_line
-from tgr_local.errors import ModelError, describe
 from tgr_local.server.errors import api_error
+from tgr_local.system.errors import ModelError, describe
+from tgr_local.system.sanitize import printable, printable_json, printable_line
 
 EVERY = "".join(map(chr, range(0x180))) + "\u200b\u2028\u202e\U000e0041"
 

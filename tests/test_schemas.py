@@ -14,12 +14,12 @@ from gbnf_texts import Texts
 from tool_models import tool
 
 from tgr_local.engine import Engine
+from tgr_local.generation.schemas import SchemaError, followable, schema_grammar
+from tgr_local.generation.schemas.numbers import Interval, integers, numbers
+from tgr_local.generation.schemas.patterns import pattern
 from tgr_local.openai.grammars import json_grammar
 from tgr_local.openai.requests import chat_request
 from tgr_local.openai.validation import RequestError
-from tgr_local.schemas import SchemaError, followable, schema_grammar
-from tgr_local.schemas.numbers import Interval, integers, numbers
-from tgr_local.schemas.patterns import pattern
 
 NODE: dict[str, Any] = {
     "type": "object",

@@ -27,10 +27,10 @@ from surroundings import HANG
 from threads import wait_until
 
 from tgr_local.engine import Cancel
-from tgr_local.errors import CancelledError
 from tgr_local.server import bodies, connection
 from tgr_local.server.connection import Connection
 from tgr_local.server.errors import ApiError
+from tgr_local.system.errors import CancelledError
 
 PLACES = 6
 HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"

@@ -15,7 +15,6 @@ from threads import in_threads
 
 from tgr_local import load, methods
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.openai.completions import completion_request, respond
 from tgr_local.options.config import EngineConfig, SearchConfig, ServerConfig
 from tgr_local.server.errors import ApiError
@@ -27,6 +26,7 @@ from tgr_local.server.limits import (
     within_limits,
     within_time,
 )
+from tgr_local.system.errors import CancelledError, CapacityError
 
 X = "x" * 1_000_000
 ALONE = f"""if True:
@@ -52,7 +52,7 @@ ALONE = f"""if True:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    from tgr_local.models.library import embedded_model
+    from tgr_local.options.library import embedded_model
 
     folder = tmp_path_factory.mktemp("limits")
     slow = f"from tgr_local.system import confined; confined.WALL_SECONDS = {HANG}; "
@@ -70,7 +70,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    from tgr_local.models.library import embedded_model
+    from tgr_local.options.library import embedded_model
 
     with served(embedded_model(), tmp_path_factory.mktemp("alone"), start=ALONE) as running:
         yield running

@@ -20,9 +20,9 @@ from threads import in_threads
 
 from tgr_local import TgrLlama
 from tgr_local.engine import Adapter, Cancel
-from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.server.errors import ApiError
 from tgr_local.server.lora import ScaleTurns
+from tgr_local.system.errors import CancelledError, CapacityError
 
 BODY: dict[str, Any] = {"prompt": "he said", "max_tokens": 12, "temperature": 0}
 SCALES = (0.5, 0.0, -0.7, 1.0)

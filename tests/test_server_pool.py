@@ -13,7 +13,6 @@ import pytest
 from surroundings import HANG
 
 from tgr_local.engine import Cancel, FreeMemory, MemoryNeed
-from tgr_local.errors import CancelledError, ModelError
 from tgr_local.methods import METHODS
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.catalog import Catalog
@@ -22,6 +21,7 @@ from tgr_local.server.jobs import Jobs, Put
 from tgr_local.server.lease import Lease
 from tgr_local.server.pool import Pool
 from tgr_local.server.room import Room
+from tgr_local.system.errors import CancelledError, ModelError
 
 # ---- names ----
 

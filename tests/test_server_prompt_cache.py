@@ -24,11 +24,11 @@ from surroundings import HANG
 from threads import wait_until
 
 from tgr_local.engine import Cancel, Engine, load_prefix, remembered
-from tgr_local.errors import CancelledError, ModelError
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server import prompt_cache
 from tgr_local.server.loaded import LoadedModel
 from tgr_local.server.prompt_cache import ENDING, PromptCache, PromptFolder
+from tgr_local.system.errors import CancelledError, ModelError
 
 LONG = "tell me of the fox and the dog, " * 20
 

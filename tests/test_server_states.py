@@ -21,9 +21,8 @@ from starlette.testclient import TestClient
 from surroundings import HANG
 from threads import in_threads
 
-from tgr_local import cli
+from tgr_local.commands import cli
 from tgr_local.engine import Cancel
-from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
 from tgr_local.methods import METHODS
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.app import create_app
@@ -32,6 +31,7 @@ from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.jobs import Job, Jobs, Put
 from tgr_local.server.models import Models
 from tgr_local.server.service import Service
+from tgr_local.system.errors import CancelledError, CapacityError, ModelError, TgrError
 
 # ---- keys, queue, end ----
 

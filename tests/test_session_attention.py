@@ -11,7 +11,7 @@ from fixture_types import Load, Model
 from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Engine, Output, Session, Task
-from tgr_local.errors import CancelledError, CapacityError
+from tgr_local.system.errors import CancelledError, CapacityError
 
 MODES = [
     {"type_k": "f32", "type_v": "f32", "flash_attn": "off"},

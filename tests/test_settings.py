@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from command_line import finished, run
 
-from tgr_local.cli import build_parser
+from tgr_local.commands.cli import build_parser
 from tgr_local.options import settings
 from tgr_local.options.config import (
     ChatConfig,

@@ -20,13 +20,12 @@ from reference import Reference, log_softmax
 
 from tgr_local import generate, generate_many, methods
 from tgr_local.engine import Engine, SteeredEngine
-from tgr_local.errors import CapacityError
 from tgr_local.generation.control_vectors import ControlVector
-from tgr_local.models import file_hash, strengths
 from tgr_local.options.config import EngineConfig, SearchConfig
-from tgr_local.search import geometry, maps, strength
+from tgr_local.search import geometry, maps, strength, strengths
 from tgr_local.search.run import Request, Run
-from tgr_local.system import paths
+from tgr_local.system import file_hash, paths
+from tgr_local.system.errors import CapacityError
 
 STEERERS = ["tgr-latent", "random-anchor", "hard-geometry"]
 MEASURED = with_(calibration="divergence", divergence=0.05)

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from fake_engine import FakeEngine, fake_prompt, fake_step, fake_stream
 
-from tgr_local.errors import TgrError
+from tgr_local.console import record, render
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.diagnostics import diagnostics
-from tgr_local.trace import record, render
+from tgr_local.system.errors import TgrError
 
 ENGINE: Any = FakeEngine("fake.gguf")
 CONFIG = SearchConfig(seed=7)

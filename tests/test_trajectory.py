@@ -21,13 +21,13 @@ from reference import Reference
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Sampling, Task
-from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, scoring
 from tgr_local.search.run import Request, Run
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steps import Counts, Progress, Seconds
 from tgr_local.search.trajectory import Trajectory
+from tgr_local.system.errors import CancelledError, CapacityError
 
 SMALL = SearchConfig(
     chunk_len=8, max_chunks=4, n_candidates=3, rollout_len=5, temperature=0.8, **RESIDUAL

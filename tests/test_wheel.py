@@ -142,10 +142,11 @@ def test_the_best_variant_for_this_processor_is_loaded(site: Path) -> None:
 
 
 def test_doctor_and_peers_without_llama_cpp_python(site: Path) -> None:
-    report = in_wheel(site, "from tgr_local.cli import main\nassert main(['doctor']) == 0")
+    report = in_wheel(site, "from tgr_local.commands.cli import main\nassert main(['doctor']) == 0")
     assert "ggml              built in, " in report and "llama-cpp-python" not in report
     code = (
-        "from tgr_local.lab.bench.peers import library\nfrom tgr_local.errors import TgrError\n"
+        "from tgr_local.lab.bench.peers import library\n"
+        "from tgr_local.system.errors import TgrError\n"
         "try:\n    library()\nexcept TgrError as error:\n    print(error)"
     )
     assert re.fullmatch(

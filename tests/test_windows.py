@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from surroundings import HANG, PACKAGE, environment
 
-from tgr_local import cli, doctor
+from tgr_local.commands import cli, doctor
 from tgr_local.options.config import EngineConfig
 from tgr_local.system import confined, job_object
 from tgr_local.system.sandbox import backends, programs
@@ -43,7 +43,7 @@ for module, names in lacks.items():
             delattr(module, name)
 for name in modules:
     importlib.import_module(name)
-from tgr_local import cli
+from tgr_local.commands import cli
 sys.exit(cli.main(["run", "What is 2+3?"]))
 """
 

@@ -10,12 +10,6 @@ The names below are the public ones; each is imported when it is first used.
 
 README.md has a tree of the folders, and the `__init__` of a folder lists its files. Here:
 
-    answers.py      the final answer in a text
-    errors.py       the exceptions
-    doctor.py       what is used, and why
-    rpc_server.py   lends this machine's devices to a model elsewhere
-    commands.py     run, chat, serve, trace, doctor, `--show-config`
-    cli.py          the command line
     __main__.py     the program: tgr-local, python -m tgr_local
     _engine.pyi     types of the engine's extension
     _chat.pyi       types of the extension with llama.cpp's chat code
@@ -28,14 +22,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tgr_local.system.versions import __version__ as __version__
+
 if TYPE_CHECKING:
     from tgr_local.engine import Cancel as Cancel
     from tgr_local.engine import Engine as Engine
-    from tgr_local.errors import CancelledError as CancelledError
-    from tgr_local.errors import CapacityError as CapacityError
-    from tgr_local.errors import InstallError as InstallError
-    from tgr_local.errors import ModelError as ModelError
-    from tgr_local.errors import TgrError as TgrError
     from tgr_local.generation import Event as Event
     from tgr_local.generation import Reply as Reply
     from tgr_local.generation import TextDelta as TextDelta
@@ -52,19 +43,22 @@ if TYPE_CHECKING:
     from tgr_local.search.steps import Progress as Progress
     from tgr_local.search.steps import Step as Step
     from tgr_local.system.confined import freeze_support as freeze_support
-
-__version__ = "0.1.0"
+    from tgr_local.system.errors import CancelledError as CancelledError
+    from tgr_local.system.errors import CapacityError as CapacityError
+    from tgr_local.system.errors import InstallError as InstallError
+    from tgr_local.system.errors import ModelError as ModelError
+    from tgr_local.system.errors import TgrError as TgrError
 
 _HOME = {
     "EngineConfig": "options.config",
     "SearchConfig": "options.config",
     "Cancel": "engine",
     "Engine": "engine",
-    "CancelledError": "errors",
-    "CapacityError": "errors",
-    "InstallError": "errors",
-    "ModelError": "errors",
-    "TgrError": "errors",
+    "CancelledError": "system.errors",
+    "CapacityError": "system.errors",
+    "InstallError": "system.errors",
+    "ModelError": "system.errors",
+    "TgrError": "system.errors",
     "Reply": "generation",
     "ControlVector": "generation.control_vectors",
     "Event": "generation",

@@ -15,7 +15,7 @@ def main() -> int:
     is_ours = handler is signal.default_int_handler  # not where the caller ignores Ctrl-C
     if is_ours:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from tgr_local import cli
+    from tgr_local.commands import cli
 
     if is_ours:
         signal.signal(signal.SIGINT, handler)

@@ -1,4 +1,4 @@
-// The module: its classes, its functions, and the exceptions of tgr_local.errors.
+// The module: its classes, its functions, and the exceptions of tgr_local.system.errors.
 #include "available.h"
 #include "bindings.h"
 #include "loading.h"
@@ -17,7 +17,7 @@ using namespace tgr;
 // Bad arguments are ArgumentError, a std::invalid_argument, which pybind11 makes ValueError.
 static void translate(std::exception_ptr error) {
     const auto raise = [](const char * type, const std::exception & e) {
-        in_python([&] { py::set_error(py::module_::import("tgr_local.errors").attr(type), e.what()); });
+        in_python([&] { py::set_error(py::module_::import("tgr_local.system.errors").attr(type), e.what()); });
     };
     try {
         if (error) {

@@ -36,8 +36,8 @@ SECONDS = 120.0  # after which an example is stopped
 # The command line without its progress lines, which depend on how busy the machine is.
 COMMAND = f"""#!{sys.executable}
 import sys
-from tgr_local.cli import main
-from tgr_local.console import progress
+from tgr_local.commands.cli import main
+from tgr_local.system import progress
 progress.DELAY = progress.LOG_INTERVAL = {SECONDS}
 sys.exit(main())
 """

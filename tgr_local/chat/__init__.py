@@ -9,49 +9,29 @@ store.py             conversations as files of JSON lines
 prefixes.py          what the model has read of a conversation, as files
 context.py           the end of the context: turns dropped or summarised
 session.py           a conversation with its front end and its file; the protocol of a front end
-text_input.py        bytes → text; blocks of several lines
-command_table.py     slash commands in a table, for any session
 commands.py          the table of slash commands; what a line of input does
 reply_commands.py    commands that ask, change, copy or remove turns
 file_commands.py     /save, /load, /resume
 option_commands.py   /model, /method, /set, /think, /markdown, /budget
 report_commands.py   /show, /trace, /stats
-terminal.py          the front end on a terminal
-input_line.py        … its input line: completion, history, keys, long pastes
+terminal.py          the front end on a terminal, and what its input line completes
 pager.py             … replies on the whole screen, to choose one
 piped.py             the front end through pipes: lines in, plain text out
 """
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from tgr_local.chat.conversation import Conversation
 from tgr_local.chat.session import Start
-from tgr_local.chat.text_input import decode_utf8 as decode_utf8
+from tgr_local.console.keyboard import is_on_terminal
 from tgr_local.options.config import ChatConfig
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
     from tgr_local.methods import Method
-
-
-def typed_ahead() -> AbstractContextManager[None]:
-    """Inside, as while the model is loaded, what is typed and pasted waits for the first prompt of
-    a conversation on a terminal, and is not shown before."""
-    if not _is_on_terminal():
-        return contextlib.nullcontext()
-    from tgr_local.chat.terminal import no_echo
-
-    return no_echo()
-
-
-def _is_on_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def run(
@@ -73,7 +53,7 @@ def run(
     conversation = Conversation(engine, user_options, method, config)
     try:
         start = Start(resume, system, files)
-        if _is_on_terminal():
+        if is_on_terminal():
             from tgr_local.chat import terminal
 
             return terminal.run(conversation, start)

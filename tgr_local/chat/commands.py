@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from tgr_local.chat import file_commands, option_commands, reply_commands, report_commands
-from tgr_local.chat.command_table import (
+from tgr_local.chat.session import ChatSession
+from tgr_local.console.command_table import (
     LEAVING,
     Command,
     help_lines,
@@ -18,8 +19,7 @@ from tgr_local.chat.command_table import (
     on_terminal,
     run_command,
 )
-from tgr_local.chat.session import ChatSession
-from tgr_local.chat.text_input import BLOCK, read_block
+from tgr_local.console.text_input import BLOCK, read_block
 
 
 def handle_line(session: ChatSession, line: str, next_line: Callable[[], str]) -> None:

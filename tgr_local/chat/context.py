@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from tgr_local import generation, methods
 from tgr_local.chat.conversation import Conversation, Turn
-from tgr_local.errors import CapacityError, TgrError
 from tgr_local.generation import Reply
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import CONTEXT_LIMITS, SPARE_CELLS, longest_text
+from tgr_local.system.errors import CapacityError, TgrError
 
 if TYPE_CHECKING:
+    from tgr_local.console.live import Events
     from tgr_local.engine import Engine
-    from tgr_local.trace.live import Events
 
 SUMMARY_QUESTION = "Summarise our conversation so far."
 SUMMARY_REQUEST = (

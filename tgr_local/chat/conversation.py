@@ -16,8 +16,8 @@ from tgr_local.options.resolve import Resolved, resolve
 from tgr_local.search.steps import Candidates, Progress, Step
 
 if TYPE_CHECKING:
+    from tgr_local.console.live import Events, OnReplyEvent
     from tgr_local.engine import Engine
-    from tgr_local.trace.live import Events, OnReplyEvent
 
 _N_SEEDS = 2**63
 

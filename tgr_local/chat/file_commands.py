@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tgr_local.chat import store
-from tgr_local.chat.command_table import whole_number
 from tgr_local.chat.session import ChatSession, Start
-from tgr_local.chat.text_input import read_file
-from tgr_local.console.sanitize import printable
+from tgr_local.console.command_table import whole_number
+from tgr_local.console.render import plural
+from tgr_local.console.text_input import read_file
 from tgr_local.console.wrap import shortened
-from tgr_local.trace.render import plural
+from tgr_local.system.sanitize import printable
 
 N_LISTED = 10  # conversations that /resume lists
 

@@ -8,11 +8,10 @@ from typing import Any
 
 from tgr_local import methods
 from tgr_local.chat.session import ChatSession
-from tgr_local.console.progress import ProgressLine
-from tgr_local.models import library
-from tgr_local.options import settings
+from tgr_local.options import library, settings
 from tgr_local.options.config import ChatConfig, SearchConfig
 from tgr_local.options.resolve import FOR_PEOPLE
+from tgr_local.system.progress import ProgressLine
 
 _LIMITS = ("max_forward_tokens", "max_seconds", "thinking_budget")
 _THINK = {

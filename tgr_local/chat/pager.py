@@ -10,8 +10,8 @@ from prompt_toolkit.layout import HSplit, Layout, Window
 from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.widgets import TextArea
 
-from tgr_local.console.sanitize import printable
 from tgr_local.generation import Reply
+from tgr_local.system.sanitize import printable
 
 
 def choose(replies: Sequence[Reply]) -> int | None:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from tgr_local.chat.commands import handle_line
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.chat.file_commands import begin
-from tgr_local.chat.session import ChatSession, Start, until_end
-from tgr_local.chat.text_input import stdin_lines
-from tgr_local.console.sanitize import printable
-from tgr_local.errors import TgrError
+from tgr_local.chat.session import ChatSession, Start
+from tgr_local.console.dialog import until_end
+from tgr_local.console.live import Events, OnReplyEvent, show_plain
+from tgr_local.console.pace import ReplyProgress
+from tgr_local.console.text_input import stdin_lines
 from tgr_local.generation import Reply
-from tgr_local.trace.live import Events, OnReplyEvent, show_plain
-from tgr_local.trace.pace import ReplyProgress
+from tgr_local.system.errors import TgrError
+from tgr_local.system.sanitize import printable
 
 
 class Pipe:

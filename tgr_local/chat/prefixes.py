@@ -17,9 +17,9 @@ from pathlib import Path
 
 from tgr_local.chat import store
 from tgr_local.chat.conversation import Conversation
-from tgr_local.console.progress import ProgressLine
 from tgr_local.engine import load_prefix, save_prefix, saved_tokens
-from tgr_local.errors import TgrError, describe
+from tgr_local.system.errors import TgrError, describe
+from tgr_local.system.progress import ProgressLine
 
 ENDING = ".prefix"
 LEAST_TOKENS = 256  # fewer are read again in a few seconds

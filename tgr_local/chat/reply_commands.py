@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tgr_local.chat.command_table import whole_number
 from tgr_local.chat.session import ChatSession
-from tgr_local.chat.text_input import read_file
+from tgr_local.console import render
+from tgr_local.console.command_table import whole_number
+from tgr_local.console.render import plural
+from tgr_local.console.text_input import read_file
 from tgr_local.console.wrap import shortened, terminal_width
-from tgr_local.trace import render
-from tgr_local.trace.render import plural
 
 
 def clear(session: ChatSession, _: str) -> Iterable[str]:

@@ -9,15 +9,15 @@ import numpy as np
 
 from tgr_local import generation
 from tgr_local.chat import option_commands, reply_commands
-from tgr_local.chat.command_table import whole_number
 from tgr_local.chat.conversation import Unfinished
 from tgr_local.chat.session import ChatSession
+from tgr_local.console import record, render
+from tgr_local.console.command_table import whole_number
 from tgr_local.console.wrap import terminal_width
 from tgr_local.options import settings
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.resolve import FOR_PEOPLE
 from tgr_local.search.steps import Counts, Seconds, Step
-from tgr_local.trace import record, render
 
 
 def show(session: ChatSession, argument: str) -> Iterator[str]:

@@ -7,20 +7,16 @@ through pipes. Nothing here parses input.
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tgr_local.chat import context, prefixes, store
 from tgr_local.chat.conversation import Conversation, Turn
-from tgr_local.console.sanitize import printable_line
-from tgr_local.console.wrap import terminal_width, wrapped
-from tgr_local.errors import CapacityError, describe
+from tgr_local.console.dialog import print_note
+from tgr_local.console.live import Events, OnReplyEvent
 from tgr_local.generation import Reply
-from tgr_local.trace.live import Events, OnReplyEvent
+from tgr_local.system.errors import CapacityError, describe
 
 
 class FrontEnd(Protocol):
@@ -204,54 +200,3 @@ class ChatSession:
         self.other_files.clear()
         self._known_turns = []
         self.path = store.new_path() if self.path is not None else None
-
-
-def print_error(error: Exception) -> None:
-    """Prints an error on stderr; with TGR_DEBUG set, after its traceback."""
-    if os.environ.get("TGR_DEBUG"):
-        traceback.print_exception(error)
-    print_note(describe(error))
-
-
-def until_end(answer_line: Callable[[], object]) -> int:
-    """Answers lines until one raises EOFError; the exit code is 1 if one failed."""
-    code = 0
-    while True:
-        try:
-            answer_line()
-            sys.stdout.flush()
-        except EOFError:
-            return code
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            print_error(error)
-            code = 1
-
-
-def until_left(
-    read: Callable[[], str], answer: Callable[[str], object], stopped: Callable[[], str], hint: str
-) -> None:
-    """Answers the lines of a person until one raises EOFError. After Ctrl-C `stopped` says what
-    that did to an answer under way; where a line was to be typed, `hint` is shown."""
-    while True:
-        is_typed = False
-        try:
-            line = read()
-            is_typed = True
-            answer(line)
-        except EOFError:
-            return
-        except KeyboardInterrupt:
-            print(stopped() if is_typed else hint)
-        except Exception as error:
-            print_error(error)
-
-
-def print_note(text: str) -> None:
-    """Prints a message to the user on stderr."""
-    line = f"tgr-local: {printable_line(text)}"
-    if sys.stderr.isatty():
-        line = wrapped(line, terminal_width(sys.stderr))
-    sys.stdout.flush()
-    print(line, file=sys.stderr, flush=True)

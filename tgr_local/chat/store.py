@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from tgr_local.chat.conversation import Conversation, Turn
-from tgr_local.errors import TgrError
 from tgr_local.methods import METHODS
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import updated
 from tgr_local.options.former import FORMER
+from tgr_local.system.errors import TgrError
+from tgr_local.system.json_values import require_type
 from tgr_local.system.paths import folder, write_whole
-from tgr_local.trace.json_values import require_type
 
 FORMAT = "tgr-chat 1"
 ENDING = ".jsonl"

@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import base64
-import contextlib
+import dataclasses
 import os
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import Completer, NestedCompleter, PathCompleter, WordCompleter
 
+from tgr_local import methods
 from tgr_local.chat import store
-from tgr_local.chat.command_table import LEAVING, LEAVING_COMMANDS, on_terminal
-from tgr_local.chat.commands import handle_line
+from tgr_local.chat.commands import ALIASES, COMMANDS, handle_line
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.chat.file_commands import begin
-from tgr_local.chat.input_line import InputLine
-from tgr_local.chat.session import ChatSession, Start, until_left
+from tgr_local.chat.session import ChatSession, Start
+from tgr_local.console import live, render
+from tgr_local.console.command_table import LEAVING, LEAVING_COMMANDS, on_terminal
+from tgr_local.console.dialog import until_left
+from tgr_local.console.input_line import CommandCompleter, InputLine, words
+from tgr_local.console.keyboard import no_echo
+from tgr_local.console.live import Events, OnReplyEvent
 from tgr_local.console.wrap import shortened, terminal_width
 from tgr_local.generation import Reply
-from tgr_local.trace import live, render
-from tgr_local.trace.live import Events, OnReplyEvent
-
-try:
-    import termios
-except ImportError:  # not on Windows
-    termios = None  # type: ignore[assignment]
+from tgr_local.options import library
+from tgr_local.options.config import ChatConfig, SearchConfig
 
 _CLIPBOARDS = ("pbcopy", "wl-copy", "xclip -selection clipboard", "xsel --clipboard --input")
 
@@ -77,7 +77,8 @@ class Terminal:
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
-        self._line = InputLine(conversation.chat_config.save)
+        completer = CommandCompleter((*COMMANDS, *ALIASES), _arguments())
+        self._line = InputLine(conversation.chat_config.save, completer, "history")
 
     def read_line(self, prompt: str) -> str:
         """A line that the user types. EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C."""
@@ -158,6 +159,22 @@ class Terminal:
         print(f"\x1b]52;c;{code}\x07", end="", flush=True)
 
 
+def _arguments() -> dict[str, Completer]:
+    fields = (*dataclasses.fields(SearchConfig), *dataclasses.fields(ChatConfig))
+    settable = {spec.name: words(spec.metadata["choices"] or ()) for spec in fields}
+    return {
+        "/set": NestedCompleter.from_nested_dict(settable),
+        "/method": words(methods.METHODS),
+        "/markdown": words(("on", "off")),
+        "/think": words(("on", "off", "show", "hide")),
+        "/budget": words(("thinking", "off")),
+        "/show": words(("options", "prompt", "conversation")),
+        "/read": PathCompleter(expanduser=True),
+        "/model": WordCompleter(lambda: [path.stem for path in library.local()], WORD=True),
+        "/load": WordCompleter(lambda: [path.stem for path in store.saved_paths()], WORD=True),
+    }
+
+
 def _call(command: str, data: bytes | None = None) -> None:
     """Runs a program of the user. ValueError if its exit code is not 0."""
     done = subprocess.run(shlex.split(command), input=data)
@@ -167,24 +184,3 @@ def _call(command: str, data: bytes | None = None) -> None:
 
 def _first_installed(commands: Iterable[str]) -> str | None:
     return next((line for line in commands if shutil.which(shlex.split(line)[0])), None)
-
-
-@contextlib.contextmanager
-def no_echo() -> Iterator[None]:
-    """Typed and pasted text is not shown and waits for the next prompt; Ctrl-C interrupts as
-    ever. On Windows what is typed meanwhile is shown."""
-    if termios is None:
-        yield
-        return
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
-    changed = termios.tcgetattr(descriptor)
-    changed[3] &= ~(termios.ECHO | termios.ICANON)
-    changed[3] |= termios.NOFLSH  # else Ctrl-C discards the typed text
-    termios.tcsetattr(descriptor, termios.TCSANOW, changed)
-    if live.is_live():
-        print("\x1b[?2004h", end="", flush=True)  # bracketed paste: it arrives in one piece
-    try:
-        yield
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSANOW, before)

@@ -22,8 +22,8 @@ from tgr_local.code.prompt import Form
 from tgr_local.code.ranking import ranked
 from tgr_local.code.reach import Lines
 from tgr_local.engine import Cancel, EditConstraint, Engine
-from tgr_local.errors import CapacityError
 from tgr_local.options.config import CodeConfig, SearchConfig
+from tgr_local.system.errors import CapacityError
 
 _OUTPUT_MOST, _OUTPUT_SHARE = 1024, 0.25  # tokens, of the length that the model was trained for
 _THINKING = 2048  # tokens, where the user sets no limit

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tgr_local.code.edits.document import n_equal
-from tgr_local.errors import TgrError
+from tgr_local.system.errors import TgrError
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"),
           (codecs.BOM_UTF16_BE, "utf-16-be"))  # fmt: skip

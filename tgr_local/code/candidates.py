@@ -32,11 +32,11 @@ from tgr_local.code.imports import completed
 from tgr_local.code.judge import Verdict
 from tgr_local.code.natural import codes, is_whole, read_answer
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation import Event, Prompt, Query, Reply, TextDelta
 from tgr_local.methods import Method
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.steps import Progress
+from tgr_local.system.errors import CancelledError, CapacityError
 
 Judge = Callable[[Sequence[Change], Cancel], Verdict]
 """Applies changes to a copy of the project and runs the tests there; ends when cancelled."""

@@ -15,11 +15,11 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from tgr_local.console.sanitize import printable_line
-from tgr_local.errors import TgrError
 from tgr_local.options.config import ChatConfig, CodeConfig, EngineConfig, SearchConfig
 from tgr_local.options.flags import Parser, add_config_flags, configured, given
+from tgr_local.system.errors import TgrError
 from tgr_local.system.sandbox import backends
+from tgr_local.system.sanitize import printable_line
 
 _METHOD = "base"
 _CODE_MODEL = "tgr-mini-code"
@@ -81,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
         if sys.stdin.isatty() and sys.stderr.isatty() and not args.yes:
             _agree(weakness)
         from tgr_local import methods
-        from tgr_local.chat import typed_ahead
         from tgr_local.code.session import CodeSession
+        from tgr_local.console.keyboard import typed_ahead
         from tgr_local.engine import load_with_progress
 
         method = methods.get(args.method)
@@ -131,7 +131,7 @@ def _agree(weakness: str) -> None:
 
 def model_file(name: str | None) -> Path:
     """The file of a model; without a name that of the embedded code model."""
-    from tgr_local.models import library
+    from tgr_local.options import library
 
     return library.find(_CODE_MODEL if name is None else name)
 
@@ -140,7 +140,7 @@ def _task(args: argparse.Namespace) -> str | None:
     """The text of the task; None without one."""
     if args.task is None:
         return None
-    from tgr_local.chat import text_input
+    from tgr_local.console import text_input
 
     if args.task == "-":
         data = sys.stdin.buffer.read(text_input.MAX_FILE_BYTES + 1)

@@ -21,8 +21,8 @@ from tgr_local.code.byte_style import StyleError
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.project import Project, RefusedError, SourceFile
 from tgr_local.code.snapshot import CopyError
-from tgr_local.errors import describe
 from tgr_local.system import paths
+from tgr_local.system.errors import describe
 from tgr_local.system.locks import Lock
 from tgr_local.system.sandbox import programs, usage
 from tgr_local.system.sandbox.backends import Backend

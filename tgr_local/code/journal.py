@@ -26,8 +26,8 @@ from typing import Any
 from tgr_local.code import exchange
 from tgr_local.code.edits import Change
 from tgr_local.code.project import Project, RefusedError
-from tgr_local.errors import TgrError
 from tgr_local.system import json_checks, paths
+from tgr_local.system.errors import TgrError
 from tgr_local.system.json_checks import Count
 from tgr_local.system.locks import Lock
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tgr_local.errors import InstallError
+from tgr_local.system.errors import InstallError
 from tgr_local.system.files import open_plain
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from tgr_local.code.candidate import Candidate
 from tgr_local.code.judge import Verdict
 from tgr_local.code.rounds import Outcome
 from tgr_local.code.session import CodeSession, print_diff
-from tgr_local.console.sanitize import printable_json
-from tgr_local.errors import TgrError, describe
+from tgr_local.system.errors import TgrError, describe
+from tgr_local.system.sanitize import printable_json
 
 ACCEPTED, FAILED, NONE_PASSES, NOT_ACCEPTED = 0, 1, 3, 4
 """Exit codes; `command` has their meaning."""

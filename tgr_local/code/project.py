@@ -18,7 +18,7 @@ from tgr_local.code import byte_style, listing
 from tgr_local.code.byte_style import ByteStyle, StyleError
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.listing import Listing
-from tgr_local.errors import TgrError
+from tgr_local.system.errors import TgrError
 from tgr_local.system.files import open_plain
 
 MAX_BYTES = 1 << 20

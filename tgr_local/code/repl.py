@@ -1,4 +1,4 @@
-"""A session of tasks in a terminal, on the chat's input line, or through pipes: a task in a line.
+"""A session of tasks in a terminal, on an input line, or through pipes: a task in a line.
 
 A line that is no command is a task. Nothing of the folder is changed before ``/accept`` or the
 answer to the question after a task.
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from tgr_local import methods
-from tgr_local.chat.command_table import LEAVING, is_command, on_terminal, run_command
-from tgr_local.chat.session import until_end, until_left
-from tgr_local.chat.text_input import read_block, stdin_lines
 from tgr_local.code.interrupts import twice_ends
 from tgr_local.code.one_task import ask
 from tgr_local.code.repl_commands import ALIASES, COMMANDS
 from tgr_local.code.session import CodeSession, print_diff
+from tgr_local.console.command_table import LEAVING, is_command, on_terminal, run_command
+from tgr_local.console.dialog import until_end, until_left
+from tgr_local.console.text_input import read_block, stdin_lines
 from tgr_local.options.config import ChatConfig
 
 
@@ -33,8 +33,8 @@ def run(session: CodeSession, config: ChatConfig) -> int:
 def _on_terminal(session: CodeSession, config: ChatConfig) -> int:
     from prompt_toolkit.completion import Completer, WordCompleter
 
-    from tgr_local.chat.input_line import CommandCompleter, InputLine, words
-    from tgr_local.chat.terminal import no_echo
+    from tgr_local.console.input_line import CommandCompleter, InputLine, words
+    from tgr_local.console.keyboard import no_echo
 
     arguments: dict[str, Completer] = {
         "/add": WordCompleter(lambda: list(session.workplace.paths()), WORD=True),

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable, Iterator
 
 from tgr_local import methods
-from tgr_local.chat.command_table import Command, help_lines, leave, whole_number
-from tgr_local.chat.text_input import BLOCK
 from tgr_local.code import table
 from tgr_local.code.session import CodeSession, print_diff
+from tgr_local.console.command_table import Command, help_lines, leave, whole_number
+from tgr_local.console.text_input import BLOCK
 from tgr_local.options.fields import near_names
 from tgr_local.options.settings import as_text
 

@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tgr_local.chat.command_table import on_terminal
 from tgr_local.code import table
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.context import Context, Shown
 from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
 from tgr_local.code.rounds import Outcome
-from tgr_local.console.progress import ProgressLine
-from tgr_local.console.sanitize import printable_line
-from tgr_local.trace.render import plural
+from tgr_local.console.command_table import on_terminal
+from tgr_local.console.render import plural
+from tgr_local.system.progress import ProgressLine
+from tgr_local.system.sanitize import printable_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

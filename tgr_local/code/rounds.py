@@ -30,9 +30,9 @@ from tgr_local.code.ranking import failing, furthest, ranked, sideways
 from tgr_local.code.reach import Lines, out_of_reach
 from tgr_local.code.test_command import script
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CapacityError
 from tgr_local.methods import Method
 from tgr_local.options.config import CodeConfig, SearchConfig
+from tgr_local.system.errors import CapacityError
 
 _CONTEXT_MOST, _CONTEXT_SHARE = 6144, 0.5  # tokens, of the length that the model was trained for
 _WAVES = 12

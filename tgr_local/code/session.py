@@ -21,14 +21,14 @@ from tgr_local.code.report import Report, say_on
 from tgr_local.code.rounds import Listener, Outcome, Task, solve
 from tgr_local.code.test_command import suggest
 from tgr_local.code.workplace import Workplace
-from tgr_local.console.sanitize import printable, printable_line
+from tgr_local.console import live
+from tgr_local.console.render import plural
 from tgr_local.engine import Cancel, Engine
 from tgr_local.methods import Method
 from tgr_local.options.config import CodeConfig, SearchConfig
 from tgr_local.options.fields import parse, updated
 from tgr_local.options.resolve import resolve
-from tgr_local.trace import live
-from tgr_local.trace.render import plural
+from tgr_local.system.sanitize import printable, printable_line
 
 
 class CodeSession:

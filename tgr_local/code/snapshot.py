@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tgr_local.code import listing
 from tgr_local.code.project import Project
-from tgr_local.errors import TgrError
+from tgr_local.system.errors import TgrError
 from tgr_local.system.files import open_plain
 
 try:

@@ -22,12 +22,12 @@ from tgr_local.code.journal import Accepted
 from tgr_local.code.judge import Verdict
 from tgr_local.code.project import Project, RefusedError
 from tgr_local.code.test_command import interpreter, script
+from tgr_local.console.render import plural
 from tgr_local.engine import Cancel
 from tgr_local.options.config import CodeConfig
 from tgr_local.system.sandbox import backends, commands
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.sandbox.commands import Limits
-from tgr_local.trace.render import plural
 
 
 class Workplace:

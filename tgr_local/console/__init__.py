@@ -1,13 +1,20 @@
-"""What is printed on a terminal: safe text, Markdown, rows that are redrawn, a progress line.
+"""What a person types and sees, and a run as a file.
 
-In: texts from anywhere, and what a slow operation is doing. Out: text without control characters,
-what a terminal shows for it, and lines on stderr. It knows nothing of models, replies or options,
-and imports nothing of the package.
+In: lines from a terminal or a pipe; replies and their events. Out: text without control characters,
+replies that grow on the screen, tables, trace files (JSON lines). It reads events only: nothing
+here runs or changes a method, and it knows neither HTTP nor conversations.
 
-sanitize.py   text, one line, or JSON without control characters
-progress.py   the progress line; a pause that another thread ends
-wrap.py       long lines broken between words, or cut
-markdown.py   Markdown as rich's renderables
-growing.py    text that grows: the pieces that are finished, and the rest
-region.py     rows at the bottom of the screen, below text that is printed once
+live.py           a reply on stdout while it grows
+pace.py           how far a reply is, and how fast; the progress line of unseen replies
+render.py         records and replies as lines of text: tables, summaries, score bars
+record.py         the records of a run; writing and reading trace files
+region.py         rows at the bottom of the screen, below text that is printed once
+growing.py        text that grows: the pieces that are finished, and the rest
+markdown.py       Markdown as rich's renderables
+wrap.py           long lines broken between words, or cut
+input_line.py     the line that a person types into: completion, history, keys, long pastes
+keyboard.py       what is typed while no line is read
+text_input.py     bytes → text; blocks of several lines
+command_table.py  slash commands in a table, for any session
+dialog.py         lines answered one by one until the end; messages on stderr
 """

@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tgr_local.console.markdown import Code, blocks, fence, parse, rendered
-from tgr_local.console.sanitize import printable
+from tgr_local.system.sanitize import printable
 
 _MOST = 16384  # characters of a block; a longer one is cut at the end of a line
 _SHOWN = 4096  # newest characters that are shown of a growing line

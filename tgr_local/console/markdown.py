@@ -30,7 +30,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
-from tgr_local.console.sanitize import printable
+from tgr_local.system.sanitize import printable
 
 THEME = Theme(
     {

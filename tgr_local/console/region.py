@@ -20,7 +20,7 @@ from rich.text import Text
 
 from tgr_local.console.growing import Piece
 from tgr_local.console.markdown import THEME
-from tgr_local.console.progress import Pause
+from tgr_local.system.progress import Pause
 
 if TYPE_CHECKING:
     from typing_extensions import Self

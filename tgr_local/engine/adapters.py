@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tgr_local.errors import ModelError
-from tgr_local.models import file_hash, gguf_header
-from tgr_local.system import paths
+from tgr_local.options import gguf_header
+from tgr_local.system import file_hash, paths
+from tgr_local.system.errors import ModelError
 
 _TYPES = {0: "F32", 1: "F16", 8: "Q8_0", 30: "BF16"}
 """ggml's types that convert_lora_to_gguf.py writes, by number."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from tgr_local.errors import ModelError
 from tgr_local.system import paths
+from tgr_local.system.errors import ModelError
 from tgr_local.system.files import utf8_text
 
 MOST_BYTES = 1 << 20

@@ -29,11 +29,10 @@ from tgr_local.engine.session import (
     Session,
     check_whole,
 )
-from tgr_local.errors import CancelledError, CapacityError, ModelError, TgrError
-from tgr_local.models import gguf_header
-from tgr_local.options import cache
+from tgr_local.options import cache, gguf_header
 from tgr_local.options.config import EngineConfig
 from tgr_local.system import confined
+from tgr_local.system.errors import CancelledError, CapacityError, ModelError, TgrError
 
 _TEMPLATE_MOST = 1 << 20  # characters of a chat template
 _POOLINGS = {"0": "", "1": "mean", "2": "cls", "3": "last", "4": "rank"}  # llama_pooling_type

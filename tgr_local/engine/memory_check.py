@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tgr_local.engine.adapters import named_adapters
 from tgr_local.engine.devices import available_memory, backend_devices
-from tgr_local.models import library
+from tgr_local.options import library
 from tgr_local.options.config import AUTO_LAYERS, EngineConfig
 
 _SHARE = 1.1  # of the weights: with the cache and the buffers of a typical model

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from tgr_local.errors import InstallError
+from tgr_local.system.errors import InstallError
 from tgr_local.system.versions import version
 
 LLAMA_CPP_PYTHON = "0.3.36"
@@ -77,7 +77,7 @@ def _load_ggml() -> None:
 def _load() -> None:
     """Loads the extension; where it lacks ggml's libraries, loads these first."""
     try:
-        from tgr_local import _engine
+        import tgr_local._engine as _engine
     except ImportError as error:
         if "ggml" not in str(error) or "tgr-ggml" in str(error):  # ours is its own
             raise
@@ -103,7 +103,7 @@ _BEFORE, _SET = _openmp(), [f"{name}={os.environ[name]}" for name in _ASKED if n
 try:
     with _short_spins():
         _load()
-        from tgr_local import _engine as native
+        import tgr_local._engine as native
 except ImportError as error:
     if isinstance(error.__cause__, KeyboardInterrupt):  # Ctrl-C while the extension begins
         raise error.__cause__ from None

@@ -31,8 +31,8 @@ from tgr_local.engine.devices import available_memory
 from tgr_local.engine.engine import Engine
 from tgr_local.engine.native import LLAMA_CPP_PYTHON
 from tgr_local.engine.session import Task
-from tgr_local.errors import CancelledError, CapacityError, PrefixError, PrefixRoomError
 from tgr_local.system import files
+from tgr_local.system.errors import CancelledError, CapacityError, PrefixError, PrefixRoomError
 
 MAGIC = b"tgrprefx"
 _VERSION = 1

@@ -11,7 +11,7 @@ import socket
 import struct
 
 from tgr_local.engine.native import native
-from tgr_local.errors import ModelError, describe
+from tgr_local.system.errors import ModelError, describe
 
 ANSWER_SECONDS = 5.0
 """A server's time to accept a connection, and to answer."""

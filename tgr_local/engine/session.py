@@ -19,7 +19,7 @@ from tgr_local.engine import threads, waits
 from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.native import native
 from tgr_local.engine.records import Output, Sampling
-from tgr_local.errors import CancelledError
+from tgr_local.system.errors import CancelledError
 
 INT_MAX = 2**31 - 1
 

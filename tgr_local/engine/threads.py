@@ -15,7 +15,7 @@ from typing import Protocol
 from tgr_local.engine import waits
 from tgr_local.engine.devices import require_address_space
 from tgr_local.engine.native import native
-from tgr_local.errors import CancelledError
+from tgr_local.system.errors import CancelledError
 
 _CLOSING_SECONDS = 2.0  # at most, from the end of the program to that of its threads
 _SIGNAL_SECONDS = 0.1  # how often the main thread looks for Ctrl-C

@@ -15,6 +15,7 @@ threads.py          in_threads, streamed: work in threads of its own
 text.py             TextSplitter: tokens to thinking and answer; loops, limits of lines
 pooling.py          a text as one vector, how relevant documents are
 control_vectors.py  ControlVector: files, arithmetic, the one that won a search
+schemas/            JSON schemas as grammars
 """
 
 from tgr_local.generation.chat_format import ChatQuery as ChatQuery

@@ -14,16 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tgr_local.answers import AFTER_THINK, CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.engine import Cancel, Engine, GrammarTrigger, PromptText
-from tgr_local.errors import ModelError
 from tgr_local.generation.messages import KINDS, Part, begun_parts
 from tgr_local.generation.prompt import applied as applied_template
 from tgr_local.generation.prompt import check_begun, opening, tokens_within
+from tgr_local.generation.schemas import followable
 from tgr_local.options.config import SearchConfig
-from tgr_local.schemas import followable
+from tgr_local.search.answers import AFTER_THINK, CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.search.reply_format import Kind, ReplyFormat
 from tgr_local.system import confined
+from tgr_local.system.errors import ModelError
 
 _PROBE = "The answer is 42."
 

@@ -20,15 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Engine, SteeredEngine, Task
-from tgr_local.errors import CapacityError, InstallError, ModelError
 from tgr_local.generation.prompt import advised
 from tgr_local.generation.reply import Reply
-from tgr_local.models import gguf_header
-from tgr_local.models.gguf_header import Header
+from tgr_local.options import gguf_header
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.gguf_header import Header
 from tgr_local.search import geometry, maps, strength
 from tgr_local.search.steering import injected
 from tgr_local.search.steps import Step
+from tgr_local.system.errors import CapacityError, InstallError, ModelError
 
 _ARCHITECTURE = "controlvector"
 _LAYER_0 = "controlvector.tgr.layer_0"

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, EditConstraint, Engine, LockstepGroup
-from tgr_local.errors import CancelledError, CapacityError
 from tgr_local.generation.prompt import Prompt, advised, request_of
 from tgr_local.generation.reply import Event, Reply, write_reply
 from tgr_local.generation.threads import in_threads
@@ -20,6 +19,7 @@ from tgr_local.search import strength
 from tgr_local.search.capacity import may_measure
 from tgr_local.search.run import Request
 from tgr_local.search.steps import Counts, Progress
+from tgr_local.system.errors import CancelledError, CapacityError
 
 
 def generate_many(

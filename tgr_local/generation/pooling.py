@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Cancel, Engine, PromptText, Task
-from tgr_local.errors import CancelledError, CapacityError, ContextError, ModelError
 from tgr_local.generation.prompt import tokens_within
+from tgr_local.system.errors import CancelledError, CapacityError, ContextError, ModelError
 
 _AT_ONCE = 512  # tokens whose states are read together
 RERANK_TOKENS = 1 << 20

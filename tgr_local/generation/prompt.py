@@ -14,9 +14,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from tgr_local.answers import CLOSE_THINK, OPEN_THINK
 from tgr_local.engine import Cancel, EditConstraint, Engine, PromptText
-from tgr_local.errors import ContextError, ModelError
 from tgr_local.generation.messages import (
     KINDS,
     begun_parts,
@@ -28,9 +26,11 @@ from tgr_local.methods import Method
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.fields import given_names
 from tgr_local.options.resolve import resolve
+from tgr_local.search.answers import CLOSE_THINK, OPEN_THINK
 from tgr_local.search.reply_format import Kind
 from tgr_local.search.run import Request
 from tgr_local.system import confined
+from tgr_local.system.errors import ContextError, ModelError
 
 _CHARS_OF_A_TOKEN = 8  # more than most texts have
 _PIECE = 1 << 14  # characters
@@ -44,7 +44,7 @@ def load(path: str | os.PathLike[str] | None = None, config: EngineConfig | None
             f"config is {config!r:.80}, but must be an EngineConfig; write EngineConfig(n_ctx=4096)"
         )
     if path is None:
-        from tgr_local.models.library import embedded_model
+        from tgr_local.options.library import embedded_model
 
         path = embedded_model()
     return Engine(path, config)

@@ -15,7 +15,6 @@ from typing import Literal
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, EditConstraint, Engine
-from tgr_local.errors import CancelledError
 from tgr_local.generation.prompt import Prompt, advised, request_of
 from tgr_local.generation.text import TextDelta
 from tgr_local.generation.threads import streamed
@@ -24,6 +23,7 @@ from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Counts, Finish, OnProgress, Progress, Step
+from tgr_local.system.errors import CancelledError
 
 _SHOWN = 40  # characters of a text in a repr
 

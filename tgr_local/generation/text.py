@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tgr_local.answers import CLOSE_THINK, OPEN_THINK
 from tgr_local.engine import Engine
+from tgr_local.search.answers import CLOSE_THINK, OPEN_THINK
 from tgr_local.search.reply_format import Kind
 
 _LOOP_TOKENS = 64  # fewer do not count as a loop: rules of dashes and rows of zeros are text

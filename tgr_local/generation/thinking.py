@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tgr_local.answers import CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.text import TextSplitter
 from tgr_local.options.config import SearchConfig
+from tgr_local.search.answers import CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.search.capacity import context_limit, longest_text
 from tgr_local.search.run import Request
 from tgr_local.search.seeds import derived_seed

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tgr_local.engine import Cancel, Workers, awaited_by, awaiting, start_thread
-from tgr_local.errors import CancelledError, TgrError
+from tgr_local.system.errors import CancelledError, TgrError
 
 _Event = TypeVar("_Event")
 _Result = TypeVar("_Result")

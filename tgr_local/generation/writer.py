@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tgr_local import methods
-from tgr_local.answers import AFTER_THINK, CLOSE_THINK, CLOSING
 from tgr_local.engine import Cancel, Engine, Participant
-from tgr_local.errors import BudgetError, CapacityError
 from tgr_local.generation.text import TextDelta, TextSplitter, is_loop
 from tgr_local.generation.thinking import (
     NO_THINKING,
@@ -32,10 +30,12 @@ from tgr_local.generation.thinking import (
     thinking_request,
     visible_grammar,
 )
+from tgr_local.search.answers import AFTER_THINK, CLOSE_THINK, CLOSING
 from tgr_local.search.capacity import SPARE_CELLS, context_limit, difference, longest_text
 from tgr_local.search.reply_format import LineLimits
 from tgr_local.search.run import HeldBack, Request, Run
 from tgr_local.search.steps import Finish, Progress, Step
+from tgr_local.system.errors import BudgetError, CapacityError
 
 Participants = tuple[Participant | None, Participant | None, Participant | None]
 """The places in lockstep groups of a reply's runs: the first one, the answer's, and another one

@@ -19,6 +19,7 @@ power.py             Metropolis-Hastings towards p^α
 tot.py               Tree of Thoughts
 got.py               Graph of Thoughts
 early_exit.py        the thinking ends when a trial answer is sure
+probe/               how likely a text is right; knows no method
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ may be written to their ends.
 
 Sources: self-consistency (arXiv 2203.11171); stopping by a posterior: adaptive consistency (arXiv
 2305.11860); votes weighted by confidence: CISC (arXiv 2502.06233); weak texts dropped early:
-DeepConf (arXiv 2508.15260). The weights by a probe are `tgr_local.probe`'s.
+DeepConf (arXiv 2508.15260). The weights by a probe are `tgr_local.methods.probe`'s.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.answers import answer_key, is_comparable
 from tgr_local.engine import Engine
+from tgr_local.methods.probe import answer, features, record
+from tgr_local.methods.probe.record import Probe
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.groups import SampleOptions, VoteOptions
-from tgr_local.probe import answer, features, record
-from tgr_local.probe.record import Probe
+from tgr_local.search.answers import answer_key, is_comparable
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step

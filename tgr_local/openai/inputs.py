@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tgr_local.engine import Engine
-from tgr_local.errors import too_long
 from tgr_local.openai.bodies import ChatRequest, CompletionRequest, Message
 from tgr_local.openai.other_parts import is_unseen, parts_text
 from tgr_local.openai.validation import RequestError, shown
+from tgr_local.system.errors import too_long
 
 _ROLES = ("system", "user", "assistant", "tool", "function")
 _TOOLS_MOST = 1 << 20  # characters of all definitions of tools

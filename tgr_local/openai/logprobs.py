@@ -13,12 +13,12 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any
 
-from tgr_local.answers import CLOSE_THINK
 from tgr_local.engine import Cancel, Engine, Sampling, Sequence, Session, Task
-from tgr_local.errors import too_long
 from tgr_local.generation.text import TextSplitter
+from tgr_local.search.answers import CLOSE_THINK
 from tgr_local.search.reply_format import Kind
 from tgr_local.search.steps import Step
+from tgr_local.system.errors import too_long
 
 Top = Seq[tuple[int, float]]
 

@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
-from tgr_local.errors import TgrError
+from tgr_local.system.errors import TgrError
 
 JsonObject = dict[str, Any]
 _Key = tuple[bytes, str]  # the owner, the id

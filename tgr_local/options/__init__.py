@@ -1,15 +1,17 @@
-"""Options: what can be set, and which value holds.
+"""Options: what can be set, and which value holds; the models that can be named.
 
-In: text from flags, files, variables and model metadata. Out: frozen configs with checked values,
-and the origin of each value. Nothing here loads a model or runs anything; a default exists only in
-config.py and groups.py.
+In: text from flags, files and variables, and the headers of model files. Out: frozen configs with
+checked values, the origin of each value, the file of a model. Nothing here loads a model or runs
+anything; a default exists only in config.py and groups.py.
 
-config.py     EngineConfig, SearchConfig, ChatConfig, ServerConfig
-groups.py     the options of a reply, in groups by what uses them
-fields.py     a field with documentation and bounds; checking and parsing values
-former.py     options that have left the search and the engine
-cache.py      types of the KV cache and the bytes of a cell
-resolve.py    the user's setting, else the model file's recommendation, else the default
-settings.py   options from files and the environment
-flags.py      the command line's parser, and flags made from config fields
+config.py       EngineConfig, SearchConfig, ChatConfig, ServerConfig
+groups.py       the options of a reply, in groups by what uses them
+fields.py       a field with documentation and bounds; checking and parsing values
+former.py       options that have left the search and the engine
+cache.py        types of the KV cache and the bytes of a cell
+resolve.py      the user's setting, else the model file's recommendation, else the default
+settings.py     options from files and the environment
+flags.py        the command line's parser, and flags made from config fields
+library.py      the models on this machine: finding one by name, describing it; names elsewhere
+gguf_header.py  reading the header of a GGUF file
 """

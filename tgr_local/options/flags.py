@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from tgr_local.console.sanitize import printable_line
 from tgr_local.options.config import (
     ChatConfig,
     CodeConfig,
@@ -19,6 +18,7 @@ from tgr_local.options.config import (
 )
 from tgr_local.options.fields import group_of, parse, types_of, updated
 from tgr_local.options.former import has_left
+from tgr_local.system.sanitize import printable_line
 
 AnyConfig = EngineConfig | SearchConfig | ChatConfig | CodeConfig | ServerConfig
 _Config = TypeVar("_Config", EngineConfig, SearchConfig, ChatConfig, CodeConfig, ServerConfig)

@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tgr_local.errors import ModelError
 from tgr_local.options.config import RANDOM_SEED, SearchConfig
 from tgr_local.options.fields import parse, updated
+from tgr_local.system.errors import ModelError
 
 DEFAULT = "default"
 MODEL_FILE = "the model file"

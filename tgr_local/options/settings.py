@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tgr_local.console.sanitize import printable_json, printable_line
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import LISTING
 from tgr_local.options.flags import flag
 from tgr_local.options.former import has_left
 from tgr_local.system.files import utf8_text
 from tgr_local.system.paths import expanded, folder
+from tgr_local.system.sanitize import printable_json, printable_line
 
 PREFIX = "TGR_"
 PROJECT_FILE = Path("tgr-local.toml")

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Engine, Output, Sampling, Sequence, Task
-from tgr_local.errors import CapacityError, ContextError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import SPARE_CELLS, context_limit, most_tokens, text_room
 from tgr_local.search.run import Method, Run, penalty_history
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.steps import Finish, Step
+from tgr_local.system.errors import CapacityError, ContextError
 
 _FORCED = 1e30  # a logit bias that only one token has
 

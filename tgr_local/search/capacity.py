@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tgr_local.engine import Engine
-from tgr_local.errors import CapacityError, ContextError, too_long
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import strength
 from tgr_local.search.run import Method
+from tgr_local.system.errors import CapacityError, ContextError, too_long
 
 STATE_COST = 2  # positions that reading a state decodes: the chunk's last token and the delimiter
 SPARE_CELLS = 8  # the pending token, the delimiter, and a little more

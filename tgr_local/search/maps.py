@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Engine, available_memory
-from tgr_local.errors import CapacityError
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry
+from tgr_local.system.errors import CapacityError
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,11 +32,11 @@ from tgr_local.engine import (
     Session,
     Task,
 )
-from tgr_local.errors import BudgetError, CancelledError, TgrError
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import Config, group_of
 from tgr_local.search.reply_format import Kind, LineLimits, ReplyFormat
 from tgr_local.search.steps import Counts, Finish, OnProgress, Progress, Seconds, Step
+from tgr_local.system.errors import BudgetError, CancelledError, TgrError
 
 LEAST_DRAFTING = 100_000_000
 """Parameters of a model for which drafts can pay: in a smaller one, a row costs nearly a token."""

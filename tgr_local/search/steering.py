@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Injection
-from tgr_local.errors import CapacityError
-from tgr_local.models.strengths import Strength
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, maps, strength
 from tgr_local.search.seeds import PROPOSE, derived_seed
+from tgr_local.search.strengths import Strength
 from tgr_local.search.trajectory import Trajectory
+from tgr_local.system.errors import CapacityError
 
 
 class Steering:

@@ -25,11 +25,10 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Cancel, Engine, Injection, Output, Sampling, Session, Task
 from tgr_local.engine import Sequence as EngineSequence
-from tgr_local.errors import CapacityError, ModelError
-from tgr_local.models import strengths
-from tgr_local.models.strengths import Strength
 from tgr_local.options.config import SearchConfig
-from tgr_local.search import geometry, maps
+from tgr_local.search import geometry, maps, strengths
+from tgr_local.search.strengths import Strength
+from tgr_local.system.errors import CapacityError, ModelError
 
 PROMPTS = (
     "Explain step by step how a bicycle works, and why it does not fall over.",

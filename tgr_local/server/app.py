@@ -13,9 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from tgr_local import __version__
 from tgr_local.engine import Cancel
-from tgr_local.errors import TgrError
 from tgr_local.openai.rerank import RerankRequest, rerank_response
 from tgr_local.openai.validation import RequestError
 from tgr_local.server import embeddings, rendering, tokens
@@ -36,6 +34,8 @@ from tgr_local.server.service import Service
 from tgr_local.server.slots import SlotRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 from tgr_local.server.wire import EncodedResponse, JsonResponse, failure
+from tgr_local.system.errors import TgrError
+from tgr_local.system.versions import __version__
 
 _Embedded = tuple[EmbeddingsRequest, list[list[int]]]
 # Chromium asks before a page of the internet may reach this machine; older packages do not know it

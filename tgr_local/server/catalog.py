@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tgr_local import methods
-from tgr_local.errors import ModelError
 from tgr_local.methods import Method
-from tgr_local.models.library import parts_of
 from tgr_local.options.config import ServerConfig
+from tgr_local.options.library import parts_of
 from tgr_local.server.errors import ApiError
 from tgr_local.system import paths
+from tgr_local.system.errors import ModelError
 
 NAME_LENGTH = 255
 """Characters of a model's name."""

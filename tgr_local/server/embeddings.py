@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import ContextError, too_long
 from tgr_local.generation import tokens_within
 from tgr_local.generation.pooling import embedding, pooling_of
 from tgr_local.openai.bodies import Tokens
 from tgr_local.openai.client_parameters import Ignored, Ignoring
 from tgr_local.openai.validation import RequestError
+from tgr_local.system.errors import ContextError, too_long
 
 
 class EmbeddingsRequest(Ignoring):

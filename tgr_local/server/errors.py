@@ -6,7 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tgr_local.errors import (
+from tgr_local.openai.message_events import error_object
+from tgr_local.openai.response_store import UnknownResponse
+from tgr_local.system.errors import (
     CancelledError,
     CapacityError,
     ContextError,
@@ -14,8 +16,6 @@ from tgr_local.errors import (
     describe,
     is_shortage,
 )
-from tgr_local.openai.message_events import error_object
-from tgr_local.openai.response_store import UnknownResponse
 
 _KINDS = {
     401: "authentication_error",

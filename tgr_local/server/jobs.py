@@ -17,9 +17,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from tgr_local.engine import Cancel, require_address_space
-from tgr_local.errors import CancelledError
 from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.lease import Lease
+from tgr_local.system.errors import CancelledError
 
 Put = Callable[[Any], None]
 Work = Callable[[Cancel, Put], None]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from tgr_local.engine import MemoryNeed
-from tgr_local.errors import TgrError, describe
 from tgr_local.server.errors import ApiError
+from tgr_local.system.errors import TgrError, describe
 
 UNLOADED, LOADING, LOADED = "unloaded", "loading", "loaded"
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CancelledError, CapacityError, ContextError
 from tgr_local.methods import Method
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.search import geometry
 from tgr_local.search.capacity import most_chunks, n_rollouts
 from tgr_local.server.errors import ApiError
+from tgr_local.system.errors import CancelledError, CapacityError, ContextError
 
 Number = TypeVar("Number", int, float)
 

@@ -14,7 +14,6 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 from tgr_local.engine import Cancel, Engine, EngineStats, slow_cache, unused_gpu
-from tgr_local.errors import TgrError
 from tgr_local.methods import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.options.resolve import resolve
@@ -22,6 +21,7 @@ from tgr_local.server.limits import Memory, cache_line, limit_cache, longest_con
 from tgr_local.server.lora import ScaleTurns
 from tgr_local.server.prompt_cache import PromptCache, PromptFolder
 from tgr_local.server.slots import SlotFiles, Slots
+from tgr_local.system.errors import TgrError
 
 _STATS_SECONDS = 0.25  # for the engine to answer
 

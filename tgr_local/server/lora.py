@@ -17,11 +17,11 @@ from typing import Any
 from pydantic import Field
 
 from tgr_local.engine import Cancel, Engine, named_adapters, rescaled
-from tgr_local.errors import CancelledError, CapacityError, ModelError, describe
-from tgr_local.models import gguf_header
 from tgr_local.openai.client_parameters import ADAPTERS_MAX, LoraScale
 from tgr_local.openai.validation import RequestBody, RequestError, shown
+from tgr_local.options import gguf_header
 from tgr_local.server.errors import ApiError
+from tgr_local.system.errors import CancelledError, CapacityError, ModelError, describe
 
 Scales = tuple[float, ...]
 _TASK, _PREFIX = "adapter.lora.task_name", "adapter.lora.prompt_prefix"

@@ -11,12 +11,11 @@ from typing import Any
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from tgr_local import __version__, methods
+from tgr_local import methods
 from tgr_local.engine import Cancel, MemoryNeed
-from tgr_local.errors import ModelError, describe
-from tgr_local.models import library
 from tgr_local.openai.bodies import SAMPLERS, SAMPLING
 from tgr_local.openai.validation import RequestBody
+from tgr_local.options import library
 from tgr_local.options.config import RANDOM_SEED
 from tgr_local.options.resolve import resolve
 from tgr_local.server.catalog import NAME_LENGTH, Catalog
@@ -30,6 +29,8 @@ from tgr_local.server.prompt_cache import PromptFolder
 from tgr_local.server.room import Room, is_out_of_memory
 from tgr_local.server.slots import SlotFiles
 from tgr_local.system import confined
+from tgr_local.system.errors import ModelError, describe
+from tgr_local.system.versions import __version__
 
 _BAD_SECONDS = 60.0
 _Key = tuple[int, int] | None

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from tgr_local.engine import Cancel, MemoryNeed
-from tgr_local.errors import CancelledError, TgrError, describe
 from tgr_local.server.errors import ApiError
 from tgr_local.server.lease import (
     LOADED,
@@ -38,6 +37,7 @@ from tgr_local.server.lease import (
 )
 from tgr_local.server.model_events import ModelEvents
 from tgr_local.server.room import is_out_of_memory
+from tgr_local.system.errors import CancelledError, TgrError, describe
 
 _REST_SECONDS = 20.0  # without a request until a model gives back what only requests need
 _STOP_SECONDS = 2.0  # for a load that is cancelled

@@ -35,9 +35,9 @@ from tgr_local.engine import (
     saved_tokens,
 )
 from tgr_local.engine.prefix_files import TEMPORARY
-from tgr_local.errors import CancelledError, PrefixError, PrefixRoomError, TgrError, describe
 from tgr_local.options.config import ServerConfig
 from tgr_local.system import paths
+from tgr_local.system.errors import CancelledError, PrefixError, PrefixRoomError, TgrError, describe
 
 LEAST_TOKENS = 256  # fewer are read again in a few seconds
 ENDING = ".prompt"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tgr_local.engine import FreeMemory, MemoryNeed, free_memory, memory_need
-from tgr_local.errors import ModelError
 from tgr_local.options.config import EngineConfig
+from tgr_local.system.errors import ModelError
 
 
 class Room:

@@ -21,16 +21,16 @@ from typing import Any
 
 import uvicorn
 
-from tgr_local.console.sanitize import printable_line
 from tgr_local.engine import Engine, require_address_space
-from tgr_local.errors import describe, is_shortage
 from tgr_local.methods import Method
-from tgr_local.models import gguf_header
+from tgr_local.options import gguf_header
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.app import create_app
 from tgr_local.server.auth import is_loopback
 from tgr_local.server.connection import Connection
 from tgr_local.server.service import Service
+from tgr_local.system.errors import describe, is_shortage
+from tgr_local.system.sanitize import printable_line
 
 try:
     import resource

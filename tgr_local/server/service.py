@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import ModelError
 from tgr_local.methods import Method
 from tgr_local.openai import answer
 from tgr_local.openai.answer import Translation
@@ -47,6 +46,7 @@ from tgr_local.server.wire import (
     JsonResponse,
     encoded,
 )
+from tgr_local.system.errors import ModelError
 
 Prepare = Callable[..., PreparedRequest]
 AnyRequest = GenerationRequest | CountTokensRequest | ResponsesRequest

@@ -17,10 +17,10 @@ from typing import Any
 from pydantic import Field
 
 from tgr_local.engine import Cancel, Engine, load_prefix, remembered, save_prefix
-from tgr_local.errors import PrefixError
 from tgr_local.openai.validation import RequestBody, RequestError
 from tgr_local.options.config import ServerConfig
 from tgr_local.server.errors import ApiError
+from tgr_local.system.errors import PrefixError
 
 _NAME_BYTES = 200  # the name of a temporary file is a little longer
 

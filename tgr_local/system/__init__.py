@@ -1,9 +1,14 @@
-"""The operating system: folders of the user, versions, processes with limits.
+"""What everything stands on: errors, text that is safe to print, files, processes with limits.
 
-It does not know models, options or requests.
+It does not know models, options or requests, and imports nothing else of the package.
 
+errors.py            the exceptions, and their text for the user
+sanitize.py          text, one line, or JSON without control characters
+progress.py          the progress line; a pause that another thread ends
+json_values.py       dataclasses and arrays ↔ JSON values
 paths.py             the XDG folders
 versions.py          versions of the installed parts, the processor
+file_hash.py         the sha256 of a file, computed once
 files.py             flags, locks, renames and marks of files, where systems differ
 locks.py             locks between processes
 json_checks.py       checks values read from JSON

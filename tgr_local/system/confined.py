@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tgr_local.errors import CancelledError, InstallError, TgrError
 from tgr_local.system import confined_worker
 from tgr_local.system.confined_worker import CPU_SECONDS, HEADER
+from tgr_local.system.errors import CancelledError, InstallError, TgrError
 from tgr_local.system.slots import Flag, Slots
 
 WALL_SECONDS = 20.0  # wall time, for a worker that sleeps or that a busy machine slows down

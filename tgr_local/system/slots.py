@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from tgr_local.errors import CancelledError
+from tgr_local.system.errors import CancelledError
 
 
 class Flag(Protocol):

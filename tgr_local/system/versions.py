@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 
-from tgr_local import __version__
+__version__ = "0.1.0"
 
 
 def versions() -> dict[str, str]:
@@ -19,6 +18,8 @@ def versions() -> dict[str, str]:
 
 def version(package: str) -> str:
     """That of a package, or "not installed"."""
+    import importlib.metadata
+
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -28,6 +29,8 @@ def version(package: str) -> str:
 def _is_needed(package: str) -> bool:
     """Whether this installation computes with that package: a wheel that has ggml inside does not
     need llama-cpp-python."""
+    import importlib.metadata
+
     try:
         needs = importlib.metadata.requires("tgr-local") or []
     except importlib.metadata.PackageNotFoundError:

@@ -19,19 +19,19 @@ from typing import Any
 from acp import PROTOCOL_VERSION, helpers, schema
 from acp.connection import Connection
 
-from tgr_local import __version__
-from tgr_local.chat.command_table import is_command
 from tgr_local.code.acp import blocks, store
 from tgr_local.code.acp.editor import Editor
 from tgr_local.code.acp.history import Entry
 from tgr_local.code.acp.turn import Turn, available_commands
 from tgr_local.code.session import CodeSession
 from tgr_local.code.workplace import Workplace
+from tgr_local.console.command_table import is_command
 from tgr_local.console.wrap import shortened
 from tgr_local.engine import Cancel, Engine
-from tgr_local.errors import CancelledError, describe
 from tgr_local.methods import Method
 from tgr_local.options.config import CodeConfig
+from tgr_local.system.errors import CancelledError, describe
+from tgr_local.system.versions import __version__
 
 ASK, ACCEPT = "ask", "accept"
 """Modes: ask before every edit; make one that passes the tests without a question."""

@@ -10,9 +10,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from tgr_local.code import command as code_command
-from tgr_local.errors import InstallError
 from tgr_local.options.config import ChatConfig, CodeConfig, EngineConfig, SearchConfig
 from tgr_local.options.flags import Parser, configured, given
+from tgr_local.system.errors import InstallError
 from tgr_local.system.sandbox import backends
 
 if TYPE_CHECKING:

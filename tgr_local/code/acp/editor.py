@@ -16,9 +16,9 @@ from acp.connection import Connection
 from pydantic import ValidationError
 
 from tgr_local.code.acp.history import Entry
-from tgr_local.console.sanitize import printable
 from tgr_local.engine import Cancel
-from tgr_local.errors import CancelledError
+from tgr_local.system.errors import CancelledError
+from tgr_local.system.sanitize import printable
 
 ALLOW, REJECT = "allow", "reject"
 _LOOK = 0.1  # seconds between two looks at the flag

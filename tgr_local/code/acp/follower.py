@@ -22,9 +22,9 @@ from tgr_local.code.prompt import Form
 from tgr_local.code.ranking import ranked
 from tgr_local.code.report import context_lines
 from tgr_local.code.rounds import Outcome
-from tgr_local.console.sanitize import printable
+from tgr_local.console.render import plural
 from tgr_local.options.config import CodeConfig
-from tgr_local.trace.render import plural
+from tgr_local.system.sanitize import printable
 
 _TEXT_SECONDS, _ROWS_SECONDS = 0.1, 0.5  # between two updates
 _END = 4000  # characters of the output of tests

@@ -21,8 +21,8 @@ from pydantic import ValidationError
 
 from tgr_local.code.acp.agent import Agent, Settings
 from tgr_local.code.acp.wire import Wire
-from tgr_local.console.sanitize import printable_line
-from tgr_local.errors import describe
+from tgr_local.system.errors import describe
+from tgr_local.system.sanitize import printable_line
 
 _BAD, _FAILED, _UNKNOWN = -32602, -32603, -32601
 _LAST_SECONDS = 2.0  # for the answers to prompts that were stopped

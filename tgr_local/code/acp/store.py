@@ -21,10 +21,10 @@ from typing import Any
 from acp import schema
 
 from tgr_local.code.acp.history import Entry
-from tgr_local.errors import TgrError
 from tgr_local.system import paths
+from tgr_local.system.errors import TgrError
 from tgr_local.system.files import open_plain
-from tgr_local.trace.json_values import require_type
+from tgr_local.system.json_values import require_type
 
 MAX_BYTES = 2 << 20  # of a session
 MAX_SESSIONS = 100

@@ -14,7 +14,6 @@ from pathlib import PurePath
 
 from acp import helpers, schema
 
-from tgr_local.chat.command_table import Command, is_command, run_command
 from tgr_local.code import table
 from tgr_local.code.acp.blocks import Asked
 from tgr_local.code.acp.editor import Editor
@@ -22,7 +21,8 @@ from tgr_local.code.acp.follower import Follower, content, fenced, output
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.repl_commands import COMMANDS as OF_SESSION
 from tgr_local.code.session import CodeSession
-from tgr_local.errors import CancelledError, InstallError, ModelError, TgrError, describe
+from tgr_local.console.command_table import Command, is_command, run_command
+from tgr_local.system.errors import CancelledError, InstallError, ModelError, TgrError, describe
 
 _HERE = ("/test", "/add", "/drop", "/files", "/table", "/show", "/accept", "/undo", "/method",
          "/set")  # fmt: skip

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tgr_local.errors import TgrError
+from tgr_local.system.errors import TgrError
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ import numpy as np
 
 from tgr_local import methods
 from tgr_local.engine import New
-from tgr_local.errors import TgrError
 from tgr_local.lab.bench import subject
 from tgr_local.lab.bench.measure import Floats, Row, Spread, Target, alternate_timed, clock
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.run import Request, Run
+from tgr_local.system.errors import TgrError
 
 Q = 64  # tokens of the query
 BURST = 16  # tokens measured in the middle of a chunk

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tgr_local.console.sanitize import printable_json
 from tgr_local.options.config import EngineConfig
 from tgr_local.options.flags import Parser, add_config_flags, configured
+from tgr_local.system.sanitize import printable_json
 
 if TYPE_CHECKING:
     from tgr_local.lab.bench.measure import Row
@@ -91,7 +91,7 @@ def _add_shapes(bench: Parser) -> None:
 
 def _list_shapes(args: argparse.Namespace, *, delete: bool = False) -> int:
     from tgr_local.lab.bench import shapes
-    from tgr_local.models.library import size
+    from tgr_local.options.library import size
 
     files = [(path, path.stat().st_size) for path in shapes.kept(args.shape, args.type)]
     if delete:
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
     from tgr_local.engine import default_threads, load_with_progress
     from tgr_local.lab.bench import long_reply, measure, plan, subject
     from tgr_local.lab.bench.peers import Settings
-    from tgr_local.models.library import size
+    from tgr_local.options.library import size
 
     # as llama.cpp, without fewer threads while other programs want the cores
     config = dataclasses.replace(config, n_threads=config.n_threads or default_threads(path))
@@ -194,8 +194,8 @@ def _purpose(names: Sequence[str], bounded: bool) -> str:
 
 def measured(name: str, plan: Plan) -> Iterator[Row]:
     """The rows of a group, one after the other, with a progress line while it is measured."""
-    from tgr_local.console.progress import ProgressLine
     from tgr_local.lab.bench import boundary, concurrency, decode, long_reply, roofline
+    from tgr_local.system.progress import ProgressLine
 
     groups: dict[str, Callable[[Plan], Iterator[Row]]] = {
         "decode": decode.steps,
@@ -247,7 +247,7 @@ def _model(args: argparse.Namespace) -> Path:
         for name in ("shape", "type"):
             if getattr(args, name) is not None:
                 raise ValueError(f"--{name} is for random weights, but --model is a file; drop one")
-        from tgr_local.models import library
+        from tgr_local.options import library
 
         return library.find(args.model)
     from tgr_local.lab.bench import shapes

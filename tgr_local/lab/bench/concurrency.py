@@ -14,13 +14,13 @@ from functools import partial
 import numpy as np
 
 from tgr_local.engine import Participant, Task
-from tgr_local.errors import TgrError
 from tgr_local.generation import load
 from tgr_local.lab.bench import subject
 from tgr_local.lab.bench.measure import Row, Spread, Target, alternate, alternate_timed
 from tgr_local.lab.bench.peers import Raw, Settings, Subprocess
 from tgr_local.lab.bench.plan import Plan
-from tgr_local.models.library import embedded_model
+from tgr_local.options.library import embedded_model
+from tgr_local.system.errors import TgrError
 
 N = 64  # plain replies at a time
 PREFIX = 64  # mean tokens of a prompt

@@ -24,7 +24,6 @@ import numpy as np
 
 from tgr_local import methods
 from tgr_local.engine import fill_prefix
-from tgr_local.errors import InstallError
 from tgr_local.lab.bench import shapes, subject
 from tgr_local.lab.bench.boundary import BURST, Boundary, Q
 from tgr_local.lab.bench.cold_start import of_status, peak_resident
@@ -33,6 +32,7 @@ from tgr_local.lab.bench.plan import Plan
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import SPARE_CELLS
 from tgr_local.search.run import Request, Run
+from tgr_local.system.errors import InstallError
 
 CHUNKS = 4  # of the real reply
 READ = 512  # tokens whose keys and values fill the context of `base`

@@ -22,14 +22,14 @@ from functools import partial
 import numpy as np
 
 from tgr_local.engine import Engine
-from tgr_local.errors import TgrError
 from tgr_local.lab.bench import subject
 from tgr_local.lab.bench.decode import PREFIX, K
 from tgr_local.lab.bench.measure import Row, Spread, alternate
 from tgr_local.lab.bench.plan import Plan
-from tgr_local.models import gguf_header
-from tgr_local.models.gguf_header import Header
+from tgr_local.options import gguf_header
 from tgr_local.options.cache import attention
+from tgr_local.options.gguf_header import Header
+from tgr_local.system.errors import TgrError
 
 READ_AHEAD = 512  # tokens of the prefill that gives the peak rate
 SIZE = 1 << 30  # bytes that are read to measure the memory

@@ -21,11 +21,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.console.progress import ProgressLine
-from tgr_local.errors import ModelError, TgrError
 from tgr_local.lab.bench.peers import library
-from tgr_local.models.library import size
+from tgr_local.options.library import size
 from tgr_local.system import paths as places
+from tgr_local.system.errors import ModelError, TgrError
+from tgr_local.system.progress import ProgressLine
 
 VERSION = 3  # raise it when the content changes
 HEAD_DIM = 128

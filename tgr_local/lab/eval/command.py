@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tgr_local.console.sanitize import printable, printable_line
-from tgr_local.errors import TgrError
 from tgr_local.lab.eval.arguments import GRADE_SECONDS, add_run_arguments
 from tgr_local.options.config import EngineConfig
 from tgr_local.options.flags import Parser, configured
+from tgr_local.system.errors import TgrError
 from tgr_local.system.sandbox import backends
+from tgr_local.system.sanitize import printable, printable_line
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from tgr_local.lab.eval import evaluation, manifest, ray_nodes, request, tasks
     from tgr_local.lab.eval.grader import Grader
     from tgr_local.lab.eval.tasks import writingbench
-    from tgr_local.models import library
+    from tgr_local.options import library
 
     model = library.model_file(args.model)
     wanted = request.from_arguments(args)

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tgr_local import methods
-from tgr_local.console.progress import ProgressLine
 from tgr_local.engine import Engine
-from tgr_local.errors import CapacityError
 from tgr_local.lab.eval import manifest, phases, samples, systems, tasks
 from tgr_local.lab.eval.estimate import Estimate
 from tgr_local.lab.eval.grader import Grader
@@ -22,12 +20,14 @@ from tgr_local.lab.eval.samples import SamplePlan
 from tgr_local.lab.eval.store import Store
 from tgr_local.lab.eval.systems import System
 from tgr_local.lab.eval.task import Problem
+from tgr_local.methods.probe import record as probe_record
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.resolve import resolve
-from tgr_local.probe import record as probe_record
 from tgr_local.search import strength
+from tgr_local.system.errors import CapacityError
+from tgr_local.system.json_values import to_json_value
+from tgr_local.system.progress import ProgressLine
 from tgr_local.system.versions import versions
-from tgr_local.trace.json_values import to_json_value
 
 OF_THE_PAPER = {"search_from": 0}
 """Options of all systems that are not the front ends' defaults: the search begins before the first

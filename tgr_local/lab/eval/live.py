@@ -14,11 +14,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tgr_local.console.progress import LOG_INTERVAL
-from tgr_local.console.sanitize import printable_line
 from tgr_local.lab.eval.estimate import FIRST, Estimate, clock
 from tgr_local.lab.eval.making import Phase
 from tgr_local.lab.eval.samples import Sample
+from tgr_local.system.progress import LOG_INTERVAL
+from tgr_local.system.sanitize import printable_line
 
 
 class Live:

@@ -15,7 +15,6 @@ import numpy as np
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, backend_devices
-from tgr_local.errors import CancelledError, TgrError, describe
 from tgr_local.generation import Reply, generate, query_tokens
 from tgr_local.lab.eval import boundaries
 from tgr_local.lab.eval.samples import ENGINE, Sample, seed_of
@@ -23,6 +22,7 @@ from tgr_local.lab.eval.systems import System
 from tgr_local.lab.eval.task import Problem
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import strength
+from tgr_local.system.errors import CancelledError, TgrError, describe
 
 SAMPLE_ERRORS = (TgrError, ValueError)  # these end one sample, not the phase
 Job = tuple[Problem, int, int]  # problem, seed, index

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.errors import InstallError
+from tgr_local.system.errors import InstallError
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

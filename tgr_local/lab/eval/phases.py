@@ -14,7 +14,6 @@ from typing import Any
 
 from tgr_local import methods
 from tgr_local.engine import Engine
-from tgr_local.errors import CapacityError
 from tgr_local.lab.eval.estimate import Place, Work
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.live import Live
@@ -25,6 +24,7 @@ from tgr_local.lab.eval.store import Store
 from tgr_local.lab.eval.systems import System
 from tgr_local.lab.eval.task import Problem
 from tgr_local.options.config import SearchConfig
+from tgr_local.system.errors import CapacityError
 
 
 def check(engine: Engine, system: System, config: SearchConfig) -> None:

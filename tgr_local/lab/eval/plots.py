@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tgr_local.errors import InstallError
 from tgr_local.lab.eval import plot_accuracy, plot_geometry
 from tgr_local.lab.eval.comparison import Comparison
 from tgr_local.lab.eval.plot_panels import COLORS, Legend, Panels, svg
+from tgr_local.system.errors import InstallError
 
 
 @dataclass(frozen=True)

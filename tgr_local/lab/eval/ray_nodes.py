@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tgr_local.engine import Cancel, Engine, named_adapters, watched
-from tgr_local.errors import CancelledError, InstallError, TgrError, describe
 from tgr_local.lab.eval import manifest
 from tgr_local.lab.eval.making import EngineMaker, Job, Phase, failed
 from tgr_local.lab.eval.samples import ENGINE, Sample
-from tgr_local.models import library
+from tgr_local.methods.probe import record
+from tgr_local.options import library
 from tgr_local.options.config import EngineConfig
-from tgr_local.probe import record
+from tgr_local.system.errors import CancelledError, InstallError, TgrError, describe
 from tgr_local.system.versions import versions
 
 LOCAL = "local"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from tgr_local.errors import TgrError
 from tgr_local.lab.eval import manifest, samples
 from tgr_local.lab.eval.manifest import Manifest
 from tgr_local.lab.eval.samples import Sample
 from tgr_local.system import json_checks
+from tgr_local.system.errors import TgrError
 from tgr_local.system.json_checks import Count
 
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tgr_local.errors import TgrError
 from tgr_local.search.seeds import derived_seed
 from tgr_local.system import json_checks
+from tgr_local.system.errors import TgrError
 from tgr_local.system.json_checks import Count
 
 Key = tuple[str, str, str, int, int]

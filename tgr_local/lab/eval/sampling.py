@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 from tgr_local.engine import Cancel, Workers
-from tgr_local.errors import CancelledError
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.live import Live
 from tgr_local.lab.eval.making import Job, Maker, Phase
 from tgr_local.lab.eval.samples import Sample
 from tgr_local.lab.eval.store import Store
 from tgr_local.lab.eval.task import Grade, Problem
+from tgr_local.system.errors import CancelledError
 
 _UNGRADED_REPLIES = 512  # replies that wait for a grade at most; a kill loses them
 

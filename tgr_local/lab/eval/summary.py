@@ -13,11 +13,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tgr_local.errors import TgrError
 from tgr_local.lab.eval import manifest, metrics
 from tgr_local.lab.eval.outcome import Outcome
 from tgr_local.lab.eval.run_folder import EvaluationRun
 from tgr_local.lab.eval.samples import Key, Sample, SamplePlan
+from tgr_local.system.errors import TgrError
 
 
 def outcomes(runs: Sequence[EvaluationRun], ks: Sequence[int] = ()) -> dict[str, list[Outcome]]:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tgr_local.errors import TgrError, describe
 from tgr_local.lab.eval.task import Problem
 from tgr_local.lab.eval.tasks import get
 from tgr_local.system import job_object
+from tgr_local.system.errors import TgrError, describe
 from tgr_local.system.sandbox import programs
 from tgr_local.system.sandbox.backends import Backend
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tgr_local.console.sanitize import printable_json, printable_line
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.flags import Parser, add_config_flags, configured, given
 from tgr_local.system import paths
+from tgr_local.system.sanitize import printable_json, printable_line
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
@@ -58,7 +58,7 @@ def add_arguments(group: Parser) -> None:
 def _fit(args: argparse.Namespace) -> int:
     from tgr_local.lab.fitting import fit
     from tgr_local.lab.fitting.samples import joined
-    from tgr_local.probe import record
+    from tgr_local.methods.probe import record
     from tgr_local.system.versions import versions
 
     if args.cut < 0:
@@ -89,10 +89,10 @@ def _fit(args: argparse.Namespace) -> int:
 
 
 def _test(args: argparse.Namespace) -> int:
-    from tgr_local.errors import ModelError
     from tgr_local.lab.fitting import fit
     from tgr_local.lab.fitting.samples import joined
-    from tgr_local.probe import record
+    from tgr_local.methods.probe import record
+    from tgr_local.system.errors import ModelError
 
     with _engine(args) as engine:
         probe = record.of(engine, args.file or "")
@@ -112,8 +112,8 @@ def _test(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from tgr_local.models import library
-    from tgr_local.probe import record
+    from tgr_local.methods.probe import record
+    from tgr_local.options import library
 
     name = args.file or ""
     file = paths.expanded("file", name)
@@ -129,7 +129,7 @@ def _show(args: argparse.Namespace) -> int:
 
 def _engine(args: argparse.Namespace) -> Engine:
     from tgr_local.engine import load_with_progress
-    from tgr_local.models import library
+    from tgr_local.options import library
 
     for name in ("problems", "samples"):
         if getattr(args, name) < 1:
@@ -155,11 +155,11 @@ def _drawn(
     """The samples of each task, and the cut; says on stderr how long it will take. They are kept in
     `folder`, or the cache folder. ValueError for fewer questions than `least`, TgrError where no
     text can be judged."""
-    from tgr_local.console.progress import ProgressLine
-    from tgr_local.errors import TgrError
     from tgr_local.lab.eval.grader import Grader
     from tgr_local.lab.fitting import questions
     from tgr_local.lab.fitting.samples import Drawer
+    from tgr_local.system.errors import TgrError
+    from tgr_local.system.progress import ProgressLine
 
     path = paths.expanded("data", args.data) if args.data else None
     raw = not engine.chat_template

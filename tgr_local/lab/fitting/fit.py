@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from tgr_local.lab.fitting import regression
 from tgr_local.lab.fitting.samples import Samples
-from tgr_local.probe import answer, likeness
-from tgr_local.probe.logistic import sigmoid
-from tgr_local.probe.record import Judgement, Probe
+from tgr_local.methods.probe import answer, likeness
+from tgr_local.methods.probe.logistic import sigmoid
+from tgr_local.methods.probe.record import Judgement, Probe
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tgr_local.answers import answer_key, normalised
 from tgr_local.lab.eval import tasks
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.task import Problem
 from tgr_local.lab.eval.tasks.benchmark import Benchmark
 from tgr_local.lab.eval.tasks.data import only_file
+from tgr_local.search.answers import answer_key, normalised
 from tgr_local.system import json_checks, paths
 
 _SHAPE = {"question": str, "answer?": str}

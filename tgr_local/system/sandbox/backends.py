@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from tgr_local.errors import InstallError
+from tgr_local.system.errors import InstallError
 
 Backend = Literal["bwrap", "unshare", "limits", "none"]
 CHOICES: tuple[Backend, ...] = get_args(Backend)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tgr_local.errors import CancelledError, InstallError
+from tgr_local.system.errors import CancelledError, InstallError
 from tgr_local.system.sandbox import backends, programs, usage
 from tgr_local.system.sandbox.backends import Backend, Mount
 from tgr_local.system.slots import Flag

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from tgr_local.errors import InstallError
+from tgr_local.system.errors import InstallError
 from tgr_local.system.sandbox import backends, usage
 from tgr_local.system.sandbox.backends import Backend
 

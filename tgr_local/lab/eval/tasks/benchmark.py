@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tgr_local.answers import boxed
 from tgr_local.lab.eval.task import Grade, Problem, Task
 from tgr_local.lab.eval.tasks.data import Row, Source, require, rows, sample
+from tgr_local.search.answers import boxed
 
 
 @dataclass(frozen=True)

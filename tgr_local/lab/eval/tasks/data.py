@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tgr_local.errors import InstallError, TgrError
+from tgr_local.system.errors import InstallError, TgrError
 
 T = TypeVar("T")
 KINDS = (".jsonl", ".json", ".csv", ".parquet")

@@ -15,10 +15,10 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
-from tgr_local.errors import TgrError
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import NO_ANSWER, Benchmark, user
 from tgr_local.lab.eval.tasks.data import Row, Source
+from tgr_local.system.errors import TgrError
 
 PASS_MARK = 0.7
 """Lowest mean score that passes: "above average" in the benchmark's rules."""

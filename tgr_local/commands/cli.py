@@ -1,0 +1,172 @@
+"""The command line: parses the arguments, runs one subcommand, returns an exit code.
+
+0 is success, 1 a failure, 2 bad usage (a bad value included), 130 an interrupt. Every error is one
+line on stderr; TGR_DEBUG=1 shows the traceback. A subcommand imports what it needs when it runs, so
+that help takes a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import io
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+from tgr_local.code import command as code
+from tgr_local.code.acp import command as acp
+from tgr_local.commands import models, rpc_server, subcommands
+from tgr_local.options.flags import Parser
+from tgr_local.system import paths
+from tgr_local.system.errors import TgrError, describe
+from tgr_local.system.sanitize import printable_line
+from tgr_local.system.versions import __version__
+
+LABORATORY = {
+    "eval": ("eval", "run benchmarks and compare methods, or report on runs"),
+    "probe": ("fitting", "fit, show or test a probe: how likely a text of a model is right"),
+    "bench": ("bench", "measure speed, compared with llama.cpp in the same run"),
+}
+"""The commands of `tgr_local.lab`: folder and help. A folder is imported when its command is used;
+nothing else imports one."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a command line, by default that of the process, and returns its exit code."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller closed it
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    _prepare_windows()
+    try:
+        args = _arguments(argv)
+        shows_config = getattr(args, "show_config", False)
+        code: int = subcommands.show_config(args) if shows_config else args.command(args)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # without this Python would report the same error again when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return _failed("interrupted", 130)
+    except Exception as error:
+        if os.environ.get("TGR_DEBUG"):
+            raise
+        return _failed(describe(error), 2 if isinstance(error, ValueError) else 1)
+
+
+def _prepare_windows() -> None:
+    """Has its consoles read escape sequences, and its pipes take every character."""
+    if sys.platform != "win32":
+        return
+    import ctypes
+
+    kernel = ctypes.WinDLL("kernel32")
+    stdout, stderr, processed, wrapped, escapes = -11, -12, 1, 2, 4
+    for stream in (stdout, stderr):
+        kernel.SetConsoleMode(kernel.GetStdHandle(stream), processed | wrapped | escapes)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="replace")
+
+
+def _failed(message: str, code: int) -> int:
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    print(f"tgr-local: {message}", file=sys.stderr)
+    return code
+
+
+def build_parser() -> Parser:
+    """The parser of all subcommands."""
+    parser = Parser(
+        prog="tgr-local",
+        description="Test-time reasoning on your own machine, with any GGUF model.",
+    )
+    parser.add_argument("--version", action="version", version=f"tgr-local {__version__}")
+    for module in (subcommands, code, acp, models):
+        module.add_to(parser)
+    for name, (folder, text) in LABORATORY.items():
+        parser.add_later(name, text, partial(_complete, folder))
+    rpc_server.add_to(parser)
+    return parser
+
+
+def _complete(folder: str, parser: Parser) -> None:
+    """Adds the arguments of a command of the laboratory."""
+    importlib.import_module(f"tgr_local.lab.{folder}.command").add_arguments(parser)
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    """The parsed arguments, with the options that files and the environment set."""
+    parser = build_parser()
+    args: argparse.Namespace
+    args, unknown = parser.parse_known_args(argv)
+    _take_words(args, unknown)
+    if args.parser.options:
+        from tgr_local.options import library, settings
+
+        options = parser.all_options() | args.parser.options
+        read = settings.fill(args, options)
+        by_flag = args.models_dir and args.sources.get("models_dir", "").startswith("--")
+        library.choose_folder(paths.expanded("models_dir", args.models_dir) if by_flag else None)
+        if "method" in args.parser.options:
+            _check_names(args)
+        if read:
+            names = " and ".join(printable_line(str(path)) for path in read)
+            print(f"tgr-local: options from {names}", file=sys.stderr)
+        for line in settings.misspelt(options):
+            print(f"tgr-local: warning: {printable_line(line)}", file=sys.stderr)
+    return args
+
+
+def _take_words(args: argparse.Namespace, words: list[str]) -> None:
+    """Puts words that argparse left over where they belong: ``chat MODEL`` and
+    ``run MODEL QUESTION`` name a model. Raises ValueError for the first that belongs nowhere."""
+    parser: Parser = args.parser
+    for word in words:
+        if word.startswith("-") and not (word == "-" and parser.text):
+            raise parser.unknown_argument(word)
+    if parser.takes_model and not hasattr(args, "model"):
+        question = getattr(args, parser.text) if parser.text else None
+        given = [*([] if question is None else [question]), *words]
+        if given and _names_model(given[0], may_be_text=bool(parser.text) and len(given) == 1):
+            args.model, *words = given
+            if parser.text:
+                setattr(args, parser.text, words.pop(0) if words else None)
+    for word in words:
+        if not parser.rest:
+            raise parser.unknown_argument(word)
+        getattr(args, parser.rest).append(word)
+
+
+def _names_model(word: str, *, may_be_text: bool) -> bool:
+    """Whether a word without a flag is a model; one that `may_be_text` is so only as a file."""
+    if word.lower().endswith(".gguf") and (len(word.split()) == 1 or Path(word).is_file()):
+        return True
+    from tgr_local.options import library
+
+    return not may_be_text and (library.is_known(word) or library.is_elsewhere(word))
+
+
+def _check_names(args: argparse.Namespace) -> None:
+    """Raises ValueError for a method or a model that does not exist, naming the file or variable
+    that set it. One that a flag set is checked where it is used."""
+    for name in ("method", "model"):
+        source = args.sources.get(name, "--")
+        if source.startswith("--"):
+            continue
+        from tgr_local import methods
+        from tgr_local.options import library
+
+        try:
+            if name == "method":
+                methods.get(args.method)
+            else:
+                library.find(args.model).stat()
+        except (ValueError, TgrError, OSError) as error:
+            raise ValueError(f"{describe(error)} (set in {source})") from None

@@ -1,0 +1,219 @@
+"""``tgr-local run``: one question, and its replies on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TextIO
+
+from tgr_local.console.wrap import terminal_width
+from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
+from tgr_local.options.flags import Parser, configured, given
+from tgr_local.options.resolve import resolve
+from tgr_local.system.progress import ProgressLine
+from tgr_local.system.sanitize import printable, printable_json
+
+if TYPE_CHECKING:
+    from tgr_local.console.record import Header
+    from tgr_local.engine import Engine
+    from tgr_local.generation import Reply
+    from tgr_local.methods import Method
+
+
+def add_arguments(run: Parser) -> None:
+    """Adds those that no other subcommand has."""
+    add = run.add_argument
+    text = (
+        "the question; the text on stdin comes before it, and is the question without it or for -"
+    )
+    add("question", nargs="?", help=text)
+    text = "number of answers, generated together (default: 1)"
+    add("-k", "--replies", type=int, default=1, metavar="N", help=text)
+    text = "print the thinking too (default: on if stdout is a terminal)"
+    add("--show-thinking", action=argparse.BooleanOptionalAction, help=text)
+    text = "print what the method did too: chunks, forward tokens by kind, votes"
+    add("--stats", action="store_true", help=text)
+    add("--json", action="store_true", help="print JSON; with -k a list")
+    add("--trace", metavar="FILE", help="record every step in FILE")
+    run.hide(add("--trace-vectors", action="store_true", help="record anchors and states in full"))
+    add("--raw", action="store_true", help="do not apply the chat template")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the subcommand; returns its exit code."""
+    if args.replies < 1:
+        raise ValueError(f"replies is {args.replies}, but must be at least 1")
+    if args.trace_vectors and args.trace is None:
+        raise ValueError("trace_vectors needs a trace file; name it with --trace FILE")
+    prompt_text = _prompt(args)
+    from tgr_local.console import record
+
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(record.open_file(args.trace)) if args.trace is not None else None
+        engine, config, method = stack.enter_context(loaded(args))
+        from tgr_local.generation import query_tokens
+
+        prompt = query_tokens(engine, prompt_text, config, raw=args.raw)
+        header = None
+        if args.json or file:  # only here, because hashing the model file takes long
+            header = record.make_header(engine, prompt, config, method.name)
+        replies = _generate(args, engine, prompt, config, method, header, file)
+        if header and args.json:
+            results = [record.result(header, reply) for reply in replies]
+            print(printable_json(results if args.replies > 1 else results[0]))
+        else:
+            _print_replies(args, replies)
+    return int(not any(reply.text.strip() for reply in replies))
+
+
+def _print_replies(args: argparse.Namespace, replies: list[Reply]) -> None:
+    """Prints several replies, and the cost of any number; a single reply is on the screen."""
+    from tgr_local.console import render
+
+    for number, reply in enumerate(replies if args.replies > 1 else (), 1):
+        thinking = f"{reply.thinking}\n\n" if _shows_thinking(args) and reply.thinking else ""
+        text = f"[{number}] {thinking}{reply.text}"
+        print(printable(text) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
+    if args.stats:
+        line = render.summary(replies)
+    elif sys.stderr.isatty():
+        line = render.cost_line(replies, terminal_width(sys.stderr))
+    else:
+        line = render.cost_line(replies)
+    print(line, file=sys.stderr)
+    for note in dict.fromkeys(reply.note for reply in replies if reply.note):
+        print(f"tgr-local: {note}", file=sys.stderr)
+
+
+def _generate(
+    args: argparse.Namespace,
+    engine: Engine,
+    prompt: list[int],
+    config: SearchConfig,
+    method: Method,
+    header: Header | None,
+    file: TextIO | None,
+) -> list[Reply]:
+    """Generates the replies, records them in `file`, and prints a single one while it grows."""
+    from tgr_local import generation
+    from tgr_local.console import live, record
+    from tgr_local.console.pace import ReplyProgress
+
+    k = args.replies
+    unseen = args.json or k > 1
+    shown = unseen or not sys.stdout.isatty()
+    with (progress := ReplyProgress(shown=shown, until_answer=not unseen)):
+        if k == 1:
+            events = generation.stream(engine, prompt, config, method=method, raw=args.raw)
+            if header and file:
+                events = record.write_events(events, file, engine, header, args.trace_vectors)
+            events = progress.watch(events)
+            if args.json:
+                return [live.final_reply(events)]
+            markdown = configured(args, ChatConfig).markdown
+            return [live.show(events, _shows_thinking(args), markdown)]
+        replies = generation.generate_many(
+            engine,
+            prompt,
+            config,
+            k,
+            method=method,
+            raw=args.raw,
+            on_event=lambda _, event: progress.update(event),
+        )
+    if header and file:
+        record.clear(file)
+        for reply in replies:
+            trace = record.make_trace(engine, header, reply)
+            record.write(file, trace, args.trace_vectors)
+    return replies
+
+
+def _prompt(args: argparse.Namespace) -> str | list[dict[str, str]]:
+    """The question, after the system prompt if there is one."""
+    question = _question(args)
+    if not args.system:
+        return question
+    if args.raw:
+        raise ValueError("raw text has no system prompt; leave out --system, or --raw")
+    return [{"role": "system", "content": args.system}, {"role": "user", "content": question}]
+
+
+def _question(args: argparse.Namespace) -> str:
+    """The files, stdin and the argument, in this order, with blank lines between them. The line
+    ends after files and stdin are dropped, but not with --raw."""
+    from tgr_local.console import text_input
+
+    texts = [text_input.read_file(path) for path in args.files]
+    typed = None if args.question in (None, "-") else args.question
+    if args.question is None and not args.files and sys.stdin.isatty():
+        raise ValueError("there is no question; give it as an argument or on stdin")
+    reads = _is_piped(sys.stdin) if typed is not None else not sys.stdin.isatty()
+    if reads or args.question == "-":
+        texts.append(_stdin_text())
+    if not args.raw:
+        texts = [text.rstrip("\r\n") for text in texts]
+    if typed is not None:
+        texts.append(text_input.decode_utf8(os.fsencode(typed), "the question"))
+    text = "\n\n".join(text for text in texts if text)
+    if not text.strip() and not args.raw:
+        raise ValueError("the question is empty; give it as an argument or on stdin")
+    return text
+
+
+def _stdin_text() -> str:
+    from tgr_local.console import text_input
+
+    with ProgressLine("reading stdin; Ctrl-D ends it, < /dev/null leaves it out"):
+        data = sys.stdin.buffer.read(text_input.MAX_FILE_BYTES + 1)
+    text_input.check_size("stdin", len(data))
+    return text_input.decode_utf8(data, "stdin")
+
+
+def _is_piped(file: TextIO) -> bool:
+    """Whether it is a file, a pipe or a socket; a terminal and /dev/null are neither."""
+    try:
+        mode = os.fstat(file.fileno()).st_mode
+    except (OSError, ValueError):  # closed, or not a real file
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _shows_thinking(args: argparse.Namespace) -> bool:
+    return bool(sys.stdout.isatty() if args.show_thinking is None else args.show_thinking)
+
+
+@contextlib.contextmanager
+def loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig, Method]]:
+    """The loaded model, the options for it, and the method."""
+    engine_config = configured(args, EngineConfig)
+    configured(args, SearchConfig)  # refuses a bad value before the model is loaded
+    from tgr_local import methods
+    from tgr_local.engine import load_with_progress
+    from tgr_local.generation import check_writes
+    from tgr_local.options import library
+
+    method = methods.get(args.method)
+    chats = not getattr(args, "raw", False)
+    path = library.model_file(args.model)
+    with load_with_progress(path, engine_config, chats=chats) as engine:
+        check_writes(engine)
+        _warn_of_spare_cells(engine, getattr(args, "replies", 1))
+        user_options = given(args, SearchConfig)
+        yield engine, resolve(engine.metadata, user_options, for_people=True).config, method
+
+
+def _warn_of_spare_cells(engine: Engine, n_replies: int) -> None:
+    """Says that the user asked for more cells than `n_replies` texts of full length have."""
+    n_ctx, trained = engine.config.n_ctx, engine.n_ctx_train
+    if n_ctx > trained * n_replies:
+        print(
+            f"tgr-local: warning: n_ctx is {n_ctx}, but the model was trained for {trained} tokens "
+            "and no text gets longer; only a search uses more cells, and fewer take less memory",
+            file=sys.stderr,
+        )

@@ -1,0 +1,237 @@
+"""The subcommands run, chat, serve, trace and doctor, and ``--show-config``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tgr_local.commands import run as running
+from tgr_local.console.wrap import terminal_width
+from tgr_local.options.config import (
+    DEFAULT_METHOD,
+    ChatConfig,
+    CodeConfig,
+    EngineConfig,
+    SearchConfig,
+    ServerConfig,
+)
+from tgr_local.options.flags import Parser, add_config_flags, configured, given
+from tgr_local.options.resolve import FOR_PEOPLE, resolve
+from tgr_local.system.errors import InstallError
+
+if TYPE_CHECKING:
+    pass
+
+
+def add_to(parser: Parser) -> None:
+    """Adds the subcommands."""
+    run = parser.add_command("run", running.run, "answer one question", " [MODEL] [question]")
+    text = "chat with a model; lines from a pipe are answered one by one"
+    chat = parser.add_command("chat", _chat, text, " [MODEL]")
+    text = "serve a model over HTTP, with OpenAI's API"
+    serve = parser.add_command("serve", _serve, text, " [MODEL]")
+    trace = parser.add_command("trace", _trace, "show every step of a recorded run", " FILE")
+    trace.add_argument("file", metavar="FILE", help="written by run --trace")
+    text = "check the installation, the machine and the model"
+    doctor = parser.add_command("doctor", _doctor, text, " [MODEL]")
+    run.text = "question"
+    for sub in (run, chat, serve, doctor):
+        sub.takes_model, sub.word_hint = True, "name a model with -m"
+        sub.add_help_all()
+        text = "a GGUF file, or a name that tgr-local models lists (default: the embedded model)"
+        sub.add_option("model", None, metavar="MODEL", help=text)
+    for sub in (run, chat):
+        sub.add_option("system", "", metavar="TEXT", help="system prompt (default: none)")
+        text = "text file to put before the question; may be given several times"
+        sub.add_argument(
+            "-f", "--file", action="append", default=[], dest="files", metavar="FILE", help=text
+        )
+    run.word_hint = "put a text of several words in quotes, and name a model with -m"
+    chat.word_hint = "name a model with -m; tgr-local run asks one question"
+    running.add_arguments(run)
+    text = "continue the latest saved conversation"
+    chat.add_argument("--resume", action="store_true", help=text)
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+    for sub in (run, chat, serve):
+        text = f"method of reasoning (default: {DEFAULT_METHOD}, which searches from the second "
+        text += "chunk on; see --search-from)"
+        sub.add_option("method", DEFAULT_METHOD, metavar="NAME", help=text)
+    for sub in (run, chat, serve, doctor):
+        text = "print the options with their values and sources, and exit; --changed, --all"
+        sub.add_argument("--show-config", action="store_true", help=text)
+        text = "with --show-config: only what is not the default; or those of other methods too"
+        which = sub.add_mutually_exclusive_group()
+        sub.hide(which.add_argument("--changed", action="store_true", help=text))
+        sub.hide(which.add_argument("--all", action="store_true", help=text))
+    for sub in (run, chat, serve):
+        title = "how a reply is generated"
+        add_config_flags(sub, SearchConfig, title, folded=True, defaults=FOR_PEOPLE)
+    add_config_flags(run, ChatConfig, "how it is shown", only=("markdown",), folded=True)
+    add_config_flags(chat, ChatConfig, "the conversation", folded=True)
+    add_config_flags(serve, ServerConfig, "the server and its limits", folded=True)
+    for sub in (run, chat, serve, doctor):
+        add_config_flags(sub, EngineConfig, "how the model is loaded", folded=True)
+
+
+def show_config(args: argparse.Namespace) -> int:
+    """Prints every option of the subcommand with its value and where the value comes from."""
+    from tgr_local.options import library, settings
+
+    known = args.parser.options
+    path = library.model_file(args.model) if _names_model(args) else None
+    values: dict[str, Any] = {"model": str(path or "")}
+    sources: dict[str, str] = dict(args.sources)
+    if "method" in known:
+        metadata = library.card(path).metadata if path else {}
+        configured(args, SearchConfig)
+        user_options, for_people = (
+            given(args, SearchConfig),
+            args.command in (running.run, _chat, _serve),
+        )
+        resolved = resolve(metadata, user_options, args.sources, for_people=for_people)
+        values |= {"method": args.method, **resolved.shown()}
+        sources |= resolved.sources
+        values["strength"], sources["strength"] = _strength(path, resolved.config, args)
+    if "system" in known:
+        values["system"] = args.system
+    configs = (
+        configured(args, ChatConfig), configured(args, CodeConfig), configured(args, ServerConfig),
+        configured(args, EngineConfig),
+    )  # fmt: skip
+    for config in configs:
+        fields = dataclasses.asdict(config)
+        values |= {name: value for name, value in fields.items() if name in known}
+    if values.get("api_key"):
+        values["api_key"] = "(hidden)"
+    as_json, note = getattr(args, "json", False), ""
+    if getattr(args, "changed", False):
+        values = {name: one for name, one in values.items() if sources.get(name) not in _DEFAULTS}
+        note = "" if values else "nothing differs from the defaults"
+    elif "method" in known and not (as_json or getattr(args, "all", False)):
+        values, note = _of_method(values, args.method)
+    if values or as_json:
+        print(settings.shown(values, sources, as_json))
+    if note and not as_json:
+        print(f"tgr-local: {note}", file=sys.stderr)
+    return 0
+
+
+_DEFAULTS = (None, "default")
+
+
+def _of_method(values: dict[str, Any], method: str) -> tuple[dict[str, Any], str]:
+    """The options without those that the method does not use, and how many these are."""
+    from tgr_local import methods
+
+    chosen, fields = methods.get(method), {spec.name for spec in dataclasses.fields(SearchConfig)}
+    kept = {name: one for name, one in values.items() if name not in fields or chosen.uses(name)}
+    n = len(values) - len(kept)
+    hint = f"{n} options that {chosen.name} does not use are hidden; --all shows them"
+    return kept, hint if n else ""
+
+
+def _strength(path: Path | None, config: SearchConfig, args: argparse.Namespace) -> tuple[str, str]:
+    """The injection's strength that was measured for a model and these options, and where it comes
+    from, as a line of `show_config`."""
+    from tgr_local import methods
+    from tgr_local.options import library
+    from tgr_local.search import strengths
+
+    if not methods.get(args.method).steers or config.eta == 0:
+        return "", "nothing is injected"
+    if config.calibration != "divergence":
+        return "", f"calibration {config.calibration}"
+    facts = library.card(path).facts() if path else {}
+    engine = configured(args, EngineConfig)
+    found = path and strengths.of_model(
+        path,
+        divergence=config.divergence,
+        rank=config.rank,
+        injection_seed=config.injection_seed,
+        d_z=config.d_z or facts.get("width"),
+        type_k=engine.type_k,
+        type_v=engine.type_v,
+        control_vector="",
+    )
+    if not found:
+        return "", "not measured yet; the first search does it, once"
+    return str(found[0][1]), "measured for this model"
+
+
+def _chat(args: argparse.Namespace) -> int:
+    from tgr_local import chat
+    from tgr_local.console.keyboard import typed_ahead
+
+    options = configured(args, ChatConfig)
+    with contextlib.ExitStack() as stack:
+        with typed_ahead():
+            engine, _, method = stack.enter_context(running.loaded(args))
+        return chat.run(
+            engine,
+            given(args, SearchConfig),
+            method,
+            options,
+            resume=args.resume,
+            system=args.system,
+            files=args.files,
+        )
+
+
+def _names_model(args: argparse.Namespace) -> bool:
+    """Whether one model is used from the start: not if a server loads those of a folder."""
+    return args.model is not None or not given(args, ServerConfig).get("models_dir")
+
+
+def _serve(args: argparse.Namespace) -> int:
+    limits, engine_config = configured(args, ServerConfig), configured(args, EngineConfig)
+    configured(args, SearchConfig)
+    from tgr_local import methods
+    from tgr_local.options import library
+
+    method = methods.get(args.method)
+    try:
+        from tgr_local.server import serve
+    except ModuleNotFoundError as error:
+        raise InstallError(
+            f"the server needs {error.name}; run: pip install 'tgr-local[server]'"
+        ) from None
+    return serve.run(
+        library.model_file(args.model) if _names_model(args) else None,
+        limits,
+        method=method,
+        engine_config=engine_config,
+        options=given(args, SearchConfig),
+    )
+
+
+def _trace(args: argparse.Namespace) -> int:
+    from tgr_local.console import record, render
+
+    width = terminal_width(default=120)
+    traces, damage = record.read_intact(args.file)
+    for number, trace in enumerate(traces):
+        if number:
+            print()
+        for line in render.table(trace, width):
+            print(line)
+    if damage:
+        raise damage
+    return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from tgr_local.commands import doctor
+
+    config = configured(args, EngineConfig)
+    findings = []
+    for finding in doctor.examine(args.model, config):
+        findings.append(finding)
+        if not args.json:
+            print(doctor.as_text(finding), flush=True)
+    if args.json:
+        print(doctor.as_json(findings))
+    return 1 if doctor.broken(findings) else 0

@@ -1,0 +1,305 @@
+"""The keywords of a schema, apart from those that combine schemas: what each says of every type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from tgr_local.generation.schemas.alternatives import (
+    KINDS,
+    NEVER,
+    Alternative,
+    Conjunction,
+    kind_of,
+)
+from tgr_local.generation.schemas.numbers import Interval
+from tgr_local.generation.schemas.patterns import pattern
+from tgr_local.generation.schemas.references import below
+
+Unfollowed = Callable[[str, str], None]
+"""Receives the place of a keyword, and what is wrong with it."""
+Common = Callable[[list[Alternative], list[Alternative]], list[Alternative]]
+
+_TYPES = {"integer": "number", **{kind: kind for kind in KINDS}}
+# true or a schema in these says more than a grammar can count
+_UNFOLLOWED = {
+    "array": ("uniqueItems", "unevaluatedItems"),
+    "object": ("dependentSchemas", "unevaluatedProperties"),
+}
+_PATTERNS_MOST = 64
+_WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
+    "uniqueItems": (False,),
+    "unevaluatedItems": (True, {}, False),  # false is followed once the other keywords are read
+    "dependentSchemas": ({},),
+    "unevaluatedProperties": (True, {}, False),
+}
+
+
+class Keywords:
+    """Reads those of one schema, which stands at `place`; `both` gives what two lists of
+    alternatives have in common."""
+
+    def __init__(
+        self, schema: dict[str, Any], place: str, unfollowed: Unfollowed, both: Common
+    ) -> None:
+        self._schema, self._place = schema, place
+        self._unfollowed, self._both = unfollowed, both
+        self.is_narrower = False
+        """Whether `own` allows less than the schema."""
+        # a keyword that is null says nothing
+        self._given = {k: v for k, v in schema.items() if v is not None or k == "const"}
+
+    def own(self) -> list[Alternative]:
+        """What the schema says itself."""
+        given = self._given
+        kinds, whole = self._types()
+        if kinds is None:
+            return [Alternative(kind, place=self._place) for kind in KINDS]
+        for kind in kinds:
+            for key in _UNFOLLOWED.get(kind, ()):
+                if key in given and given[key] not in _WITHOUT_EFFECT[key]:
+                    if key == "uniqueItems" and self._count("maxItems", 2) <= 1:
+                        continue
+                    self._bad(key, "is nothing that a grammar can follow")
+        if "if" in given and ("then" in given or "else" in given):
+            self._bad("if", "is nothing that a grammar can follow")
+        makers = {"number": self._number, "string": self._string, "array": self._array,
+                  "object": self._object}  # fmt: skip
+        found = []
+        for kind in kinds:
+            one = makers[kind]() if kind in makers else Alternative(kind)
+            found.append(replace(one, whole=one.whole or kind in whole, place=self._place))
+        found = [one for one in found if one.most is None or one.least <= one.most]
+        found = [one for one in found if not one.interval.empty]
+        return self._both(found, self._values()) if {"const", "enum"} & given.keys() else found
+
+    def sealed(self, found: list[Alternative]) -> list[Alternative]:
+        """The alternatives of the whole schema without what it leaves unevaluated."""
+        made = []
+        for one in found:
+            for key, kind in (("unevaluatedProperties", "object"), ("unevaluatedItems", "array")):
+                if self._schema.get(key) is not False or one.kind != kind:
+                    continue
+                if any(one.values or ()):
+                    self._bad(key, "is combined with values that it may exclude")
+                elif one.values is None and kind == "object":
+                    one = replace(one, additional=one.additional or NEVER)
+                elif one.values is None:
+                    one = replace(one, items=one.items or NEVER)
+            made.append(one)
+        return made
+
+    def _bad(self, key: str, why: str) -> None:
+        self._unfollowed(below(self._place, key), why)
+
+    def _types(self) -> tuple[list[str] | None, set[str]]:
+        """The types that are allowed, None where they cannot be read, and which are whole."""
+        given = self._given.get("type")
+        if given is None:
+            return list(KINDS), set()
+        names = given if isinstance(given, list) else [given]
+        unknown = [name for name in names if not isinstance(name, str) or name not in _TYPES]
+        if unknown or not names:
+            shown = unknown[0] if unknown else names
+            self._bad("type", f"is {shown!r:.80}, but must be one of {', '.join(_TYPES)}")
+            return None, set()
+        whole = {"number"} if "integer" in names and "number" not in names else set()
+        if self._given.get("nullable") is True:  # OpenAPI's
+            names = [*names, "null"]
+        return list(dict.fromkeys(_TYPES[name] for name in names)), whole
+
+    def _values(self) -> list[Alternative]:
+        found = [Alternative(kind) for kind in KINDS]
+        for key in ("const", "enum"):
+            if key not in self._given:
+                continue
+            values = [self._given[key]] if key == "const" else self._given[key]
+            if not isinstance(values, list) or not values:
+                self._bad(key, f"is {values!r:.80}, but must be a list of values")
+                continue
+            by_kind = {
+                kind: tuple(value for value in values if kind_of(value) == kind) for kind in KINDS
+            }
+            found = self._both(
+                found, [Alternative(kind, own) for kind, own in by_kind.items() if own]
+            )
+        return found
+
+    def _number(self) -> Alternative:
+        low, low_open = self._bound("minimum", "exclusiveMinimum")
+        high, high_open = self._bound("maximum", "exclusiveMaximum")
+        interval = Interval(low[0], None, low_open).within(Interval(low[1], None, True))
+        upper = Interval(None, high[0], False, high_open).within(
+            Interval(None, high[1], False, True)
+        )
+        made = Alternative("number", interval=interval.within(upper))
+        if "multipleOf" not in self._given:
+            return made
+        step = self._rational("multipleOf")
+        if step is None or step <= 0 or step.denominator != 1:
+            self._bad("multipleOf", "is nothing that a grammar can follow, but for whole numbers")
+            return made
+        return replace(made, whole=True, step=step.numerator)
+
+    def _bound(
+        self, key: str, exclusive: str
+    ) -> tuple[tuple[Fraction | None, Fraction | None], bool]:
+        """The bound that belongs to the numbers and the one that does not; and whether the first
+        is exclusive, as draft 4 has it."""
+        if isinstance(self._given.get(exclusive), bool):
+            return (self._rational(key), None), bool(self._given[exclusive])
+        return (self._rational(key), self._rational(exclusive)), False
+
+    def _rational(self, key: str) -> Fraction | None:
+        given = self._given.get(key)
+        if given is None:
+            return None
+        try:
+            if kind_of(given) == "number":
+                return Fraction(str(given))
+        except ValueError:  # an infinity
+            pass
+        self._bad(key, f"is {given!r:.80}, but must be a number")
+        return None
+
+    def _count(self, key: str, absent: int) -> int:
+        given = self._given.get(key)
+        if given is None:
+            return absent
+        if kind_of(given) == "number" and given >= 0 and given == given // 1:
+            return int(given)
+        self._bad(key, f"is {given!r:.80}, but must be a whole number of at least 0")
+        return absent
+
+    def _most(self, key: str) -> int | None:
+        most = self._count(key, -1)
+        return None if most < 0 else most
+
+    def _string(self) -> Alternative:
+        given, form = self._given.get("pattern"), self._given.get("format")
+        patterns: tuple[str, ...] = ()
+        least, most = self._count("minLength", 0), self._most("maxLength")
+        if isinstance(given, str):
+            try:
+                pattern(given)
+                patterns = (given,)
+            except ValueError as error:
+                self._bad("pattern", f"has {error}, which no grammar can follow")
+        elif given is not None:
+            self._bad("pattern", f"is {given!r:.80}, but must be a text")
+        return Alternative(
+            "string", least=least, most=most, patterns=patterns,
+            format=form if isinstance(form, str) else "",
+        )  # fmt: skip
+
+    def _array(self) -> Alternative:
+        items, rest = self._given.get("items"), self._given.get("additionalItems")
+        first: Any = self._given.get("prefixItems")
+        if isinstance(items, list):  # before draft 2020-12
+            first, items = items, rest
+        if first is not None and not isinstance(first, list):
+            self._bad("prefixItems", f"is {first!r:.80}, but must be a list of schemas")
+            first = None
+        place = below(self._place, "prefixItems")
+        one = Alternative(
+            "array",
+            least=self._count("minItems", 0),
+            most=self._most("maxItems"),
+            prefix=tuple(
+                (checked(one, f"{place}.{i}", self._unfollowed),)
+                for i, one in enumerate(first or ())
+            ),
+            items=None if items is None else self._inner("items", items),
+        )
+        return self._containing(one) if self._given.get("contains") is not None else one
+
+    def _containing(self, one: Alternative) -> Alternative:
+        """A list whose first item is the one that it must contain."""
+        least = self._count("minContains", 1)
+        if least > 1 or (least and "maxContains" in self._given):
+            self._bad("contains", "is nothing that a grammar can follow more than once")
+            return one
+        if "maxContains" in self._given:
+            self._bad("maxContains", "is nothing that a grammar can follow")
+            return one
+        if not least:
+            return one
+        self.is_narrower = True
+        first = one.prefix[0] if one.prefix else one.items or ()
+        first = (*first, *self._inner("contains", self._given["contains"]))
+        return replace(one, prefix=(first, *one.prefix[1:]), least=max(1, one.least))
+
+    def _inner(self, key: str, schema: Any) -> Conjunction:
+        inner = checked(schema, below(self._place, key), self._unfollowed)
+        return () if inner is True else (inner,)
+
+    def _object(self) -> Alternative:
+        additional = self._given.get("additionalProperties")
+        names = self._given.get("propertyNames")
+        return Alternative(
+            "object",
+            least=self._count("minProperties", 0),
+            most=self._most("maxProperties"),
+            properties={name: (one,) for name, one in self._mapping("properties").items()},
+            listed="properties" in self._schema,
+            required=self._required(),
+            additional=None if additional is None else self._inner(
+                "additionalProperties", additional
+            ),
+            by_pattern=tuple(self._by_pattern()),
+            names=() if names is None else self._inner("propertyNames", names),
+        )  # fmt: skip
+
+    def _mapping(self, key: str) -> dict[str, Any]:
+        given = self._given.get(key, {})
+        if given == []:  # PHP's empty object
+            return {}
+        if not isinstance(given, dict):
+            self._bad(key, f"is {given!r:.80}, but must be an object of schemas")
+            return {}
+        place = below(self._place, key)
+        return {
+            name: checked(one, f"{place}.{name}", self._unfollowed) for name, one in given.items()
+        }
+
+    def _by_pattern(self) -> list[tuple[str, Conjunction]]:
+        made: list[tuple[str, Conjunction]] = []
+        for expression, schema in self._mapping("patternProperties").items():
+            if len(made) == _PATTERNS_MOST:
+                self._bad("patternProperties", f"has more than {_PATTERNS_MOST} expressions")
+                break
+            try:
+                pattern(expression)
+                made.append((expression, () if schema is True else (schema,)))
+            except ValueError as error:
+                self._bad("patternProperties", f"has {error}, which no grammar can follow")
+        return made
+
+    def _required(self) -> tuple[str, ...]:
+        """The names that are required, and those that any other one requires."""
+        names = self._texts("required", self._given.get("required", []))
+        for key in ("dependentRequired", "dependencies"):
+            given = self._given.get(key, {})
+            for inner in given.values() if isinstance(given, dict) else ():
+                if isinstance(inner, list):
+                    self.is_narrower = True
+                    names += self._texts(key, inner)
+                elif key == "dependencies" and inner not in (True, {}):
+                    self._bad(key, "has a schema, which no grammar can follow")
+        return tuple(dict.fromkeys(names))
+
+    def _texts(self, key: str, given: Any) -> list[str]:
+        if isinstance(given, list) and all(isinstance(name, str) for name in given):
+            return list(given)
+        self._bad(key, f"is {given!r:.80}, but must be a list of names")
+        return []
+
+
+def checked(value: Any, place: str, unfollowed: Unfollowed) -> Any:
+    """A schema: an object, true or false; anything else allows every value."""
+    if isinstance(value, dict | bool):
+        return value
+    unfollowed(place, f"is {value!r:.80}, but must be a schema")
+    return True

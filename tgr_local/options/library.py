@@ -1,0 +1,312 @@
+"""The models on this machine: finding one by name, describing one from its header alone; and the
+command that downloads another one. Nothing here connects."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib.util
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tgr_local.options import gguf_header, settings
+from tgr_local.options.gguf_header import Header
+from tgr_local.options.resolve import advice
+from tgr_local.system import paths
+from tgr_local.system.errors import ModelError, describe
+from tgr_local.system.sanitize import printable_line
+
+_PART = re.compile(r"-([0-9]{5})-of-([0-9]{5})$")
+_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # llama.cpp finds it from the first
+
+
+EMBEDDED = {"tgr-mini": "embedded.gguf", "tgr-mini-code": "embedded-code.gguf"}
+"""The embedded models by name, with their files in an installed package. In the source tree they
+are `models/NAME-q8_0.gguf`."""
+
+
+_FILE_TYPES = (
+    "F32 F16 Q4_0 Q4_1 - - - Q8_0 Q5_0 Q5_1 Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M "
+    "Q6_K IQ2_XXS IQ2_XS Q2_K_S IQ3_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S IQ3_M IQ2_S IQ2_M IQ4_XS IQ1_M "
+    "BF16 - - - TQ1_0 TQ2_0 MXFP4_MOE NVFP4 Q1_0 Q2_0"
+)
+FILE_TYPES = {str(i): name for i, name in enumerate(_FILE_TYPES.split()) if name != "-"}
+"""llama.cpp's file types: names by number, as ``general.file_type`` has it."""
+
+
+def embedded_model(name: str = "tgr-mini") -> Path:
+    """The file of an embedded model, next to the native extension or in the source tree. Raises
+    ModelError if there is none."""
+    extension = importlib.util.find_spec("tgr_local._engine")
+    looked = [Path(__file__).resolve().parents[2] / "models" / f"{name}-q8_0.gguf"]
+    if extension is not None and extension.origin:
+        looked.insert(0, Path(extension.origin).with_name(EMBEDDED[name]))
+    for path in looked:
+        if path.is_file():
+            return path
+    raise ModelError(
+        f"this installation has no embedded model {name} (looked for "
+        f"{' and '.join(map(str, looked))}); name one with --model FILE"
+    )
+
+
+def _embedded() -> dict[str, Path]:
+    """The files of the embedded models that this installation has."""
+    found = {}
+    for name in EMBEDDED:
+        with contextlib.suppress(ModelError):
+            found[name] = embedded_model(name)
+    return found
+
+
+_chosen: list[Path] = []
+
+
+def choose_folder(path: Path | None) -> None:
+    """Makes this the folder of models from now on; None = that of the settings."""
+    _chosen[:] = [path] if path else []
+
+
+def folder() -> Path:
+    """The one folder of models: names are looked up in it, downloads go into it, a server may load
+    all of it. That of `choose_folder`, else of the option `models_dir`, else one below the user's
+    data; it need not exist."""
+    chosen = _chosen[0] if _chosen else settings.models_dir()
+    return chosen or paths.folder("data") / "models"
+
+
+def local() -> list[Path]:
+    """The models that `find` knows by name: the embedded ones, then those in the folder."""
+    found = (path for path in folder().rglob("*.gguf") if path.is_file())
+    others = sorted(path for path in found if not _LATER_PART.search(path.name))
+    return [*_embedded().values(), *others]
+
+
+def find(name: str) -> Path:
+    """The file of that path, or the local model of that name, with or without its ``.gguf``; a
+    downloaded model has the name that it was pulled by too.
+
+    ModelError if there is none, with names that are near or the command that downloads the model,
+    or if there are several.
+    """
+    path = paths.expanded("the model", name)
+    if path.is_absolute() or {"/", os.sep} & set(name):
+        elsewhere = repository(name)
+        if elsewhere is None or path.exists() or path.parent.exists():
+            return path  # the engine reports what is wrong with it
+        return _pulled(name, *elsewhere)
+    known, own = local(), _embedded().get(name)
+    found = [p for p in known if name in (p.name, p.stem) or p in (own, folder() / name)]
+    if path.exists() and not any(path.samefile(p) for p in found):
+        found.insert(0, Path.cwd() / path if found else path)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ModelError(
+            f"{name!r} names several models: {', '.join(map(str, found))}; give the path of one"
+        )
+    near = difflib.get_close_matches(name, {p.stem for p in known} | set(_embedded()), n=3)
+    hint = f"did you mean {', '.join(near)}?" if near else "tgr-local models lists those here"
+    raise ModelError(f"there is no model {name}; {hint}; {pull_hint(name)}")
+
+
+def is_known(name: str) -> bool:
+    """Whether `find` gives a file for this name."""
+    try:
+        return find(name).is_file()
+    except (ModelError, OSError, ValueError):  # ValueError: it has a null character
+        return False
+
+
+def _pulled(name: str, repo: str, quantization: str | None) -> Path:
+    """The downloaded file of a repository. Raises ModelError if there is none, or several."""
+    files = [p for p in (folder() / repo).glob("*.gguf") if not _LATER_PART.search(p.name)]
+    found = [p for p in files if has_quantization(p.name, quantization)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ModelError(f"{name} names several models: {', '.join(p.stem for p in sorted(found))}")
+    raise ModelError(f"there is no model {name} here; {pull_hint(name)}")
+
+
+def has_quantization(name: str, quantization: str | None) -> bool:
+    """Whether the file of that name has the quantization; None = any."""
+    if quantization is None:
+        return True
+    wanted = re.escape(quantization)
+    return re.search(rf"(?<![A-Za-z0-9]){wanted}(?![A-Za-z0-9_])", name, re.I) is not None
+
+
+def parts_of(path: Path) -> list[Path]:
+    """All files of a model, from its first one."""
+    if not (part := _PART.search(path.stem)):
+        return [path]
+    start, n_parts = path.stem[: part.start()], int(part[2])
+    return [path.with_name(f"{start}-{i:05}-of-{n_parts:05}.gguf") for i in range(1, n_parts + 1)]
+
+
+def model_file(name: str | None) -> Path:
+    """The file that `find` gives for a name, or for None the embedded model. Raises ModelError."""
+    return embedded_model() if name is None else find(name)
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the header of a model file says."""
+
+    path: Path
+    header: Header
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return self.header.metadata
+
+    @property
+    def architecture(self) -> str:
+        return self.metadata.get("general.architecture", "unknown")
+
+    @property
+    def quantization(self) -> str:
+        """Such as Q4_K_M; "unknown" for a type that llama.cpp does not have."""
+        return FILE_TYPES.get(self.metadata.get("general.file_type", ""), "unknown")
+
+    @property
+    def advice(self) -> dict[str, str]:
+        """Options that the file recommends."""
+        return advice(self.metadata)
+
+    def facts(self) -> dict[str, Any]:
+        """The most important facts by name, as ``models show`` prints them."""
+        of = self.architecture
+        return {
+            "name": self.metadata.get("general.name", self.path.stem),
+            "path": str(self.path),
+            "bytes": self.header.n_bytes,
+            "architecture": of,
+            "parameters": self.header.n_parameters,
+            "quantization": self.quantization,
+            "layers": _whole(self.metadata.get(f"{of}.block_count")),
+            "width": _whole(self.metadata.get(f"{of}.embedding_length")),
+            "trained context": _whole(self.metadata.get(f"{of}.context_length")),
+            "vocabulary": _whole(self.metadata.get("tokenizer.ggml.tokens", "").strip("[]")),
+            "chat template": "tokenizer.chat_template" in self.metadata,
+            "advice": self.advice,
+        }
+
+
+def card(path: Path) -> Card:
+    """Reads the header of a model file. Raises ModelError and OSError as `gguf_header.read`."""
+    return Card(path, gguf_header.read(path))
+
+
+# ---- names of models elsewhere ----
+
+# a name is that of a repository on Hugging Face, OWNER/REPO:QUANTIZATION, or one as ollama writes
+# it, llama3.2:3b
+_REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+?)(?::([\w.-]+))?")
+_TAGGED = re.compile(r"(?:library/)?([\w.-]+)(?::([\w.-]+))?")
+_FAMILIES = {
+    "gemma3": "ggml-org/gemma-3-{small}-it-GGUF",
+    "gpt-oss": "ggml-org/gpt-oss-{small}-GGUF",
+    "llama3.1": "bartowski/Meta-Llama-3.1-{large}-Instruct-GGUF",
+    "llama3.2": "bartowski/Llama-3.2-{large}-Instruct-GGUF",
+    "qwen2.5": "Qwen/Qwen2.5-{large}-Instruct-GGUF",
+    "qwen2.5-coder": "Qwen/Qwen2.5-Coder-{large}-Instruct-GGUF",
+    "qwen3": "Qwen/Qwen3-{large}-GGUF",
+}
+"""Repositories of families that people name as ollama does; small and large are the size."""
+_DEFAULT_SIZES = {"gpt-oss": "20b", "llama3.1": "8b", "llama3.2": "3b", "gemma3": "4b"}
+_SIZE = re.compile(r"([\d.]+)b")
+_LEAST_Q4 = 2.0  # billions of parameters from which 4 bits are usual; fewer lose too much
+
+
+def repository(name: str) -> tuple[str, str | None] | None:
+    """The repository and the quantization that a name has the form of, or None."""
+    match = _REPOSITORY.fullmatch(name)
+    if match is None or name.endswith(".gguf") or match[1].split("/")[0] in (".", ".."):
+        return None
+    return match[1], match[2]
+
+
+def is_elsewhere(name: str) -> bool:
+    """Whether a name has the form of one that can be downloaded: OWNER/REPO, or FAMILY:TAG."""
+    tagged = _TAGGED.fullmatch(name)
+    return repository(name) is not None or (tagged is not None and tagged[2] is not None)
+
+
+def pull_hint(name: str) -> str:
+    """How to download the model that `name` may mean: the end of a sentence."""
+    return f"to download one from Hugging Face, type: tgr-local models pull {_pull_name(name)}"
+
+
+def _pull_name(name: str) -> str:
+    found = repository(name)
+    if found is not None and not name.startswith("library/"):
+        repo, quantization = found
+        repo += "" if "gguf" in repo.lower() else "-GGUF"
+        return f"{repo}:{quantization or 'Q4_K_M'}"
+    match = _TAGGED.fullmatch(name)
+    family = match[1].lower() if match else ""
+    if match is None or family not in _FAMILIES:
+        return "OWNER/REPO:QUANTIZATION, such as Qwen/Qwen3-4B-GGUF:Q4_K_M"
+    size = _SIZE.match(match[2] or "") or _SIZE.match(_DEFAULT_SIZES.get(family, "4b"))
+    assert size is not None
+    repo = _FAMILIES[family].format(small=size[0], large=size[0].upper())
+    if family == "gpt-oss":
+        return repo
+    return f"{repo}:{'Q4_K_M' if float(size[1]) >= _LEAST_Q4 else 'Q8_0'}"
+
+
+# ---- output ----
+
+_FACT_LENGTH = 1000  # characters
+
+
+def listed() -> list[dict[str, Any]]:
+    """The facts of every local model, or the error for a file that cannot be read."""
+    return [_facts(path) for path in local()]
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    try:
+        return card(path).facts()
+    except (ModelError, OSError) as error:
+        return {"name": path.stem, "path": str(path), "error": describe(error)}
+
+
+def as_line(facts: dict[str, Any]) -> str:
+    """A model as a line of a list: name, size and type, path."""
+    about = facts.get("error") or ", ".join(
+        (size(facts["bytes"]), facts["architecture"], facts["quantization"])
+    )
+    name, path = printable_line(Path(facts["path"]).stem), printable_line(facts["path"])
+    return f"{name}  {printable_line(about, _FACT_LENGTH)}  {path}"
+
+
+def as_table(facts: dict[str, Any]) -> list[str]:
+    """The facts of a model, one on each line."""
+    shown = facts | {"bytes": size(facts["bytes"])}
+    return [
+        f"{name:16}  {printable_line(_as_text(fact), _FACT_LENGTH)}" for name, fact in shown.items()
+    ]
+
+
+def _as_text(fact: Any) -> str:
+    if isinstance(fact, dict):
+        return ", ".join(f"{key} {value}" for key, value in fact.items()) or "none"
+    if isinstance(fact, bool) or fact is None:
+        return {True: "yes", False: "no", None: "unknown"}[fact]
+    return f"{fact:,}" if isinstance(fact, int) else str(fact)
+
+
+def size(n_bytes: int) -> str:
+    """A size for people, such as ``4.7 GB``."""
+    unit = 1e9 if n_bytes >= 1e9 else 1e6
+    return f"{n_bytes / unit:.1f} {'GB' if unit == 1e9 else 'MB'}"
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and re.fullmatch("[0-9]{1,20}", text) else None
