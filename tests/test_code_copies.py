@@ -61,6 +61,28 @@ def copied(folder: Path) -> dict[str, tuple[int, str | bytes]]:
             if path.partition("/")[0] not in NOT_COPIED}  # fmt: skip
 
 
+@pytest.mark.parametrize("in_git", [False, True])
+def test_a_folder_that_holds_our_own_files_is_copied_without_them(
+    in_git: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a home folder does: the copy itself lies in it."""
+    home = tmp_path / "home"
+    chats = {".local/state/tgr-local/chats/a.jsonl": "private", ".cache/other/b": "b"}
+    write(home, {"a.py": "a", **chats, ".cache/tgr-local/code/old/c.py": "c"})
+    if in_git:
+        commit(home, ".")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / ".cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / ".local/state"))
+    project = Project(home)
+    assert project.listing.paths == (".cache/other/b", "a.py")
+    with Copies(project) as copies:
+        place = copies.make()
+        files = {path.relative_to(place.folder) for path in place.folder.rglob("*")}
+        assert {path.as_posix() for path in files if path.parts[0] != ".git"} == {
+            "a.py", ".cache", ".cache/other", ".cache/other/b", ".local", ".local/state",
+        }  # fmt: skip
+
+
 def test_a_copy_equals_the_working_tree(folder: Path) -> None:
     before = contents(folder)
     with Copies(Project(folder)) as copies:

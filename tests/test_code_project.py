@@ -57,6 +57,14 @@ def test_without_git_the_walk_lists(tree: Path, monkeypatch: pytest.MonkeyPatch)
     assert project.repository is None and list(project.listing.paths) == LISTED
 
 
+def test_our_own_folders_are_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    chats = tmp_path / "tgr-local" / "chats"
+    chats.mkdir(parents=True)
+    with pytest.raises(RefusedError, match="chats holds tgr-local's own files; name the folder"):
+        Project(chats)
+
+
 def test_lists_are_bounded(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "MAX_FILES", 3)
     assert len(Project(plain).listing.paths) == 3 and Project(plain).listing.cut

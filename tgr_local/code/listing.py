@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tgr_local.system.errors import InstallError
 from tgr_local.system.files import open_plain
+from tgr_local.system.paths import every_folder
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -31,7 +32,7 @@ _SAFE = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-p
 CACHES = frozenset({
     "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox",
 })  # fmt: skip
-"""Folders that programs make again."""
+"""Names of folders that programs make again."""
 _LONGEST_PATTERN = 1000  # characters
 _SLOW_PATTERN = re.compile(r"(?:[^/*]*\*){5}")  # takes long in a regular expression
 
@@ -90,6 +91,7 @@ def of_git(folder: Path) -> Listing | None:
     if tracked is None or others is None:
         return None
     cut = max(len(tracked), len(others)) >= _MAX_OUTPUT
+    own = tuple(f"{place}/" for place in own_folders(folder))
     paths: set[str] = set()
     submodules: set[str] = set()
     for entry in tracked.split(b"\0")[:-1]:
@@ -98,7 +100,10 @@ def of_git(folder: Path) -> Listing | None:
     for name in others.split(b"\0")[:-1]:
         # git lists another repository as one folder
         (submodules if name.endswith(b"/") else paths).add(os.fsdecode(name).rstrip("/"))
-    there = [path for path in sorted(paths) if os.path.lexists(folder / path)]
+    there = [
+        path for path in sorted(paths)
+        if not path.startswith(own) and os.path.lexists(folder / path)
+    ]  # fmt: skip
     cut |= len(there) > MAX_FILES
     return Listing(tuple(there[:MAX_FILES]), frozenset(submodules), cut)
 
@@ -136,10 +141,12 @@ def of_walk(folder: Path) -> Listing:
 
 
 def walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str], bool]]:
-    """Every entry below a folder as its path, itself, and whether .gitignore, a virtual environment
-    or a cache is the reason to ignore it. It descends neither into ignored folders nor into other
-    repositories nor through symbolic links. Raises InstallError without pathspec."""
+    """Every entry below a folder as its path, itself, and whether it is ignored: by .gitignore, or
+    as a virtual environment, a cache or a folder of tgr-local's own. It descends neither into
+    ignored folders nor into other repositories nor through symbolic links. Raises InstallError
+    without pathspec."""
     waiting: list[tuple[str, list[tuple[str, GitIgnoreSpec]]]] = [("", [])]
+    own = own_folders(folder)
     while waiting:
         place, specs = waiting.pop()
         if spec := _ignore_file(folder / place / ".gitignore"):
@@ -154,12 +161,22 @@ def walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str], bool]]:
             if entry.name == ".git":
                 continue
             # a folder that a tool fills, whatever .gitignore says
-            is_made = is_folder and (entry.name in CACHES or is_installed(Path(entry.path)))
+            is_made = is_folder and (
+                path in own or entry.name in CACHES or is_installed(Path(entry.path))
+            )
             ignored = is_made or _ignored(path + "/" * is_folder, specs)
             yield path, entry, ignored
             other = os.path.lexists(os.path.join(entry.path, ".git")) if is_folder else False
             if is_folder and not ignored and not other:
                 waiting.append((path + "/", specs))
+
+
+def own_folders(folder: Path) -> frozenset[str]:
+    """The folders below this one where tgr-local keeps its settings, models, conversations and
+    copies of projects."""
+    return frozenset(
+        own.relative_to(folder).as_posix() for own in every_folder() if own.is_relative_to(folder)
+    )
 
 
 def is_installed(folder: Path) -> bool:

@@ -20,6 +20,7 @@ from tgr_local.code.edits import Change, Document
 from tgr_local.code.listing import Listing
 from tgr_local.system.errors import TgrError
 from tgr_local.system.files import open_plain
+from tgr_local.system.paths import every_folder
 
 MAX_BYTES = 1 << 20
 """Size of a file that is read or changed."""
@@ -61,6 +62,10 @@ class Project:
             raise RefusedError(f"{folder} is no folder; name the folder of a project")
         if self.folder == Path(self.folder.anchor):
             raise RefusedError(f"{folder} is the whole file system; name the folder of a project")
+        if any(self.folder.is_relative_to(own) for own in every_folder()):
+            raise RefusedError(
+                f"{folder} holds tgr-local's own files; name the folder of a project"
+            )
         self.repository = listing.repository(self.folder)
         """The folder of its git repository, perhaps one that it lies in; None without git."""
 

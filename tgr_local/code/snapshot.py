@@ -6,8 +6,8 @@ shown to a command read-only instead, and what is left out. It never writes into
 Copied is what is there, whether git knows it or not: tests need generated and built files.
 Installed packages (node_modules, virtual environments), large ignored folders and large files are
 shown read-only, as is .git; in the copy they are empty. Left out are caches, large folders that a
-build makes again (with a CACHEDIR.TAG), links that leave the folder (they stay, without an end),
-pipes and sockets.
+build makes again (with a CACHEDIR.TAG), tgr-local's own files, links that leave the folder (they
+stay, without an end), pipes and sockets.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class CopyError(TgrError):
 def take(project: Project, target: Path) -> Snapshot:
     """Copies a project to a new folder. Raises CopyError."""
     ignored = listing.ignored_folders(project.folder, project.repository is not None)
-    snapshot = Snapshot(project.folder, target, ignored)
+    own = listing.own_folders(project.folder)
+    snapshot = Snapshot(project.folder, target, ignored, own)
     snapshot.copy()
     return snapshot
 
@@ -59,6 +60,8 @@ class Snapshot:
     target: Path
     ignored: frozenset[str]
     """Folders below the root that version control ignores."""
+    own: frozenset[str]
+    """Folders below the root with tgr-local's own files, this copy among them."""
     n_bytes: int = 0
     n_entries: int = 0
     shown: list[Path] = field(default_factory=list)
@@ -136,7 +139,7 @@ class Snapshot:
 
     def _folder(self, path: str, entry: os.DirEntry[str]) -> bool:
         """Makes a folder, unless it is left out; whether what is in it is copied."""
-        if entry.name in listing.CACHES:
+        if entry.name in listing.CACHES or path in self.own:
             return False
         kept = Path(entry.path)
         is_shown = entry.name == ".git" or listing.is_installed(kept)

@@ -8,18 +8,24 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-_DEFAULTS = {
+Kind = Literal["config", "data", "state", "cache"]
+_DEFAULTS: dict[Kind, str] = {
     "config": ".config", "data": ".local/share", "state": ".local/state", "cache": ".cache",
 }  # fmt: skip
 
 
-def folder(kind: Literal["config", "data", "state", "cache"]) -> Path:
+def folder(kind: Kind) -> Path:
     """The folder of tgr-local for settings (config), downloads (data), history (state), or files
     that can be made again (cache). It need not exist. An XDG variable with a relative path is
     ignored, as the specification demands."""
     home = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
     base = Path(home) if os.path.isabs(home) else Path(os.path.expanduser("~")) / _DEFAULTS[kind]
     return base / "tgr-local"
+
+
+def every_folder() -> list[Path]:
+    """The folders of all kinds, absolute and without symbolic links."""
+    return [Path(os.path.realpath(folder(kind))) for kind in _DEFAULTS]
 
 
 def expanded(option: str, value: str) -> Path:
