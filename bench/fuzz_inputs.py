@@ -23,6 +23,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import atheris
 
@@ -52,6 +53,8 @@ PATHS = {
     "/completion": lambda engine, body: native.native_request(engine, body),
     "/infill": lambda engine, body: native.infill_request(engine, body),
 }  # fmt: skip
+MESSAGES = [{"role": "user", "content": "hi"}]
+TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
 INSTRUMENTED = ("tgr_local.openai", "tgr_local.options", "tgr_local.server.bodies")
 
 Target = Callable[[Engine, bytes], None]
@@ -70,7 +73,7 @@ def grammar(engine: Engine, data: bytes) -> None:
 
 
 def chat_template(engine: Engine, data: bytes) -> None:
-    asked = {"messages": [{"role": "user", "content": "hi"}], "only_prompt": True}
+    asked = {"messages": MESSAGES, "only_prompt": True}
     confined.apply_template(data.decode("utf-8", "replace"), "<s>", "</s>", asked)
 
 
@@ -79,7 +82,15 @@ def schema(engine: Engine, data: bytes) -> None:
     value = dict(bodies.parsed(data))
     followable([{"name": "f", "parameters": value}])
     engine.check_grammar(schema_grammar(value))
-    engine.check_grammar(confined.schema_grammar(value))
+    engine.check_grammar(converted(value))
+
+
+def converted(schema: dict[str, Any]) -> str:
+    """llama.cpp's grammar of calls of a function with such parameters."""
+    function = {"name": "f", "description": "", "parameters": schema}
+    tools = [{"type": "function", "function": function}]
+    asked = {"messages": MESSAGES, "tools": tools, "tool_choice": "required"}
+    return str(confined.apply_template(TEMPLATE, "<s>", "</s>", asked)["grammar"])
 
 
 def request(engine: Engine, data: bytes) -> None:
@@ -107,7 +118,7 @@ def seeds(name: str) -> Iterator[bytes]:
         for _ in range(30):
             schema = fuzz_server.schema(draw)
             with contextlib.suppress(TgrError, ValueError):
-                yield confined.schema_grammar(schema).encode()[:4000]
+                yield converted(schema).encode()[:4000]
     elif name == "template":
         yield from (template(draw).encode("utf-8", "replace") for _ in range(100))
     elif name == "schema":

@@ -1,9 +1,8 @@
 // The module _chat: llama.cpp's chat templates, its parsers of replies, and its grammars, without its models.
 //
-// Templates, schemas and replies are foreign: this runs in a process with limits (tgr_local/system/confined_worker.py).
+// Templates, tools and replies are foreign: this runs in a process with limits (tgr_local/system/confined_worker.py).
 // Values go in as JSON text, as llama.cpp reads them.
 #include "chat.h"
-#include "json-schema-to-grammar.h"
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -116,7 +115,6 @@ private:
         inputs.messages    = common_chat_msgs_parse_oaicompat(request.at("messages"));
         inputs.tools       = common_chat_tools_parse_oaicompat(request.value("tools", common_json()));
         inputs.tool_choice = common_chat_tool_choice_parse_oaicompat(request.value("tool_choice", "auto"));
-        inputs.json_schema = request.value("json_schema", "");
         if (request.contains("continued")) { // the part of the last message that the reply goes on with
             inputs.continue_final_message = common_chat_continuation_parse(request.at("continued"));
         }
@@ -152,8 +150,4 @@ PYBIND11_MODULE(_chat, m) {
              py::arg("prefix"))
         .def("parse", &Parser::parse, "A reply, or its beginning where it is partial, as text, thinking and calls.",
              py::arg("text"), py::arg("partial"));
-    m.def(
-        "schema_grammar",
-        [](const std::string & schema) { return text_of(json_schema_to_grammar(common_json::parse(schema), true)); },
-        "llama.cpp's GBNF of a JSON schema.", py::arg("schema"));
 }

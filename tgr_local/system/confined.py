@@ -1,9 +1,9 @@
 """llama.cpp's chat code, and what makes HTML of Markdown, run in a subprocess with limits.
 
-A chat template is a program from a model file, a JSON schema from a client or a text of a model can
-keep its converter busy forever, and a reply is parsed by what all of them say. They run in
-`confined_worker.py`, with a limit of CPU time and, where the system enforces one (Linux does, macOS
-does not), of memory. A worker is reused by later calls. JSON goes in, and JSON comes out.
+A chat template is a program from a model file, the parameters of a client's functions or a text of
+a model can keep a converter busy forever, and a reply is parsed by what all of them say. They run
+in `confined_worker.py`, with a limit of CPU time and, where the system enforces one (Linux does,
+macOS does not), of memory. A worker is reused by later calls. JSON goes in, and JSON comes out.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def apply_template(
 
     `bos` and `eos` are the texts of the vocabulary's begin and end tokens. The request holds
     ``messages`` and may hold ``tools``, ``tool_choice`` (none, auto, required), ``parallel``,
-    ``thinking``, ``json_schema`` (as text), ``variables`` of the template, and ``only_prompt``.
+    ``thinking``, ``variables`` of the template, and ``only_prompt``.
     csrc/chat/module.cpp names the parts of the result. Raises ConfinedError, ValueError for what
     JSON cannot represent, and CancelledError if `cancel` is set.
     """
@@ -86,11 +86,6 @@ def parse(
         message = _call({**work, "parser": parser}, cancel)
     assert message is not None
     return message
-
-
-def schema_grammar(schema: Any, cancel: Flag | None = None) -> str:
-    """The GBNF grammar of a JSON schema. Raises as `apply_template` does."""
-    return _readable(str(_call({"do": "schema_grammar", "schema": schema}, cancel)))
 
 
 # rules of llama.cpp that allow what JSON or its readers do not: numbers of any length and beyond

@@ -107,10 +107,6 @@ def _parse(request: dict[str, Any]) -> dict[str, Any] | None:
     return message
 
 
-def _schema_grammar(request: dict[str, Any]) -> str:
-    return str(_chat().schema_grammar(json.dumps(request["schema"])))
-
-
 def _called(request: dict[str, Any]) -> str:
     text: str = _loaded(request["module"]).render(**request["arguments"])
     return text
@@ -120,7 +116,6 @@ _WORK: dict[str, Callable[[dict[str, Any]], Any]] = {
     "apply": _apply,
     "abilities": _abilities,
     "parse": _parse,
-    "schema_grammar": _schema_grammar,
     "call": _called,
 }
 
