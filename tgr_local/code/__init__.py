@@ -1,6 +1,6 @@
-"""The offline code assistant: k patches in one batch, the project's own tests decide.
+"""The offline code assistant: k edits in one batch, the project's own tests decide.
 
-In: a folder of the person, a task, an engine. Out: one patch, which the person accepts or not. The
+In: a folder of the person, a task, an engine. Out: one edit, which the person accepts or not. The
 folder is not touched before that.
 
     project.py     the person's folder: its files, their texts, what must not be changed

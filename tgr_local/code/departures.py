@@ -28,8 +28,8 @@ from tgr_local.code.edits.document import joined, lines_of, n_equal
 from tgr_local.code.edits.function import in_place, parsed
 from tgr_local.code.reach import Lines
 from tgr_local.engine import Cancel, Engine, Output, Sampling
+from tgr_local.engine import Sequence as Cells
 from tgr_local.engine import Task as EngineTask
-from tgr_local.engine.session import Sequence as Cells
 
 _LOOKED_AT, _MOST_LOOKS = 3, 48
 """Places whose other tokens are looked at, for each departure that is asked for, and together."""

@@ -10,5 +10,6 @@ doctor.py       doctor: what is used, and why
 rpc_server.py   rpc-server: lends this machine's devices to a model elsewhere
 
 `code` and `acp` are in `code`, and `eval`, `bench`, `probe` in `lab`, which is loaded when one of
-them is used. Only `hub` and `download` use the network, on request.
+them is used. Only `hub` and `download` connect to another machine, on
+request.
 """

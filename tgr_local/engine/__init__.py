@@ -2,8 +2,8 @@
 
 In: token ids, injections, sampling options. Out: token ids, log-probabilities, hidden states. What
 depends on the model file alone is here too: its tokenizer, its chat template. The engine does not
-know requests, anchors or methods, nor when a reply is complete. Only this folder imports the native
-extension; any number of Python threads may use an `Engine`.
+know requests, anchors or methods, nor when a reply is complete. Only this folder imports `_engine`;
+any number of Python threads may use an `Engine`.
 
 A `Session` reserves cells of the cache and owns `Sequence` and `Injection` handles. Work is a list
 of `Task`, decoded together by `Session.run`, which returns one `Output` for each.

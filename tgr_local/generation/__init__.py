@@ -2,7 +2,7 @@
 
 In: an engine, a prompt, a config, a method, of which it makes a `Request` that goes down through
 the layers. Out: replies and their events. It does not know HTTP, terminals, or how a method
-searches, and of files those of control vectors alone.
+searches.
 
 prompt.py           Prompt, the query's tokens, the request, loading a model
 messages.py         the messages of a chat, as templates want them, and the one that is continued
@@ -10,7 +10,7 @@ chat_format.py      chat_query: a chat with tools in its template, the format of
 reply.py            Reply, generate, stream, generate_steps
 many.py             generate_many, generate_each, write_each
 writer.py           ReplyWriter: the runs that write a reply, which never is without an answer
-thinking.py         what is kept of the limits for an answer, the options of both runs
+thinking.py         where the thinking ends: what is kept for the answer, "answer now"
 threads.py          in_threads, streamed: work in threads of its own
 text.py             TextSplitter: tokens to thinking and answer; loops, limits of lines
 pooling.py          a text as one vector, how relevant documents are

@@ -1,7 +1,7 @@
 """The laboratory: what measures the program and fits it. Neither a reply nor a server loads it.
 
-It imports the other folders of the package, and no other folder imports it:
-`tgr_local.commands.cli` loads its commands when one is used.
+It imports the layers down to `console`, and no other folder imports it: `tgr_local.commands.cli`
+loads its commands when one is used.
 
     eval     methods compared on benchmarks: ``tgr-local eval``
     bench    the speed on this machine, compared with llama.cpp: ``tgr-local bench``

@@ -6,26 +6,29 @@ llama-cpp-python's objects. Every body becomes one `PreparedRequest`, which is w
 of events; each API translates the two in files of its own. It does not know sockets, HTTP, keys or
 the limits of a server.
 
-    bodies.py             the request bodies: pydantic models, the contract of server and Python API
-    client_parameters.py    parameters of clients that are ignored or not supported
-    search_options.py       the `tgr` part, made from the fields of SearchConfig
-    validation.py           pydantic's errors as one line
-    requests.py           a body and an engine → a PreparedRequest
-    inputs.py               messages, tools and prompts
-    other_parts.py          parts of a conversation that are not text, as text
-    infill.py               prompts for the text of a gap
-    logit_bias.py           `logit_bias` in its two forms
-    grammars.py             the grammar of a request, also made from a JSON schema
-    events.py             what happens while a response is written, without any API's format
-    answer.py             a PreparedRequest → its events and its Answer, which the APIs translate
-    completions.py          OpenAI's chats and completions, whole or as a stream
-    messages.py message_events.py    Anthropic's messages: the request, the response
-    responses.py response_events.py response_store.py    OpenAI's responses
-    calls.py                a reply as text, thinking and calls of tools
-    timings.py              timings and the progress of reading, as llama-server has them
-    native.py               llama.cpp's /completion and /infill
-    logprobs.py             tokens with their log-probabilities
-    rerank.py             /v1/rerank: how relevant documents are
-    llama.py              TgrLlama, a replacement of llama_cpp.Llama
-    aio.py                generation and responses for asyncio
+bodies.py             the request bodies: pydantic models, the contract of server and Python API
+client_parameters.py  parameters of clients that are ignored or not supported
+search_options.py     the `tgr` part, made from the fields of SearchConfig
+validation.py         pydantic's errors as one line
+requests.py           a body and an engine → a PreparedRequest
+inputs.py             messages, tools and prompts
+other_parts.py        parts of a conversation that are not text, as text
+infill.py             prompts for the text of a gap
+logit_bias.py         `logit_bias` in its two forms
+grammars.py           the grammar of a request, also made from a JSON schema
+events.py             what happens while a response is written, without any API's format
+answer.py             a PreparedRequest → its events and its Answer, which the APIs translate
+completions.py        OpenAI's chats and completions, whole or as a stream
+messages.py           Anthropic's messages: the request
+message_events.py     … the response
+responses.py          OpenAI's responses: the request
+response_events.py    … the response
+response_store.py     … earlier ones, which a request continues
+calls.py              a reply as text, thinking and calls of tools
+timings.py            timings and the progress of reading, as llama-server has them
+native.py             llama.cpp's /completion and /infill
+logprobs.py           tokens with their log-probabilities
+rerank.py             /v1/rerank: how relevant documents are
+llama.py              TgrLlama, a replacement of llama_cpp.Llama
+aio.py                generation and responses for asyncio
 """

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from tgr_local.engine import Cancel, Engine, Task
-from tgr_local.generation import Event, Reply, in_threads, write_each
-from tgr_local.generation.text import TextDelta
+from tgr_local.generation import Event, Reply, TextDelta, in_threads, write_each
 from tgr_local.openai.bodies import CHOICES_MAX
 from tgr_local.openai.calls import ReplyReader
 from tgr_local.openai.events import (

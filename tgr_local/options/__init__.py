@@ -2,7 +2,7 @@
 
 In: text from flags, files and variables, and the headers of model files. Out: frozen configs with
 checked values, the origin of each value, the file of a model. Nothing here loads a model or runs
-anything; a default exists only in config.py and groups.py.
+anything; the default of an option exists only in config.py and groups.py.
 
 config.py       EngineConfig, SearchConfig, ChatConfig, ServerConfig
 groups.py       the options of a reply, in groups by what uses them

@@ -1,5 +1,5 @@
 """All options: meaning, default, bounds; `groups` has those of a reply that only some methods use.
-No other module holds a default.
+No other module holds the default of an option.
 
 Frozen dataclasses: `EngineConfig` for loading a model, `SearchConfig` for generating a reply,
 `ChatConfig` for the conversation in a terminal, `CodeConfig` for the code assistant, `ServerConfig`

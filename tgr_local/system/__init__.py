@@ -2,7 +2,7 @@
 
 It does not know models, options or requests, and imports nothing else of the package.
 
-errors.py            the exceptions, and their text for the user
+errors.py            the exceptions; any error as one line of text
 sanitize.py          text, one line, or JSON without control characters
 progress.py          the progress line; a pause that another thread ends
 json_values.py       dataclasses and arrays ↔ JSON values
@@ -14,7 +14,7 @@ locks.py             locks between processes
 json_checks.py       checks values read from JSON
 python_source.py     the syntax tree of Python code, safe in threads
 slots.py             places for work that few may do at a time
-confined.py          chat templates, schemas, replies, Markdown: read in a process with limits
+confined.py          chat templates with tools, replies, Markdown: read in a process with limits
 confined_worker.py   that process
 job_object.py        its limits on Windows
 generic_tools.jinja  tools for a chat template that knows none

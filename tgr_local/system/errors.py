@@ -1,4 +1,4 @@
-"""The errors that tgr-local raises, and their text for the user.
+"""The errors that tgr-local raises, and any error as one line of text (`describe`).
 
 A bad argument is a plain ``ValueError``; everything else derives from `TgrError`. Each message is
 one sentence: what went wrong, the value, the bound, and what to do.
