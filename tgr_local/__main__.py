@@ -9,7 +9,8 @@ def main() -> int:
     """Runs the command line of the process and returns its exit code.
 
     While its modules are imported and while it exits, Ctrl-C ends the process without a traceback:
-    this leaves SIGINT as the system has it. A program that embeds the commands calls `cli.main`.
+    this leaves SIGINT as the system has it. A program that embeds the commands calls
+    `commands.cli.main`.
     """
     handler = signal.getsignal(signal.SIGINT)
     is_ours = handler is signal.default_int_handler  # not where the caller ignores Ctrl-C

@@ -142,7 +142,7 @@ def words(some: Iterable[str]) -> Completer:
 
 
 def _history(pastes: _Pastes, name: str) -> History:
-    """The lines of earlier conversations too, if the user's state folder can be written."""
+    """The lines of earlier sessions too, if the user's state folder can be written."""
     path = folder("state") / name
     try:
         private(path).touch(mode=0o600)

@@ -21,8 +21,8 @@ def is_on_terminal() -> bool:
 
 
 def typed_ahead() -> AbstractContextManager[None]:
-    """Inside, as while the model is loaded, what is typed and pasted waits for the first prompt of
-    a conversation on a terminal, and is not shown before."""
+    """Inside, as while the model is loaded, what is typed and pasted on a terminal waits for the
+    first prompt, and is not shown before."""
     return no_echo() if is_on_terminal() else contextlib.nullcontext()
 
 

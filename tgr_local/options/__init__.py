@@ -4,7 +4,7 @@ In: text from flags, files and variables, and the headers of model files. Out: f
 checked values, the origin of each value, the file of a model. Nothing here loads a model or runs
 anything; the default of an option exists only in config.py and groups.py.
 
-config.py       EngineConfig, SearchConfig, ChatConfig, ServerConfig
+config.py       EngineConfig, SearchConfig, ChatConfig, CodeConfig, ServerConfig
 groups.py       the options of a reply, in groups by what uses them
 fields.py       a field with documentation and bounds; checking and parsing values
 former.py       options that have left the search and the engine

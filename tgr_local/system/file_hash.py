@@ -1,5 +1,5 @@
-"""The sha256 of a model file, which is read for it once: the result is kept in the user's cache
-folder under its path, number, size and times."""
+"""The sha256 of a large file, which is read for it once: the result is kept in the user's cache
+folder under the file's path, number, size and times."""
 
 from __future__ import annotations
 
