@@ -1,14 +1,18 @@
-"""Versions of the installed parts, and the name and the instructions of the processor."""
+"""Versions of this package and of the installed parts, and the name and the instructions of the
+processor.
+
+Every process reads `__version__`; what only the functions need is imported in them.
+"""
 
 from __future__ import annotations
-
-import platform
 
 __version__ = "0.1.0"
 
 
 def versions() -> dict[str, str]:
     """The version of each part whose change can change a result."""
+    import platform
+
     found = {"tgr-local": __version__, "python": platform.python_version()}
     for package in ("llama-cpp-python", "numpy"):
         if _is_needed(package):
@@ -40,6 +44,8 @@ def _is_needed(package: str) -> bool:
 
 def processor() -> str:
     """As the system names it; the architecture where it has no name; perhaps empty."""
+    import platform
+
     return _first("model name") or platform.processor() or platform.machine()
 
 
