@@ -15,6 +15,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
+from tgr_local.console import text_input
 from tgr_local.options.config import ChatConfig, CodeConfig, EngineConfig, SearchConfig
 from tgr_local.options.flags import Parser, add_config_flags, configured, given
 from tgr_local.system.errors import TgrError
@@ -140,8 +141,6 @@ def _task(args: argparse.Namespace) -> str | None:
     """The text of the task; None without one."""
     if args.task is None:
         return None
-    from tgr_local.console import text_input
-
     if args.task == "-":
         data = sys.stdin.buffer.read(text_input.MAX_FILE_BYTES + 1)
         text_input.check_size("stdin", len(data))

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
+from tgr_local.console import text_input
 from tgr_local.console.wrap import terminal_width
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 from tgr_local.options.flags import Parser, configured, given
@@ -147,8 +148,6 @@ def _prompt(args: argparse.Namespace) -> str | list[dict[str, str]]:
 def _question(args: argparse.Namespace) -> str:
     """The files, stdin and the argument, in this order, with blank lines between them. The line
     ends after files and stdin are dropped, but not with --raw."""
-    from tgr_local.console import text_input
-
     texts = [text_input.read_file(path) for path in args.files]
     typed = None if args.question in (None, "-") else args.question
     if args.question is None and not args.files and sys.stdin.isatty():
@@ -167,8 +166,6 @@ def _question(args: argparse.Namespace) -> str:
 
 
 def _stdin_text() -> str:
-    from tgr_local.console import text_input
-
     with ProgressLine("reading stdin; Ctrl-D ends it, < /dev/null leaves it out"):
         data = sys.stdin.buffer.read(text_input.MAX_FILE_BYTES + 1)
     text_input.check_size("stdin", len(data))

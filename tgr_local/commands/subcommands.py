@@ -1,4 +1,7 @@
-"""The subcommands run, chat, serve, trace and doctor, and ``--show-config``."""
+"""The subcommands run, chat, serve, trace and doctor: their arguments, and how each begins.
+
+Also ``--show-config``, which prints the options of a subcommand.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import contextlib
 import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tgr_local.commands import run as running
 from tgr_local.console.wrap import terminal_width
@@ -22,9 +25,6 @@ from tgr_local.options.config import (
 from tgr_local.options.flags import Parser, add_config_flags, configured, given
 from tgr_local.options.resolve import FOR_PEOPLE, resolve
 from tgr_local.system.errors import InstallError
-
-if TYPE_CHECKING:
-    pass
 
 
 def add_to(parser: Parser) -> None:
@@ -88,10 +88,8 @@ def show_config(args: argparse.Namespace) -> int:
     if "method" in known:
         metadata = library.card(path).metadata if path else {}
         configured(args, SearchConfig)
-        user_options, for_people = (
-            given(args, SearchConfig),
-            args.command in (running.run, _chat, _serve),
-        )
+        user_options = given(args, SearchConfig)
+        for_people = args.command in (running.run, _chat, _serve)
         resolved = resolve(metadata, user_options, args.sources, for_people=for_people)
         values |= {"method": args.method, **resolved.shown()}
         sources |= resolved.sources
