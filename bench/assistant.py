@@ -40,7 +40,7 @@ from tgr_local.lab.eval.bugs.checks import Result
 from tgr_local.lab.eval.bugs.output import Test, pytest_output
 from tgr_local.lab.eval.bugs.problem import Bug
 from tgr_local.lab.eval.tasks.code import passes
-from tgr_local.options import library
+from tgr_local.options import model_files
 from tgr_local.options.config import CodeConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.system.sandbox import backends, programs
@@ -224,7 +224,7 @@ def main() -> int:
     rng = random.Random(f"assistant {options.seed}")
     bugs = [problem.bug(rng, "test") for _ in range(options.n)]
     texts = [problem.task(rng, bug) for bug in bugs]
-    file = options.model or library.find("tgr-mini-code")
+    file = options.model or model_files.find("tgr-mini-code")
     found: dict[str, list[Solved]] = {}
     with load(file, EngineConfig(n_threads=options.threads)) as engine:
         own = resolve(engine.metadata).config

@@ -41,7 +41,7 @@ from gguf_edit import STRING, Gguf
 from hostile_templates import TEMPLATES
 from target import Answer, Target, Watch, many_files, seconds_until_idle, start
 
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 
 SLACK = 5.0
 DOCUMENTED = {200, 400, 404, 408, 413, 414, 422, 429, 431, 503}  # 503: time is over, or it stops

@@ -23,7 +23,7 @@ from PySide6.QtCore import QEventLoop, QObject, QSettings, Qt, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from desktop.window import Window

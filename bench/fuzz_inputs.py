@@ -37,7 +37,7 @@ from tgr_local.engine import Engine
 from tgr_local.generation.schemas import followable, schema_grammar
 from tgr_local.openai import messages, native, requests, responses
 from tgr_local.openai.response_store import Responses
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 from tgr_local.server import bodies
 from tgr_local.server.errors import ApiError
 from tgr_local.system import confined

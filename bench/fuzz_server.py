@@ -34,7 +34,7 @@ from target import Answer, Target, Watch, seconds_until_idle, start
 
 from tgr_local.methods import METHODS
 from tgr_local.options.config import SearchConfig
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 from tgr_local.server import openapi
 
 SLACK = 5.0

@@ -60,7 +60,7 @@ from tgr_local.search import scoring, strength
 from tgr_local.search.run import Request, Run
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steering import Steering
-from tgr_local.search.strengths import Strength
+from tgr_local.search.strength_files import Strength
 from tgr_local.system.errors import TgrError
 from tgr_local.system.versions import versions
 

@@ -44,7 +44,7 @@ from reply_cases import (
 
 from tgr_local import EngineConfig, load
 from tgr_local.methods import METHODS
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 
 
 def stories() -> Path | None:

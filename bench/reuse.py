@@ -31,7 +31,7 @@ import numpy as np
 from tgr_local.engine import Engine, Output, Sampling, Session, Task
 from tgr_local.lab.bench import shapes
 from tgr_local.lab.bench.measure import Spread
-from tgr_local.options import library
+from tgr_local.options import model_files
 from tgr_local.options.config import EngineConfig
 
 Numbers = dict[str, float]
@@ -199,7 +199,7 @@ def main() -> None:
     if args.shape:
         path = shapes.model_file(args.shape.lower(), args.type)
     else:
-        path = library.model_file(args.model)
+        path = model_files.model_file(args.model)
     bench = Bench(path, {"n_threads": args.threads})
     groups = {"turn": turn, "reread": reread, "beside": beside, "forks": forks}
     chosen = args.only.split(",") if args.only else list(groups)

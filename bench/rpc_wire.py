@@ -28,7 +28,7 @@ import numpy as np
 from rpc_servers import server
 
 from tgr_local.engine import Engine, Sampling, Task
-from tgr_local.options import library
+from tgr_local.options import model_files
 from tgr_local.options.config import EngineConfig
 from tgr_local.search import geometry
 
@@ -137,7 +137,7 @@ def main() -> int:
     parser.add_argument("--servers", default="1,2,4")
     parser.add_argument("--steps", type=int, default=64)
     options = parser.parse_args()
-    path = options.model or library.embedded_model()
+    path = options.model or model_files.embedded_model()
     exact: dict[str, Any] = {"n_threads": 1, "flash_attn": "off", "prefix_cells": 0}
     with Engine(path, EngineConfig(n_gpu_layers=0, **exact)) as engine:
         print(f"{path.name}: {engine.n_layer} layers of width {engine.n_embd}")

@@ -49,7 +49,7 @@ from tgr_local.engine import Engine, Task
 from tgr_local.openai.completions import respond
 from tgr_local.openai.requests import completion_request
 from tgr_local.options.config import EngineConfig
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 from tgr_local.options.resolve import resolve
 
 TOLERANCE = 1e-2  # nats

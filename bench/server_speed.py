@@ -49,7 +49,7 @@ from target import Target, cpu_seconds, start, start_llama_server
 from tgr_local.engine import Engine
 from tgr_local.lab.bench.measure import Spread
 from tgr_local.options.config import EngineConfig
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 
 Json = dict[str, Any]
 REPLY_SECONDS = 3600.0

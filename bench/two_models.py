@@ -22,7 +22,7 @@ import httpx
 from target import resident, serving
 
 from tgr_local.lab.bench import shapes
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 
 SHAPE = shapes.Shape(8, 512, 4, 2, 1536, n_vocab=8192)  # 58 MB of random weights
 FLAGS = [

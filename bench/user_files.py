@@ -39,7 +39,7 @@ from tgr_local.lab.eval.tasks import data
 from tgr_local.lab.fitting import samples
 from tgr_local.methods.probe import record as probes
 from tgr_local.options import settings
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 from tgr_local.system.errors import TgrError
 
 SESSION = "0123456789abcdef" * 2

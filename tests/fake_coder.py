@@ -228,11 +228,11 @@ def install(put: Callable[[Any, str, Any], None], coder: Coder) -> None:
     """Puts the model and the tests in place of the real ones, for every command of the process."""
     from tgr_local import engine
     from tgr_local.code.workplace import Workplace
-    from tgr_local.options import library
+    from tgr_local.options import model_files
     from tgr_local.system.sandbox import programs
 
     put(programs, "obstacle", lambda kind: "")  # as no program is run, no sandbox is needed
-    put(library, "find", Path)
+    put(model_files, "find", Path)
     put(engine, "load_with_progress", lambda *_, **__: coder)
     put(generation, "generate_each", generate_each)
     put(departures, "find", find)

@@ -168,11 +168,11 @@ def install(put: Callable[[Any, str, Any], None]) -> None:
     from tgr_local import engine, generation
     from tgr_local.chat import prefixes
     from tgr_local.engine import installation
-    from tgr_local.options import library
+    from tgr_local.options import model_files
     from tgr_local.system import progress
 
     put(progress, "DELAY", HANG)
-    put(library, "find", Path)
+    put(model_files, "find", Path)
     put(engine, "Engine", FakeEngine)
     put(installation, "Engine", FakeEngine)
     put(engine, "backend_devices", lambda: [])

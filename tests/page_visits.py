@@ -14,7 +14,7 @@ from typing import Any
 from serving import HELD, Served, served
 from surroundings import HANG
 
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 
 WIDTHS = {1280: 860, 390: 844}
 SEARCH = {

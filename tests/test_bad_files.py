@@ -26,7 +26,7 @@ from load_files import CHEAP
 from surroundings import HANG, environment
 
 from tgr_local.engine import Engine, Task
-from tgr_local.options import library
+from tgr_local.options import model_files
 from tgr_local.system.errors import ModelError, TgrError
 
 SMALL = {"n_layer": 1, "n_embd": 32, "n_head": 2, "n_head_kv": 1, "n_ff": 64}
@@ -395,7 +395,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
             Engine(tmp_path / name, CHEAP)
         if (tmp_path / name).is_file():
             with pytest.raises(ModelError, match=part):
-                library.card(tmp_path / name)
+                model_files.card(tmp_path / name)
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")

@@ -14,7 +14,7 @@ from command_line import finished, run, shown_config
 from eval_doubles import exercise
 
 from tgr_local.chat.terminal import Terminal
-from tgr_local.console import record, text_input
+from tgr_local.console import text_input, trace_file
 from tgr_local.engine import chat_templates
 from tgr_local.lab.eval import recipe, tasks
 from tgr_local.lab.fitting import questions
@@ -113,6 +113,6 @@ def test_a_trace_that_an_editor_saved(
 ) -> None:
     path = tmp_path / "t.jsonl"
     assert run("run", "2+2?", "--model", "f.gguf", "--trace", os.fspath(path)) == 0
-    whole = record.read(path)
+    whole = trace_file.read(path)
     path.write_bytes(BOM + path.read_bytes())
-    assert json.dumps(record.read(path), default=repr) == json.dumps(whole, default=repr)
+    assert json.dumps(trace_file.read(path), default=repr) == json.dumps(whole, default=repr)

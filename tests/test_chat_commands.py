@@ -18,7 +18,7 @@ from fake_user import make_session, output
 from tgr_local import engine, generation
 from tgr_local.chat.commands import COMMANDS, handle_line
 from tgr_local.methods import METHODS
-from tgr_local.options import library
+from tgr_local.options import model_files
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 from tgr_local.system.errors import TgrError
 
@@ -315,14 +315,14 @@ def test_show_lists_options_that_are_not_the_default(session: Any) -> None:
 
 
 def card_of(metadata: dict[str, str]) -> Callable[[Path], Any]:
-    """A double of library.card for files with this metadata."""
+    """A double of model_files.card for files with this metadata."""
     return lambda path: SimpleNamespace(metadata=metadata)
 
 
 def test_a_model_without_a_chat_template_says_what_it_gets(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "card", card_of({}))
+    monkeypatch.setattr(model_files, "card", card_of({}))
     monkeypatch.setattr(FakeEngine, "template_warning", "it gets a plain template")
     assert output(session, "/model plain.gguf")[1] == "it gets a plain template"
 
@@ -330,7 +330,7 @@ def test_a_model_without_a_chat_template_says_what_it_gets(
 def test_another_model_keeps_the_conversation_and_the_options(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "card", card_of({"tokenizer.chat_template": "x"}))
+    monkeypatch.setattr(model_files, "card", card_of({"tokenizer.chat_template": "x"}))
     output(session, "/set temperature 0.9")
     session.ask("one")
     assert output(session, "/model other.gguf") == ["fake 1B (other.gguf) on CPU"]
@@ -349,7 +349,7 @@ def test_the_old_model_stays_if_the_new_one_cannot_be_loaded(
     monkeypatch.setattr(engine, "Engine", Picky)
     with pytest.raises(OSError, match="No such file"):
         output(session, "/model bad.gguf")  # its header is read first
-    monkeypatch.setattr(library, "card", card_of({"tokenizer.chat_template": "x"}))
+    monkeypatch.setattr(model_files, "card", card_of({"tokenizer.chat_template": "x"}))
     with pytest.raises(TgrError, match="damaged"):
         output(session, "/model bad.gguf")
     assert session.conversation.engine.path.name == "fake.gguf"

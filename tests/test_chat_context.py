@@ -21,7 +21,7 @@ from tgr_local.chat.session import ChatSession
 from tgr_local.chat.terminal import Terminal
 from tgr_local.engine import Engine
 from tgr_local.options.config import EngineConfig, SearchConfig
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 from tgr_local.search.capacity import text_room
 from tgr_local.system.errors import CapacityError, TgrError
 

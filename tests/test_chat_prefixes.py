@@ -19,7 +19,7 @@ from tgr_local.chat.session import ChatSession
 from tgr_local.commands.cli import main
 from tgr_local.engine import Engine
 from tgr_local.options.config import ChatConfig, EngineConfig
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 
 LONG = "the quick brown fox jumps over the lazy dog. " * 16
 OPTIONS = {"max_tokens": 12, "temperature": 0.0, "thinking": False}

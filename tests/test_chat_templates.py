@@ -14,7 +14,7 @@ from tgr_local import generation
 from tgr_local.commands import cli
 from tgr_local.engine import Engine
 from tgr_local.openai.requests import chat_request
-from tgr_local.options import library
+from tgr_local.options import model_files
 from tgr_local.options.config import EngineConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.system.errors import ModelError
@@ -71,7 +71,7 @@ def test_a_template_is_named_or_in_a_file(
     path.write_text("{{ messages[-1].content }}!")
     assert load(model(), chat_template=str(path)).chat_prompt(MESSAGES) == "3+3?!"
     assert load(model(), chat_template="plain").chat_prompt(MESSAGES).endswith("Assistant:")
-    of_file = library.card(model()).metadata["tokenizer.chat_template"]
+    of_file = model_files.card(model()).metadata["tokenizer.chat_template"]
     assert load(model()).chat_template == of_file
 
 

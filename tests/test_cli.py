@@ -19,7 +19,7 @@ from command_line import finished, loaded, process, run
 from surroundings import HANG, environment
 
 from tgr_local.commands import cli
-from tgr_local.options import flags, library, settings
+from tgr_local.options import flags, model_files, settings
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 from tgr_local.system.errors import ModelError
 
@@ -496,12 +496,12 @@ def test_a_downloaded_model_has_the_name_that_it_was_pulled_by(small: Path, home
     folder.mkdir(parents=True)
     for kind in ("Q8_0", "Q4_K_M"):
         (folder / f"repo-{kind}.gguf").symlink_to(small)
-    assert library.find("Owner/Repo-GGUF:q4_k_m").name == "repo-Q4_K_M.gguf"
+    assert model_files.find("Owner/Repo-GGUF:q4_k_m").name == "repo-Q4_K_M.gguf"
     with pytest.raises(ModelError, match="names several models: repo-Q4_K_M, repo-Q8_0"):
-        library.find("Owner/Repo-GGUF")
+        model_files.find("Owner/Repo-GGUF")
     with pytest.raises(ModelError, match="models pull Owner/Repo-GGUF:Q2_K"):
-        library.find("Owner/Repo-GGUF:Q2_K")
-    assert library.find("./Owner/x") == Path("Owner/x")
+        model_files.find("Owner/Repo-GGUF:Q2_K")
+    assert model_files.find("./Owner/x") == Path("Owner/x")
 
 
 def test_all_commands_have_one_folder_of_models(
@@ -515,15 +515,15 @@ def test_all_commands_have_one_folder_of_models(
     assert run("doctor", "-m", "special") == 1
     monkeypatch.setenv("TGR_MODELS_DIR", str(mine))
     capsys.readouterr()
-    assert library.folder() == mine and library.find("special") == mine / "special.gguf"
+    assert model_files.folder() == mine and model_files.find("special") == mine / "special.gguf"
     assert run("models") == 0 and "special  " in capsys.readouterr().out
     assert run("run", "x", "-m", "special", "--show-config") == 0
     assert str(mine / "special.gguf") in capsys.readouterr().out
     monkeypatch.delenv("TGR_MODELS_DIR")
-    assert library.folder() == home / "data/tgr-local/models"
+    assert model_files.folder() == home / "data/tgr-local/models"
     settings.user_file().parent.mkdir(parents=True)
     settings.user_file().write_text(f'models_dir = "{mine}"\n', encoding="utf-8")
-    assert library.folder() == mine
+    assert model_files.folder() == mine
     settings.user_file().unlink()
     assert run("serve", "-m", "special", "--models-dir", str(mine), "--show-config") == 0
     assert str(mine / "special.gguf") in capsys.readouterr().out

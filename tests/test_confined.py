@@ -17,7 +17,7 @@ from tool_models import TOOL_TEMPLATE, WEATHER, tool
 
 from tgr_local import load
 from tgr_local.engine import Cancel
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 from tgr_local.system import confined
 from tgr_local.system.confined import ConfinedError, apply_template, parse
 from tgr_local.system.errors import CancelledError, ModelError

@@ -19,7 +19,7 @@ from surroundings import HANG, ROOT, environment
 
 import tgr_local
 from tgr_local import Cancel, CancelledError, Engine, EngineConfig, SearchConfig, generate
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 
 FOLDER = ROOT / "examples" / "desktop"
 if not FOLDER.exists():

@@ -166,7 +166,7 @@ def test_a_part_of_the_model_in_ram_is_said_once(
 def test_the_embedded_model_beside_the_extension_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tgr_local.options.library import embedded_model
+    from tgr_local.options.model_files import embedded_model
 
     origin = str(tmp_path / "_engine.so")
     spec = importlib.machinery.ModuleSpec("tgr_local._engine", None, origin=origin)

@@ -27,7 +27,7 @@ from tgr_local.engine import Cancel, Engine, Task
 from tgr_local.generation import Reply, query_tokens
 from tgr_local.methods import early_exit
 from tgr_local.options.config import EngineConfig
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 from tgr_local.search.steps import Progress
 from tgr_local.system.errors import CancelledError
 

@@ -25,7 +25,7 @@ from threads import wait_until
 
 from tgr_local.commands import download
 from tgr_local.commands.hub import files
-from tgr_local.options import library
+from tgr_local.options import model_files
 from tgr_local.system.errors import TgrError
 
 
@@ -163,7 +163,7 @@ def test_a_model_is_fetched_checked_and_found(
     assert capsys.readouterr().out == f"{pulled(home)}\n"
     assert pulled(home).read_bytes() == DATA
     assert os.listdir(pulled(home).parent) == ["some-Q8_0.gguf"]
-    assert library.find("some-Q8_0") == pulled(home)
+    assert model_files.find("some-Q8_0") == pulled(home)
     assert hub.authorized and not hub.leaked  # the token is for the hub alone
     assert run(*PULL, "--json") == 0  # it is there: nothing is fetched again
     (one,) = json.loads(capsys.readouterr().out)
@@ -190,7 +190,7 @@ def test_a_download_that_fails_is_resumed_by_the_same_command(
     assert run(*PULL) == 1
     err = capsys.readouterr().err
     assert "broke at 1000000 of 3000000 bytes" in err and "resumes from there" in err
-    assert not pulled(home).exists() and not any(".part" in p.name for p in library.local())
+    assert not pulled(home).exists() and not any(".part" in p.name for p in model_files.local())
     assert run(*PULL) == 0
     assert pulled(home).read_bytes() == DATA and hub.ranges[-1] == "bytes=1000000-"
 

@@ -19,7 +19,7 @@ from surroundings import PACKAGE
 
 from tgr_local import SearchConfig, TgrLlama
 from tgr_local.openai.validation import RequestError
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 
 gc.freeze()  # what openai brings need not be looked through after every test
 

@@ -26,7 +26,7 @@ from method_runs import (
 from reference import Reference
 
 from tgr_local import methods
-from tgr_local.console import record, render
+from tgr_local.console import render, trace_file
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import generate
 from tgr_local.methods import hard_geometry
@@ -133,11 +133,13 @@ def test_every_token_has_its_alternatives(engine: Engine, method: str) -> None:
 def test_a_trace_has_the_figures_of_a_run(engine: Engine, method: str, tmp_path: Path) -> None:
     reply = generate(engine, "2 + 2 = ?", SMALL, method=method, raw=True)
     prompt = engine.tokenize("2 + 2 = ?")
-    written = record.make_trace(engine, record.make_header(engine, prompt, SMALL, method), reply)
+    written = trace_file.make_trace(
+        engine, trace_file.make_header(engine, prompt, SMALL, method), reply
+    )
     file = io.StringIO()
-    record.write(file, written)
+    trace_file.write(file, written)
     (tmp_path / "t.jsonl").write_text(file.getvalue(), encoding="utf-8")
-    (run,) = record.read(tmp_path / "t.jsonl")
+    (run,) = trace_file.read(tmp_path / "t.jsonl")
     assert [b.step.figures for b in run.boundaries] == [step.figures for step in reply.steps]
     shown = "\n".join(render.table(run))
     for name in reply.steps[-1].figures:

@@ -17,7 +17,7 @@ from gguf_edit import ARRAY, BOOL, F32, STRING, U32, U64, Array, Gguf
 
 from tgr_local import load
 from tgr_local.engine import Engine, check_memory
-from tgr_local.options import library
+from tgr_local.options import model_files
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.search import strength
 from tgr_local.system.errors import ModelError
@@ -27,14 +27,14 @@ from tgr_local.system.errors import ModelError
 
 def test_a_header_is_read_as_it_was_written(model: Model) -> None:
     path = model()
-    facts = library.card(path).facts()
+    facts = model_files.card(path).facts()
     assert facts["architecture"] == "qwen3" and facts["bytes"] == path.stat().st_size
     with Engine(path) as engine:
         assert facts["parameters"] == engine.n_params
         assert facts["layers"] == engine.n_layer and facts["width"] == engine.n_embd
         assert facts["vocabulary"] == engine.n_vocab
         assert facts["trained context"] == engine.n_ctx_train
-        card = library.card(path).metadata
+        card = model_files.card(path).metadata
         plain = {k: v for k, v in engine.metadata.items() if not v.startswith("[")}
         same = {k for k, v in plain.items() if card[k] == v}
         assert all(float(card[k]) == pytest.approx(float(plain[k])) for k in plain.keys() - same)
@@ -58,7 +58,7 @@ def test_file_types_are_those_of_llama_cpp() -> None:
     del kinds["1024"]  # guessed, in no file
     for prefix in ("LLAMA_FTYPE_", "MOSTLY_", "ALL_"):
         kinds = {number: name.removeprefix(prefix) for number, name in kinds.items()}
-    assert kinds == library.FILE_TYPES
+    assert kinds == model_files.FILE_TYPES
 
 
 def test_a_damaged_header_is_one_sentence(model: Model, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_damaged_header_is_one_sentence(model: Model, tmp_path: Path) -> None:
             broken[at : at + 1] = bytes([int(rng.integers(256))])
         path.write_bytes(broken)
         try:
-            library.card(path).facts()
+            model_files.card(path).facts()
         except ModelError as error:
             assert str(path) in str(error)
             refused += 1
@@ -85,7 +85,7 @@ def test_deeply_nested_arrays_are_refused(tmp_path: Path) -> None:
     start = b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1)
     path.write_bytes(start + b"k" + struct.pack("<I", 9) + nested)
     with pytest.raises(ModelError, match="damaged"):
-        library.card(path)
+        model_files.card(path)
 
 
 def changed(path: Path, source: Path, values: dict[str, tuple[int, Any]]) -> Path:
@@ -109,7 +109,7 @@ def test_known_keys_of_other_types_are_unknown(
         "tgr.n_mc": (STRING, b"1" * 5_000),
     }
     path = changed(tmp_path / "odd.gguf", model(), values)
-    facts = library.card(path).facts()
+    facts = model_files.card(path).facts()
     names = ("layers", "width", "trained context", "vocabulary")
     assert [facts[name] for name in names] == [None] * 4 and facts["quantization"] == "unknown"
     assert run("models", "show", str(path)) == 0
@@ -148,15 +148,15 @@ def test_a_header_that_claims_too_much_is_refused(
     path = tmp_path / "large.gguf"
     path.write_bytes(b"GGUF" + struct.pack("<I", 3) + header + bytes(1 << 20))
     with pytest.raises(ModelError, match=f"damaged header: {message}"):
-        library.card(path)
+        model_files.card(path)
 
 
 def test_a_long_text_is_read_in_part(model: Model, tmp_path: Path) -> None:
     text = b"x" * ((1 << 20) + 9)
     path = changed(tmp_path / "long.gguf", model(), {"general.name": (STRING, text)})
-    facts = library.card(path).facts()
+    facts = model_files.card(path).facts()
     assert len(facts["name"]) == 1 << 20 and facts["vocabulary"] and facts["parameters"]
-    assert max(map(len, library.as_table(facts))) < 1100
+    assert max(map(len, model_files.as_table(facts))) < 1100
 
 
 ESCAPES = "\x1b]0;owned\x07\x9b2J\x7f\r"
@@ -214,12 +214,12 @@ def test_every_key_may_have_every_type(model: Model, tmp_path: Path) -> None:
             file.metadata[key] = (kind, value)
             path.write_bytes(file.to_bytes())
             try:
-                facts = library.card(path).facts()
+                facts = model_files.card(path).facts()
             except ModelError as error:
                 assert str(error).startswith(f"{path} has a damaged header: ")
                 refused += 1
                 continue
-            lines = [library.as_line(facts), *library.as_table(facts)]
+            lines = [model_files.as_line(facts), *model_files.as_table(facts)]
             assert all(line.isprintable() and len(line) < 2000 for line in lines)
     assert refused == 2 * len(Gguf.parse(source).metadata)
 
@@ -237,13 +237,13 @@ def shelf(home: Path, model: Model) -> Path:
 
 
 def test_a_local_model_is_found_by_name(shelf: Path) -> None:
-    assert library.find("small") == library.find("small.gguf") == shelf / "small.gguf"
-    assert library.find("someone/repo/small.gguf") == Path("someone/repo/small.gguf")
+    assert model_files.find("small") == model_files.find("small.gguf") == shelf / "small.gguf"
+    assert model_files.find("someone/repo/small.gguf") == Path("someone/repo/small.gguf")
     with pytest.raises(ModelError, match=r"no model smal; did you mean small"):
-        library.find("smal")
+        model_files.find("smal")
     (shelf.parent / "small.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelError, match="names several models"):
-        library.find("small")
+        model_files.find("small")
 
 
 def test_a_file_in_the_current_folder_does_not_hide_a_model_of_its_name(
@@ -251,26 +251,28 @@ def test_a_file_in_the_current_folder_does_not_hide_a_model_of_its_name(
 ) -> None:
     monkeypatch.chdir(home)
     Path("other").write_bytes(b"GGUF")
-    assert library.find("other") == Path("other")
+    assert model_files.find("other") == Path("other")
     Path("small").write_bytes(b"GGUF")
     message = f"names several models: {home}/small, {shelf}/small.gguf; give the path of one"
     with pytest.raises(ModelError, match=message):
-        library.find("small")
-    assert library.find("./small") == Path("small")
+        model_files.find("small")
+    assert model_files.find("./small") == Path("small")
     monkeypatch.chdir(shelf)
-    assert library.find("small.gguf") == shelf / "small.gguf"
+    assert model_files.find("small.gguf") == shelf / "small.gguf"
 
 
 def test_an_embedded_model_is_found_by_its_name() -> None:
-    assert library.find("tgr-mini") == library.model_file(None) == library.embedded_model()
+    assert (
+        model_files.find("tgr-mini") == model_files.model_file(None) == model_files.embedded_model()
+    )
     with pytest.raises(ModelError, match=r"did you mean tgr-mini"):
-        library.find("tgr-minni")
+        model_files.find("tgr-minni")
 
 
 def test_the_list_has_every_model_once(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("models", "--json") == 0
     found = {Path(one["path"]).stem: one for one in json.loads(capsys.readouterr().out)}
-    embedded = library.embedded_model().stem
+    embedded = model_files.embedded_model().stem
     assert found.keys() >= {embedded, "small", "broken", "big-00001-of-00002"}
     assert "big-00002-of-00002" not in found
     assert found["small"]["architecture"] == "qwen3" and "damaged" in found["broken"]["error"]

@@ -30,7 +30,7 @@ from tgr_local.engine import (
     save_prefix,
 )
 from tgr_local.options.config import EngineConfig
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 from tgr_local.system.errors import CancelledError, PrefixError
 
 PROMPT = [int(t) for t in np.random.default_rng(1).integers(0, N_PLAIN, 100)]

@@ -19,7 +19,7 @@ from serving import served
 from tgr_local import SearchConfig, TgrLlama, generate, generate_many, generate_steps
 from tgr_local.engine import Engine, SteeredEngine
 from tgr_local.methods import METHODS
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 from tgr_local.search.capacity import SPARE_CELLS, difference, longest_text, most_tokens
 from tgr_local.system.errors import CapacityError, ContextError
 

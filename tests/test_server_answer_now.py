@@ -12,7 +12,7 @@ from serving import HELD, Served, served
 from threads import in_threads
 
 from tgr_local.engine import Engine
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ ALONE = f"""if True:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    from tgr_local.options.library import embedded_model
+    from tgr_local.options.model_files import embedded_model
 
     folder = tmp_path_factory.mktemp("limits")
     slow = f"from tgr_local.system import confined; confined.WALL_SECONDS = {HANG}; "
@@ -70,7 +70,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    from tgr_local.options.library import embedded_model
+    from tgr_local.options.model_files import embedded_model
 
     with served(embedded_model(), tmp_path_factory.mktemp("alone"), start=ALONE) as running:
         yield running

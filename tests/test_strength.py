@@ -22,7 +22,7 @@ from tgr_local import generate, generate_many, methods
 from tgr_local.engine import Engine, SteeredEngine
 from tgr_local.generation.control_vectors import ControlVector
 from tgr_local.options.config import EngineConfig, SearchConfig
-from tgr_local.search import geometry, maps, strength, strengths
+from tgr_local.search import geometry, maps, strength, strength_files
 from tgr_local.search.run import Request, Run
 from tgr_local.system import file_hash, paths
 from tgr_local.system.errors import CapacityError
@@ -82,7 +82,9 @@ def test_a_divergence_out_of_reach_gives_the_nearest_try(
     divergence: Callable[[float, int], float], expected: float
 ) -> None:
     zeta, reached = strength.find(divergence, 0.01, 96)
-    assert 0 < zeta <= strengths.HIGHEST and reached == pytest.approx(expected, rel=0.5, abs=1e-9)
+    assert 0 < zeta <= strength_files.HIGHEST and reached == pytest.approx(
+        expected, rel=0.5, abs=1e-9
+    )
 
 
 def test_the_estimate_is_that_of_the_numpy_reference(engine: Engine, model: Model) -> None:
@@ -144,9 +146,9 @@ def test_it_is_measured_once_and_kept(engine: Engine) -> None:
     assert strength.prepare(engine, MEASURED) == first
     assert engine.stats().n_positions == before
     file_hash.of(engine.path)
-    ((settings, kept),) = strengths.of_model(engine.path, divergence=0.05, rank=8)
+    ((settings, kept),) = strength_files.of_model(engine.path, divergence=0.05, rank=8)
     assert kept == first and settings["model"] == engine.model_hash
-    assert strengths.of_model(engine.path, rank=4) == []
+    assert strength_files.of_model(engine.path, rank=4) == []
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ def test_a_damaged_file_is_measured_again(engine: Engine, damage: bytes | dict[s
     if isinstance(damage, dict):
         damage = json.dumps(json.loads(path.read_bytes()) | damage).encode()
     path.write_bytes(damage)
-    assert strengths.of_model(engine.path) == []
+    assert strength_files.of_model(engine.path) == []
     strength._known.clear()
     again = strength.prepare(engine, MEASURED)
     assert again and first and again.zeta == first.zeta

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from fake_engine import FakeEngine, fake_prompt, fake_step, fake_stream
 
-from tgr_local.console import record, render
+from tgr_local.console import render, trace_file
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.diagnostics import diagnostics
 from tgr_local.system.errors import TgrError
@@ -22,18 +22,18 @@ ENGINE: Any = FakeEngine("fake.gguf")
 CONFIG = SearchConfig(seed=7)
 
 
-def header() -> record.Header:
-    return record.make_header(ENGINE, fake_prompt(ENGINE, "2+2?", CONFIG), CONFIG, "tgr-latent")
+def header() -> trace_file.Header:
+    return trace_file.make_header(ENGINE, fake_prompt(ENGINE, "2+2?", CONFIG), CONFIG, "tgr-latent")
 
 
 def reply(question: str = "2+2?", method: str = "tgr-latent") -> Any:
     return list(fake_stream(ENGINE, question, CONFIG, method=method))[-1]
 
 
-def written(path: Path, *, vectors: bool = False, method: str = "tgr-latent") -> record.Trace:
-    run = record.make_trace(ENGINE, header(), reply(method=method))
+def written(path: Path, *, vectors: bool = False, method: str = "tgr-latent") -> trace_file.Trace:
+    run = trace_file.make_trace(ENGINE, header(), reply(method=method))
     with path.open("w", encoding="utf-8") as file:
-        record.write(file, run, vectors)
+        trace_file.write(file, run, vectors)
     return run
 
 
@@ -52,13 +52,13 @@ def same(a: Any, b: Any) -> bool:
 @pytest.mark.parametrize("method", ["tgr-latent", "base"])
 def test_a_run_with_vectors_is_read_as_it_was_written(tmp_path: Path, method: str) -> None:
     run = written(tmp_path / "t", vectors=True, method=method)
-    (again,) = record.read(tmp_path / "t")
+    (again,) = trace_file.read(tmp_path / "t")
     assert same(run, again)
 
 
 def test_without_vectors_everything_else_is_in_the_file(tmp_path: Path) -> None:
     run = written(tmp_path / "t")
-    (again,) = record.read(tmp_path / "t")
+    (again,) = trace_file.read(tmp_path / "t")
     for before, after in zip(run.boundaries, again.boundaries, strict=True):
         assert after.step.origin is after.step.anchor is after.step.state is None
         assert before.step.candidates is not None and after.step.candidates is not None
@@ -69,16 +69,16 @@ def test_without_vectors_everything_else_is_in_the_file(tmp_path: Path) -> None:
 
 
 def test_cosines_are_those_of_each_candidate_to_the_origin() -> None:
-    (boundary,) = record.make_boundaries(ENGINE, [fake_step(0, "abc", None)])
+    (boundary,) = trace_file.make_boundaries(ENGINE, [fake_step(0, "abc", None)])
     assert boundary.cosines == pytest.approx([0.8, 0.96])
 
 
 def test_the_geometry_of_a_run_is_in_the_file_without_its_vectors(tmp_path: Path) -> None:
     steps = [fake_step(0, "abc", None), fake_step(1, "def", None), fake_step(2, "g", "stop")]
-    run = record.Trace(header(), record.make_boundaries(ENGINE, steps), None)
+    run = trace_file.Trace(header(), trace_file.make_boundaries(ENGINE, steps), None)
     with (tmp_path / "t").open("w") as file:
-        record.write(file, run)
-    (again,) = record.read(tmp_path / "t")
+        trace_file.write(file, run)
+    (again,) = trace_file.read(tmp_path / "t")
     found = [boundary.geometry for boundary in again.boundaries]
     assert found == diagnostics(steps).boundaries
     assert found[0].similarity == pytest.approx(0.8) and found[0].curvature is None
@@ -92,7 +92,7 @@ def test_the_table_shows_the_first_rollout_of_each_candidate() -> None:
         owners=np.array([1, 0, 1]),
         tokens=[np.frombuffer(text, np.uint8).astype(np.int32) for text in (b"B", b"A", b"C")],
     )
-    (boundary,) = record.make_boundaries(ENGINE, [dataclasses.replace(step, candidates=found)])
+    (boundary,) = trace_file.make_boundaries(ENGINE, [dataclasses.replace(step, candidates=found)])
     table = "\n".join(render.boundary_table([boundary]))
     assert re.search(r"0\.8000  A$", table, re.M) and re.search(r"0\.9600  B$", table, re.M)
 
@@ -100,27 +100,27 @@ def test_the_table_shows_the_first_rollout_of_each_candidate() -> None:
 def test_every_line_is_standard_json(tmp_path: Path) -> None:
     step = fake_step(0, "abc", None)
     step.logprobs[:2] = np.nan, -np.inf
-    run = record.Trace(header(), list(record.make_boundaries(ENGINE, [step])), None)
+    run = trace_file.Trace(header(), list(trace_file.make_boundaries(ENGINE, [step])), None)
     with (tmp_path / "t").open("w") as file:
-        record.write(file, run)
+        trace_file.write(file, run)
 
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
 
     for line in (tmp_path / "t").read_text().splitlines():
         json.loads(line, parse_constant=refuse)
-    (again,) = record.read(tmp_path / "t")
+    (again,) = trace_file.read(tmp_path / "t")
     assert np.isnan(again.boundaries[0].step.logprobs[:2]).all()
 
 
 def test_each_step_is_on_disk_as_soon_as_it_is_finished(tmp_path: Path) -> None:
     with (tmp_path / "t").open("w") as file:
-        events = record.write_events(
+        events = trace_file.write_events(
             fake_stream(ENGINE, "break", CONFIG, method="tgr-latent"), file, ENGINE, header()
         )
         with pytest.raises(TgrError, match="it broke"):
             list(events)
-        (run,) = record.read(tmp_path / "t")
+        (run,) = trace_file.read(tmp_path / "t")
     assert len(run.boundaries) == 1 and run.footer is None
     assert list(render.table(run))[-1] == "incomplete: the run was interrupted after 1 chunk"
 
@@ -128,7 +128,9 @@ def test_each_step_is_on_disk_as_soon_as_it_is_finished(tmp_path: Path) -> None:
 def test_a_run_written_event_by_event_equals_one_written_at_the_end(tmp_path: Path) -> None:
     out = io.StringIO()
     list(
-        record.write_events(fake_stream(ENGINE, "2+2?", CONFIG, method="m"), out, ENGINE, header())
+        trace_file.write_events(
+            fake_stream(ENGINE, "2+2?", CONFIG, method="m"), out, ENGINE, header()
+        )
     )
     written(tmp_path / "t")
     assert out.getvalue() == (tmp_path / "t").read_text()
@@ -138,13 +140,13 @@ def test_a_file_may_hold_several_runs(tmp_path: Path) -> None:
     written(tmp_path / "t")
     text = (tmp_path / "t").read_bytes()
     (tmp_path / "t").write_bytes(text + text)
-    assert len(record.read(tmp_path / "t")) == 2
+    assert len(trace_file.read(tmp_path / "t")) == 2
 
 
 def damaged(**changes: Any) -> list[dict[str, Any]]:
     """The lines of a run with keys of its second line, a boundary, changed."""
     out = io.StringIO()
-    record.write(out, record.make_trace(ENGINE, header(), reply()))
+    trace_file.write(out, trace_file.make_trace(ENGINE, header(), reply()))
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     lines[1] |= changes
     return lines
@@ -207,7 +209,7 @@ def test_a_file_that_is_not_a_trace_is_refused_with_the_line(
         data if isinstance(data, bytes) else "".join(json.dumps(x) + "\n" for x in data).encode()
     )
     with pytest.raises(TgrError) as error:
-        record.read(path)
+        trace_file.read(path)
     assert str(error.value).startswith(f"{path} {message}")
 
 
@@ -217,7 +219,7 @@ def test_a_trace_cut_anywhere_is_read_or_refused(tmp_path: Path) -> None:
     for length in range(1, len(data), 37):
         (tmp_path / "cut").write_bytes(data[:length])
         try:
-            for run in record.read(tmp_path / "cut"):
+            for run in trace_file.read(tmp_path / "cut"):
                 list(render.table(run))
         except TgrError as error:
             assert "is damaged: " in str(error)
@@ -227,7 +229,7 @@ def test_the_lines_before_a_damaged_one_are_read(tmp_path: Path) -> None:
     written(tmp_path / "t")
     lines = (tmp_path / "t").read_text("utf-8").splitlines(keepends=True)
     (tmp_path / "t").write_text("".join(lines[:-1]) + lines[-1][:9], encoding="utf-8")
-    (run,), damage = record.read_intact(tmp_path / "t")
+    (run,), damage = trace_file.read_intact(tmp_path / "t")
     assert len(run.boundaries) == len(lines) - 2 and run.footer is None
     assert f"line {len(lines)} is damaged" in str(damage)
 
@@ -236,7 +238,7 @@ def test_a_file_of_another_kind_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF")
     refused = pytest.raises(TgrError, match="exists and is not a trace; name another file")
-    with refused, record.open_file(str(path)):
+    with refused, trace_file.open_file(str(path)):
         pass
     assert path.read_bytes() == b"GGUF"
 
@@ -249,14 +251,14 @@ def test_a_run_that_fails_at_once_leaves_the_old_trace(tmp_path: Path) -> None:
         raise TgrError("the cache is full")
         yield
 
-    with pytest.raises(TgrError), record.open_file(str(tmp_path / "t")) as file:
-        list(record.write_events(refused(), file, ENGINE, header()))
+    with pytest.raises(TgrError), trace_file.open_file(str(tmp_path / "t")) as file:
+        list(trace_file.write_events(refused(), file, ENGINE, header()))
     assert (tmp_path / "t").read_bytes() == before
 
     events = fake_stream(ENGINE, "2+2?", CONFIG, method="tgr-latent")
-    with record.open_file(str(tmp_path / "t")) as file:
-        list(record.write_events(events, file, ENGINE, header()))
-    assert len(record.read(tmp_path / "t")) == 1
+    with trace_file.open_file(str(tmp_path / "t")) as file:
+        list(trace_file.write_events(events, file, ENGINE, header()))
+    assert len(trace_file.read(tmp_path / "t")) == 1
 
 
 TABLE = """\
@@ -285,8 +287,8 @@ move cosine 0.8000, angle 0.6435
 
 
 def test_the_table_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "versions", lambda: {"python": "3.11"})
-    run = record.make_trace(ENGINE, header(), reply())
+    monkeypatch.setattr(trace_file, "versions", lambda: {"python": "3.11"})
+    run = trace_file.make_trace(ENGINE, header(), reply())
     del run.boundaries[1:]
     assert "\n".join(render.table(run, width=90)) == TABLE
 
@@ -299,7 +301,7 @@ def test_a_trace_with_a_former_count_is_printed(tmp_path: Path) -> None:
     for line in lines[1:]:
         line.get("step", line)["counts"]["draft_model"] = 90
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    (again,) = record.read(path)
+    (again,) = trace_file.read(path)
     assert list(render.table(again)) == list(render.table(run))
 
 
@@ -318,6 +320,6 @@ def test_control_characters_in_a_trace_file_are_not_printed(tmp_path: Path) -> N
 
     lines = [json.dumps(spoilt(json.loads(line))) for line in path.read_text().splitlines()]
     path.write_text("\n".join(lines))
-    (run,) = record.read(path)
+    (run,) = trace_file.read(path)
     table = "\n".join(render.table(run))
     assert table.count("owned") > 10 and not set("\x1b\x07\x9b\r") & set(table)

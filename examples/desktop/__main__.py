@@ -15,7 +15,7 @@ def main() -> int:
     from PySide6.QtWidgets import QApplication
 
     from desktop.window import Window
-    from tgr_local.options.library import embedded_model
+    from tgr_local.options.model_files import embedded_model
 
     parser = argparse.ArgumentParser(prog="desktop", description="Conversations with a model.")
     parser.add_argument("model", nargs="?", type=Path, help="a GGUF file; else the last one")

@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt
 from desktop.worker import Task, message_of
 from tgr_local import EngineConfig, TgrError
 from tgr_local.engine import check_memory
-from tgr_local.options.library import card, folder, local
+from tgr_local.options.model_files import card, folder, local
 
 Icon = QtWidgets.QStyle.StandardPixmap
 

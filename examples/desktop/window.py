@@ -18,7 +18,7 @@ from desktop.models import ModelDialog, short
 from desktop.worker import Task, message_of
 from tgr_local import Cancel, CancelledError, Engine
 from tgr_local.engine import check_memory
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 
 _END_MS = 5000  # that the threads may take to end with the program
 

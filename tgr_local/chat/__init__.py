@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from tgr_local.chat.conversation import Conversation
 from tgr_local.chat.session import Start
-from tgr_local.console.keyboard import is_on_terminal
+from tgr_local.console.keyboard import is_interactive
 from tgr_local.options.config import ChatConfig
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run(
     conversation = Conversation(engine, user_options, method, config)
     try:
         start = Start(resume, system, files)
-        if is_on_terminal():
+        if is_interactive():
             from tgr_local.chat import terminal
 
             return terminal.run(conversation, start)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tgr_local import methods
 from tgr_local.chat.session import ChatSession
-from tgr_local.options import library, settings
+from tgr_local.options import model_files, settings
 from tgr_local.options.config import ChatConfig, SearchConfig
 from tgr_local.options.resolve import FOR_PEOPLE
 from tgr_local.system.progress import ProgressLine
@@ -25,8 +25,8 @@ _THINK = {
 def model(session: ChatSession, argument: str) -> Iterator[str]:
     conversation = session.conversation
     if argument:
-        path = library.find(argument)
-        library.card(path)  # a file that is not a model is refused before the old one is closed
+        path = model_files.find(argument)
+        model_files.card(path)  # a file that is not a model is refused before the old one is closed
         session.leave()
         with ProgressLine(f"loading {path}"):
             conversation.load_model(path)
@@ -38,7 +38,7 @@ def model(session: ChatSession, argument: str) -> Iterator[str]:
     if engine.template_warning:
         yield engine.template_warning
     if not argument:
-        yield f"models here: {', '.join(path.stem for path in library.local())}"
+        yield f"models here: {', '.join(path.stem for path in model_files.local())}"
 
 
 def method(session: ChatSession, name: str) -> Iterable[str]:

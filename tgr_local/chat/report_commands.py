@@ -11,7 +11,7 @@ from tgr_local import generation
 from tgr_local.chat import option_commands, reply_commands
 from tgr_local.chat.conversation import Unfinished
 from tgr_local.chat.session import ChatSession
-from tgr_local.console import record, render
+from tgr_local.console import render, trace_file
 from tgr_local.console.command_table import whole_number
 from tgr_local.console.wrap import terminal_width
 from tgr_local.options import settings
@@ -67,10 +67,10 @@ def trace(session: ChatSession, argument: str) -> Iterator[str]:
     width = terminal_width(default=120)
     number = whole_number(argument, "the chunk", 1, n_chunks) if argument else 0
     shown = steps[number - 1 : number] if number else steps
-    yield from render.boundary_table(record.make_boundaries(conversation.engine, shown), width)
+    yield from render.boundary_table(trace_file.make_boundaries(conversation.engine, shown), width)
     if unfinished is not None and number in (0, n_chunks):
         yield from render.unfinished_table(
-            record.make_boundary(conversation.engine, _as_step(unfinished), None),
+            trace_file.make_boundary(conversation.engine, _as_step(unfinished), None),
             unfinished.stage,
             width,
         )

@@ -21,7 +21,7 @@ from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import updated
 from tgr_local.options.former import FORMER
 from tgr_local.system.errors import TgrError
-from tgr_local.system.json_values import require_type
+from tgr_local.system.json_checks import require_type
 from tgr_local.system.paths import folder, write_whole
 
 FORMAT = "tgr-chat 1"

@@ -29,7 +29,7 @@ from tgr_local.console.keyboard import no_echo
 from tgr_local.console.live import Events, OnReplyEvent
 from tgr_local.console.wrap import shortened, terminal_width
 from tgr_local.generation import Reply
-from tgr_local.options import library
+from tgr_local.options import model_files
 from tgr_local.options.config import ChatConfig, SearchConfig
 
 _CLIPBOARDS = ("pbcopy", "wl-copy", "xclip -selection clipboard", "xsel --clipboard --input")
@@ -170,7 +170,7 @@ def _arguments() -> dict[str, Completer]:
         "/budget": words(("thinking", "off")),
         "/show": words(("options", "prompt", "conversation")),
         "/read": PathCompleter(expanduser=True),
-        "/model": WordCompleter(lambda: [path.stem for path in library.local()], WORD=True),
+        "/model": WordCompleter(lambda: [path.stem for path in model_files.local()], WORD=True),
         "/load": WordCompleter(lambda: [path.stem for path in store.saved_paths()], WORD=True),
     }
 

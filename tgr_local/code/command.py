@@ -132,9 +132,9 @@ def _agree(weakness: str) -> None:
 
 def model_file(name: str | None) -> Path:
     """The file of a model; without a name that of the embedded code model."""
-    from tgr_local.options import library
+    from tgr_local.options import model_files
 
-    return library.find(_CODE_MODEL if name is None else name)
+    return model_files.find(_CODE_MODEL if name is None else name)
 
 
 def _task(args: argparse.Namespace) -> str | None:

@@ -108,12 +108,14 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     args, unknown = parser.parse_known_args(argv)
     _take_words(args, unknown)
     if args.parser.options:
-        from tgr_local.options import library, settings
+        from tgr_local.options import model_files, settings
 
         options = parser.all_options() | args.parser.options
         read = settings.fill(args, options)
         by_flag = args.models_dir and args.sources.get("models_dir", "").startswith("--")
-        library.choose_folder(paths.expanded("models_dir", args.models_dir) if by_flag else None)
+        model_files.choose_folder(
+            paths.expanded("models_dir", args.models_dir) if by_flag else None
+        )
         if "method" in args.parser.options:
             _check_names(args)
         if read:
@@ -148,9 +150,9 @@ def _names_model(word: str, *, may_be_text: bool) -> bool:
     """Whether a word without a flag is a model; one that `may_be_text` is so only as a file."""
     if word.lower().endswith(".gguf") and (len(word.split()) == 1 or Path(word).is_file()):
         return True
-    from tgr_local.options import library
+    from tgr_local.options import model_files
 
-    return not may_be_text and (library.is_known(word) or library.is_elsewhere(word))
+    return not may_be_text and (model_files.is_known(word) or model_files.is_elsewhere(word))
 
 
 def _check_names(args: argparse.Namespace) -> None:
@@ -161,12 +163,12 @@ def _check_names(args: argparse.Namespace) -> None:
         if source.startswith("--"):
             continue
         from tgr_local import methods
-        from tgr_local.options import library
+        from tgr_local.options import model_files
 
         try:
             if name == "method":
                 methods.get(args.method)
             else:
-                library.find(args.model).stat()
+                model_files.find(args.model).stat()
         except (ValueError, TgrError, OSError) as error:
             raise ValueError(f"{describe(error)} (set in {source})") from None

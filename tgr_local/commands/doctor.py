@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tgr_local.options import library, settings
+from tgr_local.options import model_files, settings
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.system.errors import InstallError, TgrError, describe
 from tgr_local.system.sanitize import printable_json, printable_line
@@ -149,7 +149,7 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
     from tgr_local.engine import Engine, gpu_devices, layers_in_ram, slow_cache, unused_gpu
     from tgr_local.engine.native import waiting
 
-    path = library.model_file(model)
+    path = model_files.model_file(model)
     with Engine(path, config) as engine:
         size = f"{engine.size_bytes / 2**20:.1f} MiB"
         yield Finding("model", "ok", f"{path}: {engine.description}, {size}")

@@ -22,7 +22,7 @@ from typing import Any
 
 from tgr_local.commands import hub
 from tgr_local.commands.hub import Remote
-from tgr_local.options import library
+from tgr_local.options import model_files
 from tgr_local.system import file_hash, files
 from tgr_local.system.errors import TgrError
 from tgr_local.system.paths import expanded, private
@@ -43,7 +43,7 @@ def pull(name: str, to: str | None = None) -> list[dict[str, Any]]:
     """
     done = []
     for remote in hub.files(name):
-        folder = library.folder() / remote.repo if to is None else expanded("to", to)
+        folder = model_files.folder() / remote.repo if to is None else expanded("to", to)
         target = folder / Path(remote.name).name
         _fetch_with_progress(remote, target)
         done.append({"path": str(target), "bytes": remote.size, "sha256": remote.sha256})
@@ -58,8 +58,8 @@ def _fetch_with_progress(remote: Remote, target: Path) -> None:
         n_bytes += new
         speed = n_bytes / max(time.monotonic() - start, 1e-3)
         progress.line = (
-            f"{target.name}: {have / remote.size:.0%} of {library.size(remote.size)}, "
-            f"{library.size(int(speed))}/s"
+            f"{target.name}: {have / remote.size:.0%} of {model_files.size(remote.size)}, "
+            f"{model_files.size(int(speed))}/s"
         )
 
     doing = "verifying the file" if target.exists() else "connecting"
@@ -133,8 +133,8 @@ def _check_space(remote: Remote, target: Path, have: int) -> None:
     needed, free = remote.size - have, shutil.disk_usage(target.parent).free
     if needed > free:
         raise TgrError(
-            f"{target.name} needs {library.size(needed)} more, but {target.parent} has "
-            f"{library.size(free)} free; free some space or name another folder with --to"
+            f"{target.name} needs {model_files.size(needed)} more, but {target.parent} has "
+            f"{model_files.size(free)} free; free some space or name another folder with --to"
         )
 
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from tgr_local.options import library
+from tgr_local.options import model_files
 from tgr_local.system.errors import InstallError, TgrError
 
 TIMEOUT = 30.0  # seconds to connect, and between two bytes
@@ -82,7 +82,7 @@ def _check_listing(found: list[Remote], file: str | None) -> None:
 def _matches(name: str, quantization: str | None, file: str | None) -> bool:
     if file is not None:
         return name == file or _PART.sub(".gguf", name) == file
-    return library.has_quantization(name, quantization)
+    return model_files.has_quantization(name, quantization)
 
 
 def _is_later_part(name: str) -> bool:

@@ -31,26 +31,26 @@ def add_to(parser: Parser) -> None:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from tgr_local.options import library
+    from tgr_local.options import model_files
 
-    found = library.listed()
-    return _print(args, found, [library.as_line(one) for one in found])
+    found = model_files.listed()
+    return _print(args, found, [model_files.as_line(one) for one in found])
 
 
 def _show(args: argparse.Namespace) -> int:
-    from tgr_local.options import library
-    from tgr_local.search import strengths
+    from tgr_local.options import model_files
+    from tgr_local.search import strength_files
 
-    path = library.find(args.model)
-    found = strengths.of_model(path)
-    facts = library.card(path).facts() | {
+    path = model_files.find(args.model)
+    found = strength_files.of_model(path)
+    facts = model_files.card(path).facts() | {
         "strength": {
             f"{of['divergence']:g} wanted with rank {of['rank']}, d_z {of['d_z']}, injection_seed "
             f"{of['injection_seed']}, {of['type_k']}/{of['type_v']}": str(strength)
             for of, strength in found
         }
     }
-    return _print(args, facts, library.as_table(facts))
+    return _print(args, facts, model_files.as_table(facts))
 
 
 def _pull(args: argparse.Namespace) -> int:

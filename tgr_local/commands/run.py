@@ -19,7 +19,7 @@ from tgr_local.system.progress import ProgressLine
 from tgr_local.system.sanitize import printable, printable_json
 
 if TYPE_CHECKING:
-    from tgr_local.console.record import Header
+    from tgr_local.console.trace_file import Header
     from tgr_local.engine import Engine
     from tgr_local.generation import Reply
     from tgr_local.methods import Method
@@ -51,20 +51,24 @@ def run(args: argparse.Namespace) -> int:
     if args.trace_vectors and args.trace is None:
         raise ValueError("trace_vectors needs a trace file; name it with --trace FILE")
     prompt_text = _prompt(args)
-    from tgr_local.console import record
+    from tgr_local.console import trace_file
 
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(record.open_file(args.trace)) if args.trace is not None else None
+        file = (
+            stack.enter_context(trace_file.open_file(args.trace))
+            if args.trace is not None
+            else None
+        )
         engine, config, method = stack.enter_context(loaded(args))
         from tgr_local.generation import query_tokens
 
         prompt = query_tokens(engine, prompt_text, config, raw=args.raw)
         header = None
         if args.json or file:  # only here, because hashing the model file takes long
-            header = record.make_header(engine, prompt, config, method.name)
+            header = trace_file.make_header(engine, prompt, config, method.name)
         replies = _generate(args, engine, prompt, config, method, header, file)
         if header and args.json:
-            results = [record.result(header, reply) for reply in replies]
+            results = [trace_file.result(header, reply) for reply in replies]
             print(printable_json(results if args.replies > 1 else results[0]))
         else:
             _print_replies(args, replies)
@@ -102,7 +106,7 @@ def _generate(
 ) -> list[Reply]:
     """Generates the replies, records them in `file`, and prints a single one while it grows."""
     from tgr_local import generation
-    from tgr_local.console import live, record
+    from tgr_local.console import live, trace_file
     from tgr_local.console.pace import ReplyProgress
 
     k = args.replies
@@ -112,7 +116,7 @@ def _generate(
         if k == 1:
             events = generation.stream(engine, prompt, config, method=method, raw=args.raw)
             if header and file:
-                events = record.write_events(events, file, engine, header, args.trace_vectors)
+                events = trace_file.write_events(events, file, engine, header, args.trace_vectors)
             events = progress.watch(events)
             if args.json:
                 return [live.final_reply(events)]
@@ -128,10 +132,10 @@ def _generate(
             on_event=lambda _, event: progress.update(event),
         )
     if header and file:
-        record.clear(file)
+        trace_file.clear(file)
         for reply in replies:
-            trace = record.make_trace(engine, header, reply)
-            record.write(file, trace, args.trace_vectors)
+            trace = trace_file.make_trace(engine, header, reply)
+            trace_file.write(file, trace, args.trace_vectors)
     return replies
 
 
@@ -193,11 +197,11 @@ def loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig, Met
     from tgr_local import methods
     from tgr_local.engine import load_with_progress
     from tgr_local.generation import check_writes
-    from tgr_local.options import library
+    from tgr_local.options import model_files
 
     method = methods.get(args.method)
     chats = not getattr(args, "raw", False)
-    path = library.model_file(args.model)
+    path = model_files.model_file(args.model)
     with load_with_progress(path, engine_config, chats=chats) as engine:
         check_writes(engine)
         _warn_of_spare_cells(engine, getattr(args, "replies", 1))

@@ -79,14 +79,14 @@ def add_to(parser: Parser) -> None:
 
 def show_config(args: argparse.Namespace) -> int:
     """Prints every option of the subcommand with its value and where the value comes from."""
-    from tgr_local.options import library, settings
+    from tgr_local.options import model_files, settings
 
     known = args.parser.options
-    path = library.model_file(args.model) if _names_model(args) else None
+    path = model_files.model_file(args.model) if _names_model(args) else None
     values: dict[str, Any] = {"model": str(path or "")}
     sources: dict[str, str] = dict(args.sources)
     if "method" in known:
-        metadata = library.card(path).metadata if path else {}
+        metadata = model_files.card(path).metadata if path else {}
         configured(args, SearchConfig)
         user_options = given(args, SearchConfig)
         for_people = args.command in (running.run, _chat, _serve)
@@ -136,16 +136,16 @@ def _strength(path: Path | None, config: SearchConfig, args: argparse.Namespace)
     """The injection's strength that was measured for a model and these options, and where it comes
     from, as a line of `show_config`."""
     from tgr_local import methods
-    from tgr_local.options import library
-    from tgr_local.search import strengths
+    from tgr_local.options import model_files
+    from tgr_local.search import strength_files
 
     if not methods.get(args.method).steers or config.eta == 0:
         return "", "nothing is injected"
     if config.calibration != "divergence":
         return "", f"calibration {config.calibration}"
-    facts = library.card(path).facts() if path else {}
+    facts = model_files.card(path).facts() if path else {}
     engine = configured(args, EngineConfig)
-    found = path and strengths.of_model(
+    found = path and strength_files.of_model(
         path,
         divergence=config.divergence,
         rank=config.rank,
@@ -188,7 +188,7 @@ def _serve(args: argparse.Namespace) -> int:
     limits, engine_config = configured(args, ServerConfig), configured(args, EngineConfig)
     configured(args, SearchConfig)
     from tgr_local import methods
-    from tgr_local.options import library
+    from tgr_local.options import model_files
 
     method = methods.get(args.method)
     try:
@@ -198,7 +198,7 @@ def _serve(args: argparse.Namespace) -> int:
             f"the server needs {error.name}; run: pip install 'tgr-local[server]'"
         ) from None
     return serve.run(
-        library.model_file(args.model) if _names_model(args) else None,
+        model_files.model_file(args.model) if _names_model(args) else None,
         limits,
         method=method,
         engine_config=engine_config,
@@ -207,10 +207,10 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _trace(args: argparse.Namespace) -> int:
-    from tgr_local.console import record, render
+    from tgr_local.console import render, trace_file
 
     width = terminal_width(default=120)
-    traces, damage = record.read_intact(args.file)
+    traces, damage = trace_file.read_intact(args.file)
     for number, trace in enumerate(traces):
         if number:
             print()

@@ -7,7 +7,7 @@ here runs or changes a method, and it knows neither HTTP nor conversations.
 live.py           a reply on stdout while it grows
 pace.py           how far a reply is, and how fast; the progress line of unseen replies
 render.py         records and replies as lines of text: tables, summaries, score bars
-record.py         the records of a run; writing and reading trace files
+trace_file.py     the records of a run; writing and reading trace files
 region.py         rows at the bottom of the screen, below text that is printed once
 growing.py        text that grows: the pieces that are finished, and the rest
 markdown.py       Markdown as rich's renderables

@@ -15,7 +15,7 @@ except ImportError:  # not on Windows
     termios = None  # type: ignore[assignment]
 
 
-def is_on_terminal() -> bool:
+def is_interactive() -> bool:
     """Whether a person types the input and reads the output."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
@@ -23,7 +23,7 @@ def is_on_terminal() -> bool:
 def typed_ahead() -> AbstractContextManager[None]:
     """Inside, as while the model is loaded, what is typed and pasted on a terminal waits for the
     first prompt, and is not shown before."""
-    return no_echo() if is_on_terminal() else contextlib.nullcontext()
+    return no_echo() if is_interactive() else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tgr_local.engine.adapters import named_adapters
 from tgr_local.engine.devices import available_memory, backend_devices
-from tgr_local.options import library
+from tgr_local.options import model_files
 from tgr_local.options.config import AUTO_LAYERS, EngineConfig
 
 _SHARE = 1.1  # of the weights: with the cache and the buffers of a typical model
@@ -96,8 +96,8 @@ def memory_need(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNee
 def _need_of(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNeed:
     if config.rpc and config.n_gpu_layers:  # what servers take is known when they are connected
         return MemoryNeed(0, 0)
-    card = library.card(path)
-    n_bytes = sum(part.stat().st_size for part in library.parts_of(path))
+    card = model_files.card(path)
+    n_bytes = sum(part.stat().st_size for part in model_files.parts_of(path))
     layers = card.metadata.get(f"{card.architecture}.block_count", "")
     n_layers = int(layers) + 1 if layers.isdecimal() and len(layers) < 8 else 1
     wanted = n_layers if config.n_gpu_layers < 0 else config.n_gpu_layers

@@ -44,7 +44,7 @@ def load(path: str | os.PathLike[str] | None = None, config: EngineConfig | None
             f"config is {config!r:.80}, but must be an EngineConfig; write EngineConfig(n_ctx=4096)"
         )
     if path is None:
-        from tgr_local.options.library import embedded_model
+        from tgr_local.options.model_files import embedded_model
 
         path = embedded_model()
     return Engine(path, config)

@@ -33,8 +33,8 @@ from tgr_local.openai.requests import chat_request as chat_request
 from tgr_local.openai.requests import completion_request as completion_request
 from tgr_local.openai.timings import prompt_progress, timings
 from tgr_local.openai.validation import RequestError as RequestError
+from tgr_local.search.json_values import to_json_value
 from tgr_local.search.steps import Candidates
-from tgr_local.system.json_values import to_json_value
 
 # what a report of the search holds at most
 _ROLLOUTS, _ROLLOUT_TOKENS, _CHUNK_CHARS = 256, 48, 4096

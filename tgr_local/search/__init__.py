@@ -12,7 +12,7 @@ steering.py        states to anchors, anchors to candidates and injections
 candidates.py      rollouts to scored candidates
 maps.py            the maps of a model that turn anchors into injections
 strength.py        measures how strong an injection must be
-strengths.py       … those that were measured, in the cache folder
+strength_files.py  … those that were measured, in the cache folder
 geometry.py        anchors, injections, measures: pure numpy
 scoring.py         the score and its terms: pure numpy
 chunkwise.py       chunk_method: the loop of a method with resets, and its record, from its flags
@@ -20,5 +20,6 @@ capacity.py        the room that a query leaves, options that fit it, what a tra
 seeds.py           a seed for every draw
 steps.py           the records: Step, Candidates, Counts, Seconds, Progress
 diagnostics.py     the geometry of a run, from its steps
+json_values.py     records ↔ JSON values
 answers.py         the final answer in a text
 """

@@ -9,7 +9,7 @@ from tgr_local.engine import Injection
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, maps, strength
 from tgr_local.search.seeds import PROPOSE, derived_seed
-from tgr_local.search.strengths import Strength
+from tgr_local.search.strength_files import Strength
 from tgr_local.search.trajectory import Trajectory
 from tgr_local.system.errors import CapacityError
 

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from tgr_local.engine import Cancel, Engine, Injection, Output, Sampling, Session, Task
 from tgr_local.engine import Sequence as EngineSequence
 from tgr_local.options.config import SearchConfig
-from tgr_local.search import geometry, maps, strengths
-from tgr_local.search.strengths import Strength
+from tgr_local.search import geometry, maps, strength_files
+from tgr_local.search.strength_files import Strength
 from tgr_local.system.errors import CapacityError, ModelError
 
 PROMPTS = (
@@ -68,7 +68,7 @@ def known(engine: Engine, config: SearchConfig) -> Strength | None:
     """The strength that was measured for this model and these options; None = there is none."""
     key = _key(engine, config)
     if key not in _known and engine.is_unchanged and (model := engine.known_hash) is not None:
-        found = strengths.read(_settings(engine, config, model))
+        found = strength_files.read(_settings(engine, config, model))
         _known.update({key: found} if found else {})
     return _known.get(key)
 
@@ -82,7 +82,7 @@ def keep(engine: Engine, config: SearchConfig, strength: Strength) -> Strength:
     """Keeps a strength; returns the first one that was kept in this process."""
     strength = _known.setdefault(_key(engine, config), strength)
     if engine.is_unchanged:
-        strengths.write(_settings(engine, config, engine.model_hash), strength)
+        strength_files.write(_settings(engine, config, engine.model_hash), strength)
     return strength
 
 
@@ -195,14 +195,14 @@ def _closest(
         reached = reached if math.isfinite(reached) else math.inf
         log = math.log(min(max(reached, 1e-300), 1e300)) - math.log(wanted)
         nearest = min(nearest, (abs(log), zeta, reached))
-        if abs(log) <= math.log(near) or (zeta >= strengths.HIGHEST and log < 0):
+        if abs(log) <= math.log(near) or (zeta >= strength_files.HIGHEST and log < 0):
             break
         low, high = (zeta, high) if log < 0 else (low, zeta)
         if before and zeta != before[0]:
             slope = (log - before[1]) / (math.log(zeta) - math.log(before[0]))
         before = zeta, log
         step = math.exp(-log / min(max(slope, 1.0), 12.0))
-        zeta = min(strengths.HIGHEST, zeta * min(max(step, 1 / _WIDEST), _WIDEST))
+        zeta = min(strength_files.HIGHEST, zeta * min(max(step, 1 / _WIDEST), _WIDEST))
         if not low < zeta < high:
             zeta = math.sqrt(low * high)
     _, zeta, reached = nearest

@@ -24,7 +24,7 @@ from tgr_local.search.capacity import STATE_COST, check_shift, guard_positions
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.steps import Candidates, Counts, Finish, Step
-from tgr_local.search.strengths import Strength
+from tgr_local.search.strength_files import Strength
 from tgr_local.system.errors import CancelledError
 
 _CHUNKS = 32  # that one task writes at most

@@ -20,7 +20,7 @@ from pathlib import Path
 from tgr_local import methods
 from tgr_local.methods import Method
 from tgr_local.options.config import ServerConfig
-from tgr_local.options.library import parts_of
+from tgr_local.options.model_files import parts_of
 from tgr_local.server.errors import ApiError
 from tgr_local.system import paths
 from tgr_local.system.errors import ModelError

@@ -15,7 +15,7 @@ from tgr_local import methods
 from tgr_local.engine import Cancel, MemoryNeed
 from tgr_local.openai.bodies import SAMPLERS, SAMPLING
 from tgr_local.openai.validation import RequestBody
-from tgr_local.options import library
+from tgr_local.options import model_files
 from tgr_local.options.config import RANDOM_SEED
 from tgr_local.options.resolve import resolve
 from tgr_local.server.catalog import NAME_LENGTH, Catalog
@@ -266,7 +266,7 @@ class Models:
         path = self.catalog.files[name]
 
         def read() -> tuple[Any, str, dict[str, Any]]:
-            card = library.card(self.catalog.path(name))
+            card = model_files.card(self.catalog.path(name))
             trained = card.facts()["trained context"]
             template = card.metadata.get("tokenizer.chat_template", "")
             return trained, template, self._options(card.metadata)

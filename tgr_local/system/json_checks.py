@@ -98,3 +98,10 @@ def _described(key: str, value: Any) -> str:
 
 def _refuse(name: str) -> Any:
     raise ValueError(f"it holds {name}, which is not JSON")
+
+
+def require_type(kind: Any, value: Any) -> Any:
+    """`value` itself. TypeError unless its type is `kind` exactly; Any allows every type."""
+    if kind is not Any and type(value) is not kind:
+        raise TypeError(f"{value!r:.40} is not of type {kind.__name__}")
+    return value

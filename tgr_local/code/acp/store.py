@@ -24,7 +24,7 @@ from tgr_local.code.acp.history import Entry
 from tgr_local.system import paths
 from tgr_local.system.errors import TgrError
 from tgr_local.system.files import open_plain
-from tgr_local.system.json_values import require_type
+from tgr_local.system.json_checks import require_type
 
 MAX_BYTES = 2 << 20  # of a session
 MAX_SESSIONS = 100

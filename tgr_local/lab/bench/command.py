@@ -91,7 +91,7 @@ def _add_shapes(bench: Parser) -> None:
 
 def _list_shapes(args: argparse.Namespace, *, delete: bool = False) -> int:
     from tgr_local.lab.bench import shapes
-    from tgr_local.options.library import size
+    from tgr_local.options.model_files import size
 
     files = [(path, path.stat().st_size) for path in shapes.kept(args.shape, args.type)]
     if delete:
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
     from tgr_local.engine import default_threads, load_with_progress
     from tgr_local.lab.bench import long_reply, measure, plan, subject
     from tgr_local.lab.bench.peers import Settings
-    from tgr_local.options.library import size
+    from tgr_local.options.model_files import size
 
     # as llama.cpp, without fewer threads while other programs want the cores
     config = dataclasses.replace(config, n_threads=config.n_threads or default_threads(path))
@@ -247,9 +247,9 @@ def _model(args: argparse.Namespace) -> Path:
         for name in ("shape", "type"):
             if getattr(args, name) is not None:
                 raise ValueError(f"--{name} is for random weights, but --model is a file; drop one")
-        from tgr_local.options import library
+        from tgr_local.options import model_files
 
-        return library.find(args.model)
+        return model_files.find(args.model)
     from tgr_local.lab.bench import shapes
 
     return shapes.model_file(args.shape or SHAPE, args.type or TYPE)

@@ -19,7 +19,7 @@ from tgr_local.lab.bench import subject
 from tgr_local.lab.bench.measure import Row, Spread, Target, alternate, alternate_timed
 from tgr_local.lab.bench.peers import Raw, Settings, Subprocess
 from tgr_local.lab.bench.plan import Plan
-from tgr_local.options.library import embedded_model
+from tgr_local.options.model_files import embedded_model
 from tgr_local.system.errors import TgrError
 
 N = 64  # plain replies at a time

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.lab.bench.peers import library
-from tgr_local.options.library import size
+from tgr_local.options.model_files import size
 from tgr_local.system import paths as places
 from tgr_local.system.errors import ModelError, TgrError
 from tgr_local.system.progress import ProgressLine

@@ -54,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
     from tgr_local.lab.eval import evaluation, manifest, ray_nodes, request, tasks
     from tgr_local.lab.eval.grader import Grader
     from tgr_local.lab.eval.tasks import writingbench
-    from tgr_local.options import library
+    from tgr_local.options import model_files
 
-    model = library.model_file(args.model)
+    model = model_files.model_file(args.model)
     wanted = request.from_arguments(args)
     if args.ray is not None:
         ray_nodes.check_address(args.ray)

@@ -24,8 +24,8 @@ from tgr_local.methods.probe import record as probe_record
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.search import strength
+from tgr_local.search.json_values import to_json_value
 from tgr_local.system.errors import CapacityError
-from tgr_local.system.json_values import to_json_value
 from tgr_local.system.progress import ProgressLine
 from tgr_local.system.versions import versions
 

@@ -24,7 +24,7 @@ from tgr_local.lab.eval import manifest
 from tgr_local.lab.eval.making import EngineMaker, Job, Phase, failed
 from tgr_local.lab.eval.samples import ENGINE, Sample
 from tgr_local.methods.probe import record
-from tgr_local.options import library
+from tgr_local.options import model_files
 from tgr_local.options.config import EngineConfig
 from tgr_local.system.errors import CancelledError, InstallError, TgrError, describe
 from tgr_local.system.versions import versions
@@ -62,7 +62,7 @@ class Worker:
         """Loads the model. Returns what must be equal everywhere, and what may differ; or the error
         as one line."""
         try:
-            engine = Engine(library.model_file(model), config)
+            engine = Engine(model_files.model_file(model), config)
             self._maker = EngineMaker(engine)
             return {"facts": facts_of(engine, probes), "machine": manifest.machine(engine)}
         except (TgrError, ValueError, OSError) as error:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 
 from tgr_local.lab.eval.samples import Key, Sample, read_lines
+from tgr_local.search.json_values import to_json_value
 from tgr_local.system import files
 from tgr_local.system.errors import TgrError
-from tgr_local.system.json_values import to_json_value
 
 
 class Store:

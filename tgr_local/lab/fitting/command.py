@@ -113,12 +113,12 @@ def _test(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     from tgr_local.methods.probe import record
-    from tgr_local.options import library
+    from tgr_local.options import model_files
 
     name = args.file or ""
     file = paths.expanded("file", name)
     if not name.endswith(".json"):
-        file = record.place(library.model_file(name or None))
+        file = record.place(model_files.model_file(name or None))
     probe = record.load(file)
     if args.json:
         print(printable_json({"model": probe.model, "cut": probe.cut, **probe.about}))
@@ -129,12 +129,12 @@ def _show(args: argparse.Namespace) -> int:
 
 def _engine(args: argparse.Namespace) -> Engine:
     from tgr_local.engine import load_with_progress
-    from tgr_local.options import library
+    from tgr_local.options import model_files
 
     for name in ("problems", "samples"):
         if getattr(args, name) < 1:
             raise ValueError(f"{name} is {getattr(args, name)}, but must be at least 1")
-    return load_with_progress(library.model_file(args.model), configured(args, EngineConfig))
+    return load_with_progress(model_files.model_file(args.model), configured(args, EngineConfig))
 
 
 def _config(args: argparse.Namespace, engine: Engine) -> SearchConfig:

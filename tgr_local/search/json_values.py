@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tgr_local.system.json_checks import require_type
+
 VECTORS = ("origin", "anchors", "anchor", "state")
 """Names of fields that hold vectors as wide as the model."""
 
@@ -85,10 +87,3 @@ def _names_with_default(kind: Any) -> set[str]:
     missing = dataclasses.MISSING
     specs = dataclasses.fields(kind)
     return {s.name for s in specs if s.default is not missing or s.default_factory is not missing}
-
-
-def require_type(kind: Any, value: Any) -> Any:
-    """`value` itself. TypeError unless its type is `kind` exactly; Any allows every type."""
-    if kind is not Any and type(value) is not kind:
-        raise TypeError(f"{value!r:.40} is not of type {kind.__name__}")
-    return value
