@@ -12,6 +12,7 @@ from fake_engine import FakeEngine
 from gguf_edit import F32, I32, Gguf
 
 from tgr_local.options.config import EngineConfig, SearchConfig
+from tgr_local.options.model_files import embedded_model
 
 
 def test_defaults_give_way_to_the_models_advice_and_that_to_flags(
@@ -199,6 +200,19 @@ def test_a_misspelt_variable_is_a_warning(
     said = capsys.readouterr().err
     assert "tgr-local: warning: TGR_MIN_GAP has left the search; remove it\n" in said
     assert "tgr-local: warning: TGR_DRAFT_MODEL has left the engine; remove it\n" in said
+
+
+@pytest.mark.parametrize("command", ["code", "acp"])
+def test_the_assistant_shows_the_options_of_its_own_model(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert run(command, "--show-config", "--changed") == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["chunk_len", "96", "the", "model", "file"] in rows
+    assert run(command, "--show-config", "--all") == 0
+    out, err = capsys.readouterr()
+    path = str(embedded_model("tgr-mini-code"))
+    assert out.splitlines()[0].split() == ["model", path, "default"] and "--all" not in err
 
 
 def test_show_config_is_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,12 +48,12 @@ def add_to(parser: Parser) -> None:
 def add_options(parser: Parser, of_chat: Collection[str]) -> None:
     """Adds the options of the assistant, and some of a conversation."""
     parser.add_help_all()
+    parser.embedded = _CODE_MODEL
     text = f"a GGUF file, or a name that tgr-local models lists (default: {_CODE_MODEL})"
     parser.add_option("model", None, metavar="MODEL", help=text)
     text = f"method that writes each edit (default: {_METHOD})"
     parser.add_option("method", _METHOD, metavar="NAME", help=text)
-    text = "print every option with its value and source, and exit"
-    parser.add_argument("--show-config", action="store_true", help=text)
+    parser.add_show_config()
     add_config_flags(parser, CodeConfig, "the edits and their tests", folded=True)
     add_config_flags(parser, SearchConfig, "how an edit is generated", folded=True)
     add_config_flags(parser, ChatConfig, "the session", only=of_chat, folded=True)
@@ -134,7 +134,7 @@ def model_file(name: str | None) -> Path:
     """The file of a model; without a name that of the embedded code model."""
     from tgr_local.options import model_files
 
-    return model_files.find(_CODE_MODEL if name is None else name)
+    return model_files.model_file(name, _CODE_MODEL)
 
 
 def _task(args: argparse.Namespace) -> str | None:

@@ -61,12 +61,7 @@ def add_to(parser: Parser) -> None:
         text += "chunk on; see --search-from)"
         sub.add_option("method", DEFAULT_METHOD, metavar="NAME", help=text)
     for sub in (run, chat, serve, doctor):
-        text = "print the options with their values and sources, and exit; --changed, --all"
-        sub.add_argument("--show-config", action="store_true", help=text)
-        text = "with --show-config: only what is not the default; or those of other methods too"
-        which = sub.add_mutually_exclusive_group()
-        sub.hide(which.add_argument("--changed", action="store_true", help=text))
-        sub.hide(which.add_argument("--all", action="store_true", help=text))
+        sub.add_show_config()
     for sub in (run, chat, serve):
         title = "how a reply is generated"
         add_config_flags(sub, SearchConfig, title, folded=True, defaults=FOR_PEOPLE)
@@ -82,7 +77,7 @@ def show_config(args: argparse.Namespace) -> int:
     from tgr_local.options import model_files, settings
 
     known = args.parser.options
-    path = model_files.model_file(args.model) if _names_model(args) else None
+    path = model_files.model_file(args.model, args.parser.embedded) if _names_model(args) else None
     values: dict[str, Any] = {"model": str(path or "")}
     sources: dict[str, str] = dict(args.sources)
     if "method" in known:
@@ -106,10 +101,10 @@ def show_config(args: argparse.Namespace) -> int:
     if values.get("api_key"):
         values["api_key"] = "(hidden)"
     as_json, note = getattr(args, "json", False), ""
-    if getattr(args, "changed", False):
+    if args.changed:
         values = {name: one for name, one in values.items() if sources.get(name) not in _DEFAULTS}
         note = "" if values else "nothing differs from the defaults"
-    elif "method" in known and not (as_json or getattr(args, "all", False)):
+    elif "method" in known and not (as_json or args.all):
         values, note = _of_method(values, args.method)
     if values or as_json:
         print(settings.shown(values, sources, as_json))

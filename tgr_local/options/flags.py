@@ -69,6 +69,8 @@ class Parser(argparse.ArgumentParser):
         """The argument that takes the words after flags too; empty = such words are an error."""
         self.takes_model = False
         """Whether the first word without a flag may be the model, before the text."""
+        self.embedded = "tgr-mini"
+        """The embedded model that the command uses where no other is named."""
         self.text = ""
         """The argument that is a text; empty = there is none."""
         self.word_hint = "put a text of several words in quotes"
@@ -138,6 +140,15 @@ class Parser(argparse.ArgumentParser):
     def add_help_all(self) -> None:
         """Adds ``--help-all``, which also shows what is hidden."""
         self.add_argument("--help-all", action=_HelpAll, help="show every option, and exit")
+
+    def add_show_config(self) -> None:
+        """Adds ``--show-config`` and what belongs to it."""
+        text = "print the options with their values and sources, and exit; --changed, --all"
+        self.add_argument("--show-config", action="store_true", help=text)
+        text = "with --show-config: only what is not the default; or those of other methods too"
+        which = self.add_mutually_exclusive_group()
+        self.hide(which.add_argument("--changed", action="store_true", help=text))
+        self.hide(which.add_argument("--all", action="store_true", help=text))
 
     def hide(self, action: argparse.Action) -> None:
         """Leaves a flag out of ``--help``."""

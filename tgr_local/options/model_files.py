@@ -148,9 +148,10 @@ def parts_of(path: Path) -> list[Path]:
     return [path.with_name(f"{start}-{i:05}-of-{n_parts:05}.gguf") for i in range(1, n_parts + 1)]
 
 
-def model_file(name: str | None) -> Path:
-    """The file that `find` gives for a name, or for None the embedded model. Raises ModelError."""
-    return embedded_model() if name is None else find(name)
+def model_file(name: str | None, embedded: str = "tgr-mini") -> Path:
+    """The file that `find` gives for a name, or for None that of an embedded model. Raises
+    ModelError."""
+    return embedded_model(embedded) if name is None else find(name)
 
 
 @dataclass(frozen=True)
