@@ -216,7 +216,7 @@ def test_json_is_one_object_with_every_candidate(
 
 @pytest.mark.parametrize(
     ("answers", "accepts", "status"),
-    [("yes\n", True, 0), ("no\n", False, 4), ("", False, 4), ("9\n1\ny\n", True, 0)],
+    [("yes\n", True, 0), ("no\n", False, 4), ("", False, 4), ("9\n/run\n1\ny\n", True, 0)],
 )
 def test_the_person_decides_on_a_terminal(
     project: Path,
@@ -243,7 +243,9 @@ def test_the_person_decides_on_a_terminal(
     assert code("Repair it.", "--test", "pytest") == status
     assert (project / "calc.py").read_text() == (RIGHT if accepts else CALC)
     if answers.startswith("9"):
-        assert "candidate 9 has no edit; those with one: 1" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert "candidate 9 has no edit; those with one: 1" in out
+        assert "the answer is '/run', but must be yes, no or the number of a candidate" in out
 
 
 @pytest.mark.parametrize(
@@ -381,6 +383,15 @@ def test_undo_without_anything_to_undo_says_so(
 ) -> None:
     assert run("code", "--undo") != 0
     assert capsys.readouterr().err.startswith("tgr-local: ")
+
+
+def test_a_folder_that_was_removed_is_said_so(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(project)
+    assert code("Repair it.") == 1
+    said = "the current folder is not there any more; go to another one"
+    assert capsys.readouterr().err == f"tgr-local: {said}\n"
 
 
 # ---- sessions ----

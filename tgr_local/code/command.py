@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
     _check(args)
     with twice_ends():
-        workplace = Workplace(Path.cwd(), code)
+        workplace = Workplace(_current_folder(), code)
         if recovered := workplace.recover():
             print(f"tgr-local: {printable_line(recovered)}", file=sys.stderr)
         if args.undo:
@@ -102,6 +102,13 @@ def run(args: argparse.Namespace) -> int:
             from tgr_local.code.one_task import one_task
 
             return one_task(session, task, accepts=args.yes, as_json=args.json)
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise TgrError("the current folder is not there any more; go to another one") from None
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ from tgr_local.code.judge import Verdict
 from tgr_local.code.rounds import Outcome
 from tgr_local.code.session import CodeSession, print_diff
 from tgr_local.system.errors import TgrError, describe
-from tgr_local.system.sanitize import printable_json
+from tgr_local.system.sanitize import printable_json, printable_line
 
 ACCEPTED, FAILED, NONE_PASSES, NOT_ACCEPTED = 0, 1, 3, 4
 """Exit codes; `command` has their meaning."""
@@ -73,10 +73,13 @@ def ask(session: CodeSession, best: Candidate) -> Candidate | None:
         if answer in ("n", "no", ""):
             return None
         try:
-            shown = session.candidate(int(answer) if answer.isdecimal() else -1)
+            if not answer.isdecimal():
+                known = "yes, no or the number of a candidate"
+                raise ValueError(f"the answer is {answer!r:.40}, but must be {known}")
+            shown = session.candidate(int(answer[:9]))
             print_diff(shown)
         except ValueError as error:
-            print(error)
+            print(printable_line(str(error)))
 
 
 def as_object(
