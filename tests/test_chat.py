@@ -136,7 +136,7 @@ def test_the_system_prompt_and_files_come_first(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("4")
     files = ["--file", str(tmp_path / "a"), "-f", str(tmp_path / "b")]
     asked = piped("sum\nagain\n", "--system", "be brief", *files)
-    assert asked[1] == "#2 3\n\n\n4\n\nsum\n#4 again\n"
+    assert asked[1] == "#2 3\n\n4\n\nsum\n#4 again\n"
     code, out, err = piped("sum\n", "--file", "/nowhere/x")
     assert (code, out) == (1, "") and "/nowhere/x: No such file" in err
 

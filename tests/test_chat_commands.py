@@ -272,7 +272,7 @@ def test_a_file_precedes_the_next_question_only(session: Any, tmp_path: Path) ->
     assert line.endswith("2 lines, 4 tokens before your next question")
     session.ask("and?")
     session.ask("and now?")
-    assert [turn.question for turn in session.conversation.turns] == ["a\nb\n\n\nand?", "and now?"]
+    assert [turn.question for turn in session.conversation.turns] == ["a\nb\n\nand?", "and now?"]
 
 
 @pytest.mark.parametrize(

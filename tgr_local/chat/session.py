@@ -79,8 +79,10 @@ class ChatSession:
         self._noted = ""  # what was said of the last reply's search
 
     def ask(self, question: str) -> None:
-        """Shows the reply to a question with the attached texts before it."""
-        texts, self.attached = [*self.attached, question], []
+        """Shows the reply to a question with the attached texts before it, without the line ends
+        after them."""
+        texts = [*(text.rstrip("\r\n") for text in self.attached), question]
+        self.attached = []
         events = self.conversation.ask("\n\n".join(texts))
         self.save()  # a process that is killed now does not lose the question
         self.show_reply(events)
