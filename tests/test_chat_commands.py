@@ -153,16 +153,25 @@ def test_help_names_every_command(session: Any) -> None:
         "/method /think /budget /trace /stats /read /copy /editor /markdown /drop /summarise"
     )
     assert set(promised.split()) == set(COMMANDS)
+    assert "\n" not in output(session, "/help")[-1] and output(session, "/help")[-1][:4] == "keys"
+
+
+def test_an_option_with_line_breaks_is_one_line(session: Any) -> None:
+    (line,) = output(session, "/set dry_sequence_breakers")
+    assert "⏎,:" in line and "\n" not in line
+    assert line in output(session, "/set all")
 
 
 def test_trace_and_stats_after_a_reply(session: Any) -> None:
     list(session.conversation.ask("question"))
     lines = output(session, "/trace")
     assert sum("candidate 1 won" in line for line in lines) == 2
+    assert lines == output(session, "/trace all")
     assert sum("candidate 1 won" in line for line in output(session, "/trace 2")) == 1
     with pytest.raises(ValueError, match="the chunk is '3', but must be between 1 and 2"):
         output(session, "/trace 3")
-    last, _, cache = output(session, "/stats")
+    last, every, cache = output(session, "/stats")
+    assert every.startswith("1 reply: 52 forward tokens ")
     assert "2 chunks, 23 tokens, 52 forward tokens" in last and "40 at the peak" in cache
 
 

@@ -108,7 +108,7 @@ def test_ten_thousand_pasted_lines_arrive(terminal: Callable[..., Screen], tmp_p
 def test_a_megabyte_in_one_line_arrives(terminal: Callable[..., Screen], tmp_path: Path) -> None:
     screen = terminal()
     screen.paste(tmp_path, "x" * 1_000_000)
-    screen.until("[1 lines pasted, 1,000,000 characters]")
+    screen.until("[1 line pasted, 1,000,000 characters]")
     screen.press("Left", "Right", "Enter")
     text = screen.until(SUMMARY.search)
     assert "2000007 tokens" in text  # thinking and answer repeat the question

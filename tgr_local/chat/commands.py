@@ -45,8 +45,11 @@ def run(session: ChatSession, line: str) -> Iterable[str]:
 def _help(_: ChatSession, __: str) -> Iterator[str]:
     yield from help_lines(COMMANDS)
     yield f"{BLOCK:18}  begin and end a question of several lines"
-    yield f"{'keys':18}  Ctrl-C stops a reply and keeps its text, Ctrl-D leaves, Ctrl-R searches"
-    yield f"{'':18}  the history, Alt-Enter breaks the line, Ctrl-X Ctrl-E opens the editor"
+    keys = (
+        "Ctrl-C stops a reply and keeps its text, Ctrl-D leaves, Ctrl-R searches the history, "
+        "Alt-Enter breaks the line, Ctrl-X Ctrl-E opens the editor"
+    )
+    yield f"{'keys':18}  {keys}"
 
 
 ALIASES = {

@@ -12,6 +12,7 @@ from tgr_local.options import model_files, settings
 from tgr_local.options.config import ChatConfig, SearchConfig
 from tgr_local.options.resolve import FOR_PEOPLE
 from tgr_local.system.progress import ProgressLine
+from tgr_local.system.sanitize import printable_line
 
 _LIMITS = ("max_forward_tokens", "max_seconds", "thinking_budget")
 _THINK = {
@@ -92,7 +93,7 @@ def _values(session: ChatSession) -> dict[str, tuple[Any, str]]:
 
 
 def _option(name: str, value: Any, doc: str) -> str:
-    return f"{name:18}  {settings.as_text(value):10}  {doc}"
+    return f"{name:18}  {printable_line(settings.as_text(value)):10}  {doc}"
 
 
 def think(session: ChatSession, argument: str) -> Iterable[str]:

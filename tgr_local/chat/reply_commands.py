@@ -78,8 +78,9 @@ def read(session: ChatSession, argument: str) -> Iterable[str]:
         raise ValueError("name the file: /read FILE")
     text = read_file(argument)
     session.attached.append(text)
-    n_lines, n_tokens = len(text.splitlines()), len(session.conversation.engine.tokenize(text))
-    return [f"{argument}: {n_lines} lines, {n_tokens} tokens before your next question"]
+    lines = plural(len(text.splitlines()), "line")
+    tokens = plural(len(session.conversation.engine.tokenize(text)), "token")
+    return [f"{argument}: {lines}, {tokens} before your next question"]
 
 
 def edit(session: ChatSession, argument: str) -> Iterable[str]:

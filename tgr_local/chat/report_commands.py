@@ -18,6 +18,7 @@ from tgr_local.options import settings
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.resolve import FOR_PEOPLE
 from tgr_local.search.steps import Counts, Seconds, Step
+from tgr_local.system.sanitize import printable_line
 
 
 def show(session: ChatSession, argument: str) -> Iterator[str]:
@@ -50,7 +51,8 @@ def _options(session: ChatSession) -> Iterator[str]:
     default = {**dataclasses.asdict(SearchConfig()), **FOR_PEOPLE}
     for name, value in resolved.shown().items():
         if value != default[name]:
-            yield f"{name} {settings.as_text(value)} ({resolved.sources[name]})"
+            text = printable_line(settings.as_text(value))
+            yield f"{name} {text} ({resolved.sources[name]})"
     yield from reply_commands.system(session, "")
     saved = f"saved in {session.path}" if session.path else "not saved"
     yield f"{render.plural(len(conversation.turns), 'turn')}, {saved}"
@@ -65,7 +67,8 @@ def trace(session: ChatSession, argument: str) -> Iterator[str]:
             raise ValueError("the reply was stopped before its first chunk; /regen asks again")
         raise ValueError("there is nothing to show yet: ask something first")
     width = terminal_width(default=120)
-    number = whole_number(argument, "the chunk", 1, n_chunks) if argument else 0
+    every = argument in ("", "all")
+    number = 0 if every else whole_number(argument, "the chunk", 1, n_chunks)
     shown = steps[number - 1 : number] if number else steps
     yield from render.boundary_table(trace_file.make_boundaries(conversation.engine, shown), width)
     if unfinished is not None and number in (0, n_chunks):
@@ -99,7 +102,8 @@ def stats(session: ChatSession, _: str) -> Iterator[str]:
     yield f"last reply: {render.summary(replies[-1:])}"
     counts = sum((reply.counts for reply in replies), Counts())
     seconds = sum(reply.seconds for reply in replies)
-    yield f"all {len(replies)} replies: {render.forward_tokens(counts)}, {seconds:.2f} s"
+    n_replies = f"all {len(replies)} replies" if len(replies) > 1 else "1 reply"
+    yield f"{n_replies}: {render.forward_tokens(counts)}, {seconds:.2f} s"
     cache = session.conversation.engine.stats()
     yield (
         f"cache: {cache.cells_used} of {cache.n_ctx} cells in use, {cache.cells_peak} at the peak, "

@@ -12,6 +12,7 @@ from tgr_local.console.command_table import Command, help_lines, leave, whole_nu
 from tgr_local.console.text_input import BLOCK
 from tgr_local.options.fields import near_names
 from tgr_local.options.settings import as_text
+from tgr_local.system.sanitize import printable_line
 
 
 def _help(_: CodeSession, __: str) -> Iterator[str]:
@@ -105,7 +106,7 @@ def _set(session: CodeSession, argument: str) -> Iterator[str]:
     values = session.options()
     if not name:
         for key, one in values.items():
-            yield f"{key:20} {as_text(one)}"
+            yield f"{key:20} {printable_line(as_text(one))}"
         return
     if name not in values:
         near = near_names(name, list(values))
@@ -113,7 +114,7 @@ def _set(session: CodeSession, argument: str) -> Iterator[str]:
         raise ValueError(f"unknown option {name!r:.80}; {hint}")
     if value.strip():
         session.set_option(name, value.strip())
-    yield f"{name:20} {as_text(session.options()[name])}"
+    yield f"{name:20} {printable_line(as_text(session.options()[name]))}"
 
 
 def _number(argument: str) -> int | None:

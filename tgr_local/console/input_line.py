@@ -91,7 +91,9 @@ class _Pastes(Processor):
     def _displayed(self, letter: str) -> str:
         if (text := self._texts.get(letter)) is None:
             return letter
-        return f"[{text.count(chr(10)) + 1:,} lines pasted, {len(text):,} characters]"
+        n_lines = text.rstrip("\n").count("\n") + 1
+        lines = f"{n_lines:,} lines" if n_lines > 1 else "1 line"
+        return f"[{lines} pasted, {len(text):,} characters]"
 
     def apply_transformation(self, source: TransformationInput) -> Transformation:
         """Displays the description of each paste instead of its character."""
