@@ -424,6 +424,16 @@ def test_control_c_keeps_what_is_written_and_exits_130(tmp_path: Path) -> None:
     assert run("trace", path) == 0
 
 
+def test_control_c_exits_130_where_it_ends_the_reader_of_the_pipe_too() -> None:
+    started = process("run", "wait", "--model", "f.gguf")
+    assert started.stdout and started.stderr
+    assert started.stdout.read(2) == b"#1"
+    started.stdout.close()
+    started.send_signal(signal.SIGINT)
+    assert (started.wait(timeout=HANG), started.stderr.read()) == (130, b"tgr-local: interrupted\n")
+    started.stderr.close()
+
+
 ENTRY = """
 import signal, sys
 from tgr_local import __main__ as program

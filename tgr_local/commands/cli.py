@@ -48,10 +48,12 @@ def main(argv: list[str] | None = None) -> int:
         code: int = subcommands.show_config(args) if shows_config else args.command(args)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
+    except BrokenPipeError as error:
         # without this Python would report the same error again when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        # Ctrl-C ends both ends of a pipe; the other may be the first
+        is_interrupt = isinstance(error.__context__, KeyboardInterrupt)
+        return _failed("interrupted", 130) if is_interrupt else 1
     except KeyboardInterrupt:
         return _failed("interrupted", 130)
     except Exception as error:
