@@ -374,7 +374,9 @@ def test_a_hub_that_does_not_answer_times_out(
 ) -> None:
     monkeypatch.setattr("tgr_local.commands.hub.TIMEOUT", 0.1)
     monkeypatch.setattr(hub, "listing", lambda: hub.over.wait() and {})
-    failure(capsys, "someone/some-GGUF cannot be read: ")
+    assert failure(capsys, "someone/some-GGUF cannot be read: ").endswith("; try again later\n")
+    monkeypatch.setenv("HF_ENDPOINT", "https://mirror")
+    failure(capsys, "; try again later, or correct HF_ENDPOINT\n")
 
 
 @pytest.mark.parametrize("place", ["", "file:///etc/passwd"], ids=["itself", "a file"])

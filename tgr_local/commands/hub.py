@@ -160,5 +160,6 @@ def failure(error: Exception, url: str) -> TgrError:
         text = "cannot be reached: HF_HUB_OFFLINE is set"
     else:
         why = next(iter(str(error).splitlines()), "") if isinstance(error, http_errors()) else ""
-        text = f"cannot be read: {why or repr(error)}; try again later"
+        mirror = ", or correct HF_ENDPOINT" if os.environ.get("HF_ENDPOINT") else ""
+        text = f"cannot be read: {why.rstrip('.') or repr(error)}; try again later{mirror}"
     return TgrError(f"{url} {text}")

@@ -196,7 +196,7 @@ def read(folder: Path) -> Manifest:
         ) from None
     except ValueError as error:
         raise TgrError(
-            f"{path} is damaged: {error}; restore it, or name another folder with --out"
+            f"{path} is damaged: {error}; restore it, or name another folder (eval run: --out)"
         ) from None
     return found
 

@@ -112,6 +112,12 @@ def _rounded(values: Floats) -> list[float]:
     return [float(f"{value:.5g}") for value in values]
 
 
+def _unreadable(path: Path, error: OSError) -> ModelError:
+    missing = isinstance(error, FileNotFoundError)
+    hint = "; correct its path, or fit one with tgr-local probe fit" if missing else ""
+    return ModelError(f"cannot read the probe {path}: {error.strerror}{hint}")
+
+
 def load(path: Path) -> Probe:
     """The probe of a file. ModelError, with the reason, for another kind of file."""
     try:
@@ -136,7 +142,7 @@ def load(path: Path) -> Probe:
                 f"answer has {len(leading.weights)} weights, but must have {len(answer.FEATURES)}"
             )
     except OSError as error:
-        raise ModelError(f"cannot read the probe {path}: {error.strerror}") from None
+        raise _unreadable(path, error) from None
     except ValueError as error:
         raise ModelError(f"{path} is not a probe: {error}; fit it again") from None
     return Probe(data["model"], whole, beginning, data["cut"], leading, data["about"])
@@ -178,7 +184,7 @@ def of(engine: Engine, path: str | os.PathLike[str] = "") -> Probe | None:
     try:
         about = file.stat()
     except OSError as error:
-        raise ModelError(f"cannot read the probe {file}: {error.strerror}") from None
+        raise _unreadable(file, error) from None
     probe = _loaded(file.resolve(), about.st_size, about.st_mtime_ns)
     if probe.model != engine.model_hash:
         raise ModelError(
