@@ -140,6 +140,11 @@ def test_a_save_that_fails_names_the_file(
     with pytest.raises(OSError) as error:
         output(session, "/save /proc/x")
     assert error.value.filename == "/proc/x"
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError) as error:
+        output(session, f"/save {tmp_path}/file/x")
+    assert error.value.filename == f"{tmp_path}/file/x"
+    (tmp_path / "file").unlink()
 
     monkeypatch.setattr(
         os, "replace", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))

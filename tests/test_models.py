@@ -299,6 +299,18 @@ def test_show_names_the_strengths_that_were_measured(
     assert f"rank 2, d_z 4, injection_seed 42, f16/f16 {measured}" in capsys.readouterr().out
 
 
+def test_an_empty_name_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """As an unset variable of a shell gives it."""
+    said = "the name of the model is empty; tgr-local models lists those here\n"
+    for arguments in (["run", "q", "-m", ""], ["models", "show", ""]):
+        assert run(*arguments) == 1
+        assert capsys.readouterr().err == f"tgr-local: {said}"
+    assert run("run", "q", "--file", "") == 2
+    assert capsys.readouterr().err.startswith("tgr-local: the name of the file is empty; ")
+    assert run("trace", "") == 1
+    assert capsys.readouterr().err == "tgr-local: an empty name: No such file or directory\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -6,6 +6,7 @@ A message is written as chat APIs write it, with `role` and `content`; that of a
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -94,6 +95,8 @@ def save(path: Path, conversation: Conversation) -> None:
     data = "".join(json.dumps(line) + "\n" for line in _lines(conversation)).encode()
     try:
         write_whole(path, data)
+    except FileExistsError:  # a file is in the place of its folder
+        raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
     except OSError as error:  # it may name the temporary file, or none
         raise OSError(error.errno, error.strerror, str(path)) from None
 

@@ -48,6 +48,8 @@ def stdin_lines() -> Callable[[], str]:
 def read_file(name: str) -> str:
     """The text in a file. ValueError for a name that is not a file or for one that is too long,
     TgrError for a file that is not text, OSError as `open` raises it."""
+    if not name:
+        raise ValueError("the name of the file is empty; name a text file")
     path = paths.expanded("the file", name)
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is not a file")

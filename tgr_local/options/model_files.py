@@ -92,6 +92,8 @@ def find(name: str) -> Path:
     ModelError if there is none, with names that are near or the command that downloads the model,
     or if there are several.
     """
+    if not name:
+        raise ModelError("the name of the model is empty; tgr-local models lists those here")
     path = paths.expanded("the model", name)
     if path.is_absolute() or {"/", os.sep} & set(name):
         elsewhere = repository(name)

@@ -103,7 +103,8 @@ def describe(error: Exception) -> str:
             "the limit (ulimit -v, ulimit -u)"
         )
     if isinstance(error, OSError) and error.filename is not None:
-        return printable_line(f"{error.filename}: {error.strerror}", _LONGEST)
+        name = "an empty name" if error.filename == "" else error.filename
+        return printable_line(f"{name}: {error.strerror}", _LONGEST)
     reason = error.strerror if isinstance(error, OSError) else None
     text = " ".join((reason or str(error)).split())
     if not isinstance(error, TgrError | ValueError | OSError):
