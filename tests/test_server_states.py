@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import signal
@@ -84,6 +85,15 @@ def test_keys_queue_and_shutdown(model: Callable[..., Path], tmp_path: Path) -> 
     assert {line["status"] for line in logged} == {401, 429, 503}
 
 
+def is_closed(server: Served) -> bool:
+    """Whether the server accepts no more connections."""
+    try:
+        httpx.get(f"{server.url}/health", timeout=HANG)
+    except httpx.TransportError:
+        return True
+    return False
+
+
 def test_running_requests_may_finish(model: Callable[..., Path], tmp_path: Path) -> None:
     options = {"log_file": "log.jsonl", "shutdown_seconds": HANG, "start": HELD}
     with served(model(), tmp_path, **options) as server:
@@ -93,22 +103,34 @@ def test_running_requests_may_finish(model: Callable[..., Path], tmp_path: Path)
             with held:
                 server.until(lambda: server.gauge("tgr_running") == 1)
                 server.process.send_signal(signal.SIGTERM)
-                server.until(is_closed)
+                server.until(lambda: is_closed(server))
             return server.wait()
-
-        def is_closed() -> bool:
-            """Whether the server accepts no more connections."""
-            try:
-                httpx.get(f"{server.url}/health", timeout=HANG)
-            except httpx.TransportError:
-                return True
-            return False
 
         body = {"max_tokens": 40, "temperature": 0, "model": "any:base"}
         reply, code = in_threads(lambda: server.chat("private", **body), stop)
         assert reply.json()["usage"]["completion_tokens"] == 40 and code == 0
     log = (tmp_path / "log.jsonl").read_text()
     assert json.loads(log.splitlines()[-1])["status"] == 200 and "private" not in log
+
+
+def test_a_second_ctrl_c_ends_it_at_once(model: Callable[..., Path], tmp_path: Path) -> None:
+    with served(model(), tmp_path, shutdown_seconds=HANG, start=HELD) as server:
+
+        def ask() -> None:
+            with contextlib.suppress(httpx.TransportError):  # the connection may end first
+                server.chat("wait", **long_text())
+
+        def stop() -> int:
+            server.until(server.is_held)
+            server.process.send_signal(signal.SIGINT)
+            server.until(lambda: is_closed(server))
+            server.process.send_signal(signal.SIGINT)
+            return server.wait()
+
+        with server.hold():
+            _, code = in_threads(ask, stop)
+        assert code == 130
+        assert not any(line.startswith(("ERROR", "Traceback")) for line in server.lines)
 
 
 def test_what_others_can_read_is_warned_of(model: Callable[..., Path], tmp_path: Path) -> None:

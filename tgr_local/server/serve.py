@@ -109,6 +109,8 @@ def run(
         ),
         service,
     )
+    # a second Ctrl-C ends uvicorn in the middle, and it logs tracebacks of what it leaves
+    logging.getLogger("uvicorn.error").addFilter(lambda _: not server.force_exit)
     server.run(sockets=[listener])
     if service.models.failure:
         raise service.models.failure
