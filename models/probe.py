@@ -48,14 +48,17 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=SAMPLES)
     parser.add_argument("--out", type=Path, default=MODEL.with_name("tgr-mini-q8_0.probe.json"))
     args = parser.parse_args()
+    draft = args.out.with_name(f"new-{args.out.name}")  # a fit overwrites nothing
+    draft.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         files = write_questions(Path(folder), args.problems)
         command = [
             sys.executable, "-m", "tgr_local", "probe", "fit", *map(str, files),
             "--model", str(MODEL), "--problems", str(args.problems),
-            "--samples", str(args.samples), "--out", str(args.out),
+            "--samples", str(args.samples), "--out", str(draft),
         ]  # fmt: skip
         subprocess.run(command, check=True)
+    draft.replace(args.out)
 
 
 if __name__ == "__main__":

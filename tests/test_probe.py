@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -457,7 +458,7 @@ def test_fit_show_and_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert tested["n"] == 30 and tested["auroc"][1] <= tested["auroc"][0] <= tested["auroc"][2]
     assert run("probe", "test", "equations", *some, "--probe-file", out) == 0
     assert "equations: 100% of 30 right; " in capsys.readouterr().out
-    assert run("probe", "fit", "arithmetic6", "--samples", "0", "--out", out) == 2
+    assert run("probe", "fit", "arithmetic6", "--samples", "0", "--out", f"{out}x") == 2
     assert "samples is 0, but must be at least 1" in capsys.readouterr().err
 
 
@@ -495,6 +496,51 @@ def test_a_fit_that_cannot_be_is_refused(
     assert run("probe", "fit", "arithmetic6", *some) != 0
     assert says in capsys.readouterr().err
     assert not [*tmp_path.glob("**/*.npz")]  # no samples were drawn in vain
+
+
+@pytest.mark.parametrize("by_default", [True, False])
+def test_a_fit_overwrites_no_probe(
+    by_default: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "m.gguf"
+    model.write_text("not loaded")
+    file = record.place(model) if by_default else tmp_path / "p.json"
+    file.write_text("precious")
+    options = ["-m", str(model), *([] if by_default else ["--out", str(file)])]
+    assert run("probe", "fit", "arithmetic6", *options) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"there is a probe already, {file}; name another file with --out FILE" in said
+    assert {*tmp_path.iterdir()} == {model, file} and file.read_text() == "precious"
+
+
+def test_an_interrupted_fit_goes_on_with_its_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "p.json"
+    command = ("probe", "fit", "arithmetic6", "--samples", "2", "--problems", "10", "--out")
+    with monkeypatch.context() as patch:
+        patch.setattr(record, "save", Mock(side_effect=KeyboardInterrupt))
+        assert run(*command, str(out)) == 130
+    samples = {file: file.stat().st_mtime_ns for file in tmp_path.glob("p.json.samples/*.npz")}
+    assert samples and not out.exists()
+    assert run(*command, str(out)) == 0
+    assert out.exists() and samples == {file: file.stat().st_mtime_ns for file in samples}
+
+
+def test_the_shipped_probe_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("probe", "fit", "arithmetic6") == 2
+    assert "there is a probe already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [("fit", "arithmetic6", "--out"), ("test", "arithmetic6", "--probe-file"), ("show",)]
+)
+def test_an_empty_name_of_a_probe_is_refused(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("probe", *words, "") == 2
+    assert "the name of the probe's file is empty" in capsys.readouterr().err
 
 
 def test_a_test_without_texts_to_judge_fails(

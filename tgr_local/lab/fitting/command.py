@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections import Counter
@@ -39,6 +40,7 @@ def add_arguments(group: Parser) -> None:
         add("--data", metavar="PATH", help="folder with the tasks' files, or the file of one task")
         add("--fetch", action="store_true", help="fetch missing data from the Hugging Face hub")
         text = "the probe's file (default: MODEL.probe.json next to the model file)"
+        text += "; one that is there is not overwritten" if sub is fit else ""
         add("--out" if sub is fit else "--probe-file", dest="file", metavar="FILE", help=text)
         text = "a GGUF file, or a name that tgr-local models lists (default: the embedded model)"
         sub.add_option("model", None, metavar="MODEL", help=text)
@@ -59,15 +61,19 @@ def _fit(args: argparse.Namespace) -> int:
     from tgr_local.lab.fitting import fit
     from tgr_local.lab.fitting.samples import joined
     from tgr_local.methods.probe import record
+    from tgr_local.options import model_files
     from tgr_local.system.versions import versions
 
     if args.cut < 0:
         raise ValueError(f"cut is {args.cut}, but must be at least 0")
-    path = paths.expanded("file", args.file) if args.file else None
+    place = _file(args.file) or record.place(model_files.model_file(args.model))
+    if place.is_dir():
+        raise ValueError(f"{place} is a folder, but --out needs the name of a file")
+    if os.path.lexists(place):
+        raise ValueError(
+            f"there is a probe already, {place}; name another file with --out FILE, or remove it"
+        )
     with _engine(args) as engine:
-        place = path or record.place(engine.path)
-        if place.is_dir():
-            raise ValueError(f"{place} is a folder, but --out needs the name of a file")
         folder = place.with_name(place.name + ".samples")
         config = _config(args, engine)
         cut, found = _drawn(args, engine, config, folder, args.tasks, args.cut, least=fit.FEWEST)
@@ -94,8 +100,9 @@ def _test(args: argparse.Namespace) -> int:
     from tgr_local.methods.probe import record
     from tgr_local.system.errors import ModelError
 
+    path = _file(args.file)
     with _engine(args) as engine:
-        probe = record.of(engine, args.file or "")
+        probe = record.of(engine, path or "")
         if probe is None:
             raise ModelError(
                 f"{engine.path.name} has no probe ({record.place(engine.path)}); fit one with "
@@ -115,16 +122,22 @@ def _show(args: argparse.Namespace) -> int:
     from tgr_local.methods.probe import record
     from tgr_local.options import model_files
 
-    name = args.file or ""
-    file = paths.expanded("file", name)
-    if not name.endswith(".json"):
-        file = record.place(model_files.model_file(name or None))
+    file = _file(args.file)
+    if file is None or file.suffix != ".json":
+        file = record.place(model_files.model_file(args.file))
     probe = record.load(file)
     if args.json:
         print(printable_json({"model": probe.model, "cut": probe.cut, **probe.about}))
     else:
         print("\n".join(_lines(probe)))
     return 0
+
+
+def _file(name: str | None) -> Path | None:
+    """The file that an argument names, None without it. ValueError for an empty name."""
+    if name is not None and not name.strip():
+        raise ValueError("the name of the probe's file is empty; name a file, or leave it out")
+    return None if name is None else paths.expanded("file", name)
 
 
 def _engine(args: argparse.Namespace) -> Engine:
