@@ -96,7 +96,8 @@ def test_a_model_path_in_the_users_file_means_the_same_in_every_folder(
     own.write_text('model = "models/m.gguf"')
     (folder / "models").mkdir()
     (folder / "models" / "m.gguf").write_bytes(b"GGUF")
-    err = refusal(capsys)
+    assert run("run", "--show-config") == 1
+    err = capsys.readouterr().err
     assert str(own.parent / "models" / "m.gguf") in err and "No such file" in err
 
 

@@ -21,7 +21,7 @@ from tgr_local.code.acp import command as acp
 from tgr_local.commands import models, rpc_server, subcommands
 from tgr_local.options.flags import Parser
 from tgr_local.system import paths
-from tgr_local.system.errors import TgrError, describe
+from tgr_local.system.errors import ModelError, TgrError, describe
 from tgr_local.system.sanitize import printable_line
 from tgr_local.system.versions import __version__
 
@@ -158,8 +158,8 @@ def _names_model(word: str, *, may_be_text: bool) -> bool:
 
 
 def _check_names(args: argparse.Namespace) -> None:
-    """Raises ValueError for a method or a model that does not exist, naming the file or variable
-    that set it. One that a flag set is checked where it is used."""
+    """Raises ValueError for a method and ModelError for a model that does not exist, naming the
+    file or variable that set it. One that a flag set is checked where it is used."""
     for name in ("method", "model"):
         source = args.sources.get(name, "--")
         if source.startswith("--"):
@@ -173,4 +173,5 @@ def _check_names(args: argparse.Namespace) -> None:
             else:
                 model_files.find(args.model).stat()
         except (ValueError, TgrError, OSError) as error:
-            raise ValueError(f"{describe(error)} (set in {source})") from None
+            kind = ValueError if isinstance(error, ValueError) else ModelError
+            raise kind(f"{describe(error)} (set in {source})") from None

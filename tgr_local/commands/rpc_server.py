@@ -11,7 +11,7 @@ import sys
 
 from tgr_local.options.flags import Parser
 from tgr_local.system import paths
-from tgr_local.system.errors import TgrError
+from tgr_local.system.errors import TgrError, why_not_bound
 
 PORT = 50052
 
@@ -54,8 +54,8 @@ def _serve(args: argparse.Namespace) -> int:
         socket.create_server((str(address), args.port)).close()
     except OSError as error:
         raise TgrError(
-            f"cannot listen on {address}:{args.port}: {error.strerror}; choose another --port or "
-            "--host"
+            f"cannot listen on {address}:{args.port}: {why_not_bound(error)}; choose another "
+            "--port or --host"
         ) from None
     if args.cache:
         args.cache = str(paths.expanded("cache", args.cache))

@@ -29,7 +29,7 @@ from tgr_local.server.app import create_app
 from tgr_local.server.auth import is_loopback
 from tgr_local.server.connection import Connection
 from tgr_local.server.service import Service
-from tgr_local.system.errors import describe, is_shortage
+from tgr_local.system.errors import TgrError, describe, is_shortage, why_not_bound
 from tgr_local.system.sanitize import printable_line
 
 try:
@@ -202,7 +202,7 @@ def _places() -> int:
 
 
 def _listener(limits: ServerConfig) -> socket.socket:
-    """A bound socket. ValueError for an address that cannot be used."""
+    """A bound socket. TgrError for an address that cannot be used."""
     try:
         family, *_, address = socket.getaddrinfo(
             limits.host, limits.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -212,12 +212,8 @@ def _listener(limits: ServerConfig) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except (OSError, UnicodeError) as error:
-        reason: object = error
-        if isinstance(error, OSError):  # the socket module adds the address, which is named here
-            known = isinstance(error, socket.gaierror) or not error.errno
-            reason = error.strerror if known else os.strerror(error.errno or 0)
-        raise ValueError(
-            f"cannot listen on {limits.host}, port {limits.port}: {reason}; "
+        raise TgrError(
+            f"cannot listen on {limits.host}, port {limits.port}: {why_not_bound(error)}; "
             "choose others with --host and --port"
         ) from None
 

@@ -95,6 +95,12 @@ def is_shortage(error: BaseException) -> bool:
     )
 
 
+def why_not_bound(error: OSError | UnicodeError) -> str:
+    """Why an address cannot be listened on, without the address that the socket module adds."""
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return text.partition(" (while attempting")[0]
+
+
 def describe(error: Exception) -> str:
     """An error as one printable line. Any other exception than ours is reported as a bug."""
     if is_shortage(error):
