@@ -40,6 +40,21 @@ def test_a_header_is_read_as_it_was_written(model: Model) -> None:
         assert all(float(card[k]) == pytest.approx(float(plain[k])) for k in plain.keys() - same)
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.8, "0.8"), (0.95, "0.95"), (1e-6, "1e-06"), (1.0, "1.0"), (1 / 3, "0.33333334"),
+     (16777217.5, "16777218.0"), (-0.0, "-0.0"), (3.4028234663852886e38, "3.4028235e+38"),
+     (float("inf"), "inf"), (float("nan"), "nan")],
+)  # fmt: skip
+def test_a_number_is_the_shortest_decimal_of_its_float32(
+    model: Model, tmp_path: Path, value: float, text: str
+) -> None:
+    path = changed(tmp_path / "m.gguf", model(), {"tgr.temperature": (F32, value)})
+    assert model_files.card(path).advice["temperature"] == text
+    same = np.float32(text) == np.float32(value)
+    assert same or np.isnan(value)
+
+
 def test_memory_is_checked_before_a_model_is_loaded(model: Model, tmp_path: Path) -> None:
     path = model()
     check = check_memory(path, EngineConfig(n_gpu_layers=0))

@@ -199,6 +199,8 @@ class _Reader:
             return self._text()
         if kind != _ARRAY:
             value = self._number(_scalar(kind))
+            if kind == FLOAT32_VALUE:
+                return _shortest(value)
             return str(value).lower() if isinstance(value, bool) else str(value)
         kind, n = self._number("I"), self._number("Q")
         if kind in (_STRING, _ARRAY):
@@ -222,6 +224,18 @@ class _Reader:
         if (n_elements := math.prod(shape)) >= 2**63:
             raise ValueError(f"a tensor has {n_elements} elements")
         return Tensor(shape, self._number("I"), self._number("Q"))
+
+
+def _shortest(value: float) -> str:
+    """The shortest decimal that means the same float32: 0.8, not 0.800000011920929."""
+    if math.isfinite(value):
+        for digits in range(6, 9):
+            shorter = float(f"{value:.{digits}g}")
+            with contextlib.suppress(OverflowError):  # the greatest ones, rounded up
+                if struct.pack("<f", shorter) == struct.pack("<f", value):
+                    return str(shorter)
+        value = float(f"{value:.9g}")
+    return str(value)
 
 
 def _scalar(kind: int) -> str:
