@@ -164,6 +164,11 @@ def test_wrong_names_and_files_are_refused(
     assert text_of(server.chat("hello", model="one", max_tokens=2))
 
 
+def test_links_that_lead_out_are_said_to_be_left_out(server: Served, folder: Path) -> None:
+    ready = next(line for line in server.lines if "the server is ready" in line)
+    assert ready.endswith("loaded on demand; links that lead out of it were left out (1)")
+
+
 def test_files_may_come_and_go(server: Served, folder: Path, alone: dict[str, str]) -> None:
     path = folder / "sub" / "new.gguf"
     path.parent.mkdir()

@@ -71,6 +71,7 @@ def test_no_name_leads_out_of_the_folder(tmp_path: Path) -> None:
         (folder / link).symlink_to(target)
     found = catalog(folder)
     assert list(found.files) == ["a", "in", "inside"]
+    assert found.n_outside == 4  # out, far, away, and the second part of s
     for name in (
         "../secret", "../secret.gguf", str(tmp_path / "secret.gguf"), "out", "away/b", "/etc",
         "a\0", "\0", "a/../../secret", "sub/../../secret", "~", "a" * 1_000_000, "/" * 1000, "s",

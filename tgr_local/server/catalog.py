@@ -66,6 +66,8 @@ class Catalog:
         self._clock, self._scanned = clock, float("-inf")
         self._lock = threading.Lock()
         self._files: dict[str, Path] = {}
+        self.n_outside = 0
+        """Links that the last scan left out because they lead out of the folder."""
         self._names: dict[str, str] = {}  # of the files, by their folders and names
         self.scan()
 
@@ -84,7 +86,7 @@ class Catalog:
             if self.first and self._first_path:
                 found[self.first] = self._first_path
             if self.folder:
-                _add_files(found, self.folder, self._first_path)
+                self.n_outside = _add_files(found, self.folder, self._first_path)
             self._files = found
             self._names = {
                 _plain(path, self.folder): name
@@ -206,10 +208,12 @@ def _aliases(given: tuple[str, ...], *, several: bool) -> tuple[list[str], dict[
     return names, table
 
 
-def _add_files(found: dict[str, Path], folder: Path, first: Path | None) -> None:
+def _add_files(found: dict[str, Path], folder: Path, first: Path | None) -> int:
     """Adds the models of a folder under the shortest names that are free: a file's own, or that
-    with its folders. A model of several files is found under its first one if all are there."""
-    paths = sorted(_files(folder), key=lambda path: (len(path.parts), path))
+    with its folders. A model of several files is found under its first one if all are there.
+    Returns how many links lead out of the folder."""
+    outside: list[Path] = []
+    paths = sorted(_files(folder, outside), key=lambda path: (len(path.parts), path))
     for path in paths[:_MOST_MODELS]:
         if first is not None and _same(path, first):
             continue
@@ -218,6 +222,7 @@ def _add_files(found: dict[str, Path], folder: Path, first: Path | None) -> None
         name = next((choice for choice in choices if choice not in found), None)
         if name is not None and len(name) <= NAME_LENGTH:
             found[name] = path
+    return len(outside)
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -232,8 +237,9 @@ def _plain(path: Path, folder: Path) -> str:
     return _PART.sub("", path.relative_to(folder).as_posix().removesuffix(".gguf"))
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """The model files of a folder, without those that cannot be."""
+def _files(folder: Path, outside: list[Path]) -> Iterator[Path]:
+    """The model files of a folder, without those that cannot be; links to files and folders that
+    lead out of it are added to `outside`."""
     n_left = _MOST_ENTRIES
     folders = [(folder, 0)]
     while folders:
@@ -252,6 +258,8 @@ def _files(folder: Path) -> Iterator[Path]:
                     folders.append((Path(entry.path), depth + 1))
             elif _is_model(entry.name, names) and _stays(Path(entry.path), folder):
                 yield Path(entry.path)
+            elif entry.is_symlink() and _leads_out(Path(entry.path), folder):
+                outside.append(Path(entry.path))
 
 
 def _is_model(name: str, beside: set[str]) -> bool:
@@ -265,6 +273,16 @@ def _is_model(name: str, beside: set[str]) -> bool:
     if int(part[1]) != 1 or not 1 <= int(part[2]) <= len(beside):
         return False
     return all(path.name in beside for path in parts_of(Path(name)))
+
+
+def _leads_out(link: Path, folder: Path) -> bool:
+    """Whether a link leads to a model file or a folder that lies elsewhere."""
+    try:
+        real = link.resolve(strict=True)
+        may_be_model = real.is_dir() or link.name.endswith(".gguf")
+        return may_be_model and not real.is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):
+        return False
 
 
 def _stays(path: Path, folder: Path | None) -> bool:

@@ -84,9 +84,13 @@ def run(
             if model.warning:
                 _say(f"warning: {model.warning}")
         if path is None:
-            n_models = len(service.models.catalog.files)
+            catalog = service.models.catalog
+            n, left_out = len(catalog.files), ""
+            if catalog.n_outside:
+                left_out = f"; links that lead out of it were left out ({catalog.n_outside})"
             _say(
-                f"the server is ready; {limits.models_dir} has {n_models} models, loaded on demand"
+                f"the server is ready; {limits.models_dir} has {n} models, loaded on demand"
+                f"{left_out}"
             )
         try:
             require_address_space()
