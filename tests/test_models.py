@@ -170,7 +170,7 @@ def test_a_long_text_is_read_in_part(model: Model, tmp_path: Path) -> None:
     text = b"x" * ((1 << 20) + 9)
     path = changed(tmp_path / "long.gguf", model(), {"general.name": (STRING, text)})
     facts = model_files.card(path).facts()
-    assert len(facts["name"]) == 1 << 20 and facts["vocabulary"] and facts["parameters"]
+    assert len(facts["general.name"]) == 1 << 20 and facts["vocabulary"] and facts["parameters"]
     assert max(map(len, model_files.as_table(facts))) < 1100
 
 
@@ -254,7 +254,7 @@ def shelf(home: Path, model: Model) -> Path:
 def test_a_local_model_is_found_by_name(shelf: Path) -> None:
     assert model_files.find("small") == model_files.find("small.gguf") == shelf / "small.gguf"
     assert model_files.find("someone/repo/small.gguf") == Path("someone/repo/small.gguf")
-    with pytest.raises(ModelError, match=r"no model smal; did you mean small"):
+    with pytest.raises(ModelError, match=r"no model smal; did you mean small\? to download one "):
         model_files.find("smal")
     (shelf.parent / "small.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelError, match="names several models"):
@@ -294,6 +294,26 @@ def test_the_list_has_every_model_once(shelf: Path, capsys: pytest.CaptureFixtur
     assert run("models", "list") == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(found) and any(line.startswith("small  ") for line in lines)
+    assert [line.split("  ")[0] for line in lines] == [one["name"] for one in found.values()]
+    assert all(str(model_files.find(one["name"])) == one["path"] for one in found.values())
+    assert found["small"]["general.name"] != found["small"]["name"] == "small"
+    assert found[embedded]["name"] == "tgr-mini"
+
+
+def test_a_folder_that_the_user_names_and_is_not_there_is_said_so(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("models") == 0
+    out, err = capsys.readouterr()
+    assert err == ""  # the default folder need not exist
+    monkeypatch.setenv("TGR_MODELS_DIR", str(home / "nowhere"))
+    for command in (("models",), ("models", "list", "--json")):
+        assert run(*command) == 0
+        said = f"tgr-local: warning: the folder of models {home}/nowhere is not there\n"
+        assert capsys.readouterr().err == said
+    monkeypatch.setenv("TGR_MODELS_DIR", str(home))
+    assert run("models") == 0
+    assert capsys.readouterr() == (out, "")
 
 
 def test_show_describes_a_file(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:

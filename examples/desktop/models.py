@@ -28,8 +28,9 @@ def inspect(path: Path, config: EngineConfig) -> tuple[Icon, str, Path | None]:
     except (TgrError, OSError) as error:
         return Icon.SP_MessageBoxCritical, f"{path}\n{message_of(error)}", None
     need, free = check.need.ram + check.need.gpu, check.free.gpu or check.free.ram or 0
+    name = facts["general.name"] or facts["name"]
     about = (
-        f"{short(facts['name'])}, {short(facts['architecture'])}, {facts['quantization']}\n"
+        f"{short(name)}, {short(facts['architecture'])}, {facts['quantization']}\n"
         f"{need / 1e6:,.0f} MB of memory are needed, {free / 1e6:,.0f} MB are free"
     )
     return Icon.SP_DialogApplyButton if check.fits else Icon.SP_MessageBoxWarning, about, path

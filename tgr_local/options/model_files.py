@@ -78,6 +78,18 @@ def folder() -> Path:
     return chosen or paths.folder("data") / "models"
 
 
+def missing_folder() -> Path | None:
+    """The folder of models that the user named, if it is not there."""
+    named = _chosen[0] if _chosen else settings.models_dir()
+    return named if named and not named.is_dir() else None
+
+
+def listed_name(path: Path) -> str:
+    """The name by which the list has a model and `find` takes it."""
+    own = (name for name, file in _embedded().items() if file == path)
+    return next(own, path.stem)
+
+
 def local() -> list[Path]:
     """The models that `find` knows by name: the embedded ones, then those in the folder."""
     found = (path for path in folder().rglob("*.gguf") if path.is_file())
@@ -111,8 +123,8 @@ def find(name: str) -> Path:
             f"{name!r} names several models: {', '.join(map(str, found))}; give the path of one"
         )
     near = difflib.get_close_matches(name, {p.stem for p in known} | set(_embedded()), n=3)
-    hint = f"did you mean {', '.join(near)}?" if near else "tgr-local models lists those here"
-    raise ModelError(f"there is no model {name}; {hint}; {pull_hint(name)}")
+    hint = f"did you mean {', '.join(near)}?" if near else "tgr-local models lists those here;"
+    raise ModelError(f"there is no model {name}; {hint} {pull_hint(name)}")
 
 
 def is_known(name: str) -> bool:
@@ -185,7 +197,8 @@ class Card:
         """The most important facts by name, as ``models show`` prints them."""
         of = self.architecture
         return {
-            "name": self.metadata.get("general.name", self.path.stem),
+            "name": listed_name(self.path),
+            "general.name": self.metadata.get("general.name"),
             "path": str(self.path),
             "bytes": self.header.n_bytes,
             "architecture": of,
@@ -277,7 +290,7 @@ def _facts(path: Path) -> dict[str, Any]:
     try:
         return card(path).facts()
     except (ModelError, OSError) as error:
-        return {"name": path.stem, "path": str(path), "error": describe(error)}
+        return {"name": listed_name(path), "path": str(path), "error": describe(error)}
 
 
 def as_line(facts: dict[str, Any]) -> str:
@@ -285,7 +298,7 @@ def as_line(facts: dict[str, Any]) -> str:
     about = facts.get("error") or ", ".join(
         (size(facts["bytes"]), facts["architecture"], facts["quantization"])
     )
-    name, path = printable_line(Path(facts["path"]).stem), printable_line(facts["path"])
+    name, path = printable_line(facts["name"]), printable_line(facts["path"])
     return f"{name}  {printable_line(about, _FACT_LENGTH)}  {path}"
 
 
