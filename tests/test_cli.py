@@ -29,6 +29,23 @@ SUMMARY = (
 )
 
 
+# ---- output ----
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["models", "models show tgr-mini", "--version", "run --help"])
+def test_a_full_disk_is_said_of_stdout(command: str, unbuffered: str) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tgr_local", *command.split()],
+            env=environment() | {"PYTHONUNBUFFERED": unbuffered},
+            stdout=full, stderr=subprocess.PIPE, timeout=HANG,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.decode() == "tgr-local: stdout: No space left on device\n"
+
+
 # ---- flags ----
 
 

@@ -15,6 +15,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tgr_local.code import command as code
 from tgr_local.code.acp import command as acp
@@ -33,6 +34,8 @@ LABORATORY = {
 """The commands of `tgr_local.lab`: folder and help. A folder is imported when its command is used;
 nothing else imports one."""
 
+_STDOUT = "stdout"  # as errors name it
+
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command line, by default that of the process, and returns its exit code."""
@@ -42,15 +45,19 @@ def main(argv: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     _prepare_windows()
+    _name_stdout()
     try:
-        args = _arguments(argv)
+        try:
+            args = _arguments(argv)
+        except SystemExit:  # after help, or an error
+            sys.stdout.flush()
+            raise
         shows_config = getattr(args, "show_config", False)
         code: int = subcommands.show_config(args) if shows_config else args.command(args)
         sys.stdout.flush()
         return code
     except BrokenPipeError as error:
-        # without this Python would report the same error again when it flushes at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         # Ctrl-C ends both ends of a pipe; the other may be the first
         is_interrupt = isinstance(error.__context__, KeyboardInterrupt)
         return _failed("interrupted", 130) if is_interrupt else 1
@@ -59,6 +66,8 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("TGR_DEBUG"):
             raise
+        if isinstance(error, OSError) and error.filename == _STDOUT:
+            _drop_stdout()
         return _failed(describe(error), 2 if isinstance(error, ValueError) else 1)
 
 
@@ -74,6 +83,29 @@ def _prepare_windows() -> None:
         kernel.SetConsoleMode(kernel.GetStdHandle(stream), processed | wrapped | escapes)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="replace")
+
+
+def _drop_stdout() -> None:
+    """Without this Python would report the same error again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _name_stdout() -> None:
+    """Has the error of a write to stdout, such as that of a full disk, name it."""
+    buffer = getattr(sys.stdout, "buffer", None)
+    raw = getattr(buffer, "raw", buffer)  # PYTHONUNBUFFERED: there is no buffer
+    if not isinstance(raw, io.FileIO) or "write" in vars(raw):
+        return
+    write = raw.write
+
+    def named(data: Any) -> int:
+        try:
+            return write(data)
+        except OSError as error:
+            error.filename = _STDOUT
+            raise
+
+    vars(raw)["write"] = named
 
 
 def _failed(message: str, code: int) -> int:

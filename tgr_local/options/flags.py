@@ -85,6 +85,13 @@ class Parser(argparse.ArgumentParser):
         more = "" if line.endswith("?") else f"; see {self.prog} --help"
         self.exit(2, f"tgr-local: {line}{more}\n")
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Writes a help or an error; argparse would ignore that stdout is full."""
+        if file is sys.stdout:
+            file.write(message)
+        else:
+            super()._print_message(message, file)
+
     def add_command(
         self, name: str, command: Command | None, text: str, arguments: str = ""
     ) -> Parser:
