@@ -79,6 +79,8 @@ def test_the_question_comes_after_the_model(
         ("run|here.gguf|--quantum|x", 2, "unknown argument '--quantum'"),
         ("chat|-m|f.gguf|here.gguf", 2,
          "unknown argument 'here.gguf'; name a model with -m; tgr-local run asks one question"),
+        ("acp|x", 2, "unknown argument 'x'; tgr-local acp --help shows what it takes"),
+        ("models|list|x", 2, "unknown argument 'x'; tgr-local models list --help shows what it"),
         ("chat|gone.gguf", 1, "there is no model gone.gguf; tgr-local models lists those here; to"),
         ("run|llama3.2:3b|Why?", 1, "there is no model llama3.2:3b; tgr-local models lists"),
         ("run|Qwen/Qwen3-4B|Why?", 1, "there is no model Qwen/Qwen3-4B here; to download one"),

@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
         """The embedded model that the command uses where no other is named."""
         self.text = ""
         """The argument that is a text; empty = there is none."""
-        self.word_hint = "put a text of several words in quotes"
+        self.word_hint = f"{self.prog} --help shows what it takes"
         """What to do instead of a word that no argument takes."""
         self.commands: dict[str, Parser] = {}
         self._complete: Completion | None = None
