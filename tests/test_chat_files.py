@@ -143,7 +143,7 @@ def test_a_save_that_fails_names_the_file(
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError) as error:
         output(session, f"/save {tmp_path}/file/x")
-    assert error.value.filename == f"{tmp_path}/file/x"
+    assert error.value.filename == f"{tmp_path}/file"
     (tmp_path / "file").unlink()
 
     monkeypatch.setattr(

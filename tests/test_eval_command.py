@@ -469,6 +469,16 @@ def test_a_system_that_the_engine_cannot_hold_is_refused_before_the_first_sample
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("below", ["", "/run"])
+def test_a_file_in_the_place_of_the_folder_is_refused(
+    command: list[str], tmp_path: Path, below: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert run(*command, "--out", f"{tmp_path}/file{below}") == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"tgr-local: {tmp_path}/file: it is not a folder; name another one"
+
+
 def test_a_folder_that_is_not_a_run_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,6 @@ A message is written as chat APIs write it, with `role` and `content`; that of a
 
 from __future__ import annotations
 
-import errno
 import itertools
 import json
 import os
@@ -89,14 +88,14 @@ def is_conversation(path: Path) -> bool:
 def save(path: Path, conversation: Conversation) -> None:
     """Writes the whole conversation. The file is replaced at once, so it is never incomplete.
 
-    OSError with the name `path` if that fails.
+    OSError with the name `path` if that fails, or with that of what is no folder above it.
     """
     # ASCII, so that any text can be written and read
     data = "".join(json.dumps(line) + "\n" for line in _lines(conversation)).encode()
     try:
         write_whole(path, data)
-    except FileExistsError:  # a file is in the place of its folder
-        raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
+    except NotADirectoryError:
+        raise
     except OSError as error:  # it may name the temporary file, or none
         raise OSError(error.errno, error.strerror, str(path)) from None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-import os
 import signal
 import socket
 import sys
@@ -58,8 +57,8 @@ def _serve(args: argparse.Namespace) -> int:
             "--port or --host"
         ) from None
     if args.cache:
-        args.cache = str(paths.expanded("cache", args.cache))
-        os.makedirs(args.cache, exist_ok=True)  # ggml keeps nothing in a folder that is missing
+        # ggml keeps nothing in a folder that is missing
+        args.cache = str(paths.made(paths.expanded("cache", args.cache)))
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the server never comes back to Python
     serve_devices(f"{address}:{args.port}", args.cache, args.n_threads or physical_cores())
     raise TgrError(f"the server at {address}:{args.port} has ended; the line above says why")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -56,5 +57,18 @@ def write_whole(path: Path, data: bytes) -> None:
 
 def private(path: Path) -> Path:
     """`path`, after making its folder, which only the owner may read. Raises OSError."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made(path.parent, mode=0o700)
     return path
+
+
+def made(folder: Path, mode: int = 0o777) -> Path:
+    """`folder`, after making it and those above it. Raises OSError, which names what is no
+    folder."""
+    try:
+        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        at = next((one for one in (folder, *folder.parents) if os.path.lexists(one)), folder)
+        raise NotADirectoryError(
+            errno.ENOTDIR, "it is not a folder; name another one", str(at)
+        ) from None
+    return folder

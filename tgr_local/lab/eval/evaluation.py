@@ -25,6 +25,7 @@ from tgr_local.options.config import SearchConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.search import strength
 from tgr_local.search.json_values import to_json_value
+from tgr_local.system import paths
 from tgr_local.system.errors import CapacityError
 from tgr_local.system.progress import ProgressLine
 from tgr_local.system.versions import versions
@@ -109,7 +110,7 @@ def evaluate(
     configs = _configs(engine, request)
     for system in request.systems:
         phases.check(engine, system, configs[system.name])
-    folder.mkdir(parents=True, exist_ok=True)
+    paths.made(folder)
     plan = SamplePlan(max(request.ks), request.seeds, request.budget)
     todo = phases_of(engine, request, problems, wanted.raw)
     with Store(folder / "samples.jsonl") as store:

@@ -88,7 +88,7 @@ class Drawer:
         settings = json.dumps([engine.model_hash, repr(config), n_samples, raw])
         folder = folder or paths.folder("cache") / "probe" / _short_hash(settings)
         self._n, self._folder, self._cancel = n_samples, folder, cancel
-        folder.mkdir(parents=True, exist_ok=True)
+        paths.made(folder)
         about = folder / "settings.json"
         if not about.exists():
             about.write_text(settings, encoding="utf-8")
