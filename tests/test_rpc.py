@@ -212,9 +212,12 @@ def test_without_layers_for_it_no_server_is_asked(small: Path) -> None:
         Engine(small, EngineConfig(rpc=name))
 
 
-@pytest.mark.parametrize("text", ["host", "host:0", "host:70000", "a:1,,b:2", "a:1,a:1", ":1"])
+@pytest.mark.parametrize(
+    "text", ["host", "host:0", "host:70000", "host:9999990", "a:1,,b:2", "a:1,a:1", ":1"]
+)
 def test_a_malformed_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="rpc is"):
+    why = "a port must be between 1 and 65535" if text[-1] == "0" else "must "
+    with pytest.raises(ValueError, match=f"rpc is .*, but {why}"):
         rpc.endpoints(text)
     assert rpc.endpoints("a:1, b.c:50052") == ["a:1", "b.c:50052"] and not rpc.endpoints("")
 
@@ -231,9 +234,11 @@ def test_a_server_says_why_it_cannot_start() -> None:
     assert code == 1
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another" in said
     for wrong, why in (
+        (["--cache", __file__], f"{__file__}: it is not a folder; name another one"),
         (["--host", "localhost"], "host is 'localhost', but must be an IPv4 address"),
         (["--port", "0"], "port is 0, but must be between 1 and 65535"),
+        (["--port", "99999"], "port is 99999, but must be between 1 and 65535"),
         (["-t", "-1"], "n_threads is -1, but must be between 0 and 512"),
     ):
         code, _, said = finished("rpc-server", *wrong, double=False)
-        assert code == 2 and why in said
+        assert code == (1 if wrong[0] == "--cache" else 2) and why in said

@@ -15,7 +15,7 @@ from tgr_local.system.errors import ModelError, describe
 
 ANSWER_SECONDS = 5.0
 """A server's time to accept a connection, and to answer."""
-_ADDRESS = re.compile(r"([\w.\-]+):(\d{1,5})", re.ASCII)
+_ADDRESS = re.compile(r"([\w.\-]+):(\d{1,20})", re.ASCII)
 _HELLO = 14  # its number never changes
 _CAPABILITIES = 24  # bytes
 
@@ -26,8 +26,10 @@ def endpoints(text: str) -> list[str]:
     found = [part.strip() for part in text.split(",")] if text else []
     for one in found:
         address = _ADDRESS.fullmatch(one)
-        if not address or not 0 < int(address[2]) < 65536:
+        if not address:
             raise ValueError(f"rpc is {text!r:.80}, but must have the form HOST:PORT,HOST:PORT")
+        if not 0 < int(address[2]) < 65536:
+            raise ValueError(f"rpc is {text!r:.80}, but a port must be between 1 and 65535")
     if len(set(found)) < len(found):
         raise ValueError(f"rpc is {text!r:.80}, but must name each server once")
     return found
