@@ -127,6 +127,11 @@ def test_a_conversation_is_saved_at_the_given_path(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     session.ask("one")
+    for name in (".", "..", ".hidden", ".jsonl", ".x.jsonl", '""', "''"):
+        why = "begins with a dot" if name[0] == "." else "is empty"
+        for command in ("/save", "/load"):
+            with pytest.raises(ValueError, match=f"^the name .* {why}; write another, such as"):
+                output(session, f"{command} {name}")
     assert output(session, "/save ./x.txt") == [f"saved as {tmp_path}/x.txt"]
     assert output(session, "/save my/../y") == [f"saved as {tmp_path}/y"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.txt", "y"]

@@ -49,8 +49,11 @@ class Saved:
 
 def path_of(name: str) -> Path:
     """The file of a conversation that the user names: by a path, or by a name in the state
-    folder."""
+    folder. ValueError for a name that is empty or begins with a dot, as of a hidden file."""
     path = os.path.expanduser(name)
+    if not {"/", os.sep} & set(path) and (path.startswith(".") or not path.strip("\"' ")):
+        why = "begins with a dot" if path.startswith(".") else "is empty"
+        raise ValueError(f"the name {name!r:.40} {why}; write another, such as sums, or a path")
     if path.endswith(ENDING) or {"/", os.sep} & set(path):
         return Path(os.path.realpath(path))
     return _folder() / (name + ENDING)
