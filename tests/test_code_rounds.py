@@ -400,7 +400,12 @@ def test_an_output_that_counts_no_tests_is_shown_by_its_end() -> None:
         assert len(said) == 1  # the counts say it, and the prompt has the output
         output = "one\ntwo\n\nthree\nsh: 1: pytset: not found\n"
         report.before(dataclasses.replace(make_verdict(False, 0, 0, 0, output), ended="not found"))
-    assert [line.strip() for line in said[2:5]] == ["two", "three", "sh: 1: pytset: not found"]
+    assert [line.strip() for line in said[2:]] == [
+        "two", "three", "sh: 1: pytset: not found", "the command may be wrong (Ctrl-C stops)",
+    ]  # fmt: skip
+    with Report(said.append, "pytset", False, can_stop=False) as report:
+        report.before(dataclasses.replace(make_verdict(True, 0, 0, 0, ""), ended="no tests"))
+    assert said[-1].strip() == "the command may be wrong"
 
 
 def test_after_a_round_the_best_candidates_are_shown_and_the_others_counted(solved: Solve) -> None:

@@ -25,6 +25,7 @@ from fake_coder import (
     install,
     installed,
     judge,
+    make_verdict,
 )  # fmt: skip
 from screens import Screen
 
@@ -140,6 +141,44 @@ def test_without_any_sandbox_one_line_says_how_to_go_on(
     )
     assert "the rights of this user, on this machine's files and network" in line
     assert out == "" and not model.prompts and (project / "calc.py").read_text() == CALC
+
+
+@pytest.mark.parametrize("options", [(), ("--yes",), ("--json",)])
+def test_where_nobody_is_asked_tests_that_cannot_be_started_end_the_task(
+    project: Path,
+    coder: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+) -> None:
+    model = coder([answer(RIGHT)])
+    absent = dataclasses.replace(
+        make_verdict(False, 0, 0, 0, "sh: 1: pytset: not found\n"), ended="not found"
+    )
+    monkeypatch.setattr(Workplace, "judge", lambda self, changes, cancel: absent)
+    assert code("Repair it.", "--test", "pytset -q", *options) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and not model.prompts
+    assert err == (
+        "tgr-local: the tests cannot be started: 'pytset -q' (sh: 1: pytset: not found); install "
+        "the command, or name another one with --test\n"
+    )
+
+
+def test_where_a_person_may_stop_it_the_task_goes_on(
+    project: Path,
+    coder: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = coder([answer(RIGHT)])
+    absent = dataclasses.replace(make_verdict(False, 0, 0, 0, ""), ended="not found")
+    monkeypatch.setattr(Workplace, "judge", lambda self, changes, cancel: absent)
+    monkeypatch.setattr(sys, "stdin", Typed("no\n"))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    assert code("Repair it.", "--test", "pytset", "--rounds", "1") == 3
+    assert model.prompts and "the command may be wrong (Ctrl-C stops)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("by", ["flag", "variable", "file"])

@@ -22,7 +22,8 @@ ACCEPTED, FAILED, NONE_PASSES, NOT_ACCEPTED = 0, 1, 3, 4
 def one_task(session: CodeSession, text: str, *, accepts: bool, as_json: bool) -> int:
     """Carries out a task, shows the best edit, and accepts it if `accepts` and it passes, or if
     the person says so. Returns the exit code."""
-    outcome = session.carry_out(text)
+    asks = not accepts and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
+    outcome = session.carry_out(text, can_stop=asks)
     best = outcome.best
     accepted = None
     if best is not None:
@@ -30,7 +31,7 @@ def one_task(session: CodeSession, text: str, *, accepts: bool, as_json: bool) -
             print_diff(best)
         if accepts and best.passes:
             accepted = best
-        elif not accepts and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
+        elif asks:
             accepted = ask(session, best)
     if accepted is not None:
         try:

@@ -104,7 +104,7 @@ def _carry_out(
     session: CodeSession, text: str, quiet: Callable[[], AbstractContextManager[None]] | None
 ) -> None:
     with quiet() if quiet else contextlib.nullcontext():
-        outcome = session.carry_out(text)
+        outcome = session.carry_out(text, can_stop=quiet is not None)
     if outcome.best is None:
         session.say("no candidate has an edit; /again tries other seeds")
         return

@@ -43,10 +43,13 @@ _NAMED = 6
 class Report:
     """A `Listener` that prints; use it in a ``with`` while a task is carried out."""
 
-    def __init__(self, say: Callable[[str], None], command: str, is_live: bool) -> None:
-        """`say` prints a line, `command` is the person's test command, and `is_live` tells whether
-        stdout shows rows that are redrawn."""
-        self._say, self._command = say, command
+    def __init__(
+        self, say: Callable[[str], None], command: str, is_live: bool, can_stop: bool = True
+    ) -> None:
+        """`say` prints a line, `command` is the person's test command, `is_live` tells whether
+        stdout shows rows that are redrawn, and `can_stop` whether a person is there who may stop
+        the task."""
+        self._say, self._command, self._can_stop = say, command, can_stop
         self._view = _View() if is_live else None
         self._progress: ProgressLine | None = None
         self._stack = contextlib.ExitStack()
@@ -68,7 +71,7 @@ class Report:
             for line in said[-_SAID:]:
                 self.note("", line[:_LONGEST])
         if verdict.ended in ("not found", "no tests"):
-            self.note("", "the command may be wrong (Ctrl-C stops)")
+            self.note("", "the command may be wrong" + " (Ctrl-C stops)" * self._can_stop)
         if verdict.passes:
             self.note(
                 "", "they pass already, so they cannot choose: the candidates' agreement does"

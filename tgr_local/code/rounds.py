@@ -32,7 +32,7 @@ from tgr_local.code.test_command import script
 from tgr_local.engine import Cancel, Engine
 from tgr_local.methods import Method
 from tgr_local.options.config import CodeConfig, SearchConfig
-from tgr_local.system.errors import CapacityError
+from tgr_local.system.errors import CapacityError, TgrError
 
 _CONTEXT_MOST, _CONTEXT_SHARE = 6144, 0.5  # tokens, of the length that the model was trained for
 _WAVES = 12
@@ -53,6 +53,9 @@ class Task:
     judge: Judge
     tests: str = ""
     """The person's test command; empty = none."""
+    needs_tests: bool = False
+    """Whether the task ends where the command of the tests cannot be started: nobody is there who
+    would stop it."""
     named: tuple[str, ...] = ()
     """The files that the person names."""
     refusal: Callable[[str], str] = lambda path: ""
@@ -118,7 +121,8 @@ def solve(
     cancel: Cancel | None = None,
 ) -> Outcome:
     """Carries out a task. Raises CancelledError by `cancel`, CapacityError for a prompt that leaves
-    no room for an answer, and ValueError as `make_context` does."""
+    no room for an answer, TgrError where the task needs tests and they cannot be started, and
+    ValueError as `make_context` does."""
     return _Solver(engine, task, config, method, code, listener, cancel or Cancel()).solve()
 
 
@@ -232,6 +236,12 @@ class _Solver:
         if not self._task.tests:
             return None
         verdict = self._judge((), self._cancel)
+        if self._task.needs_tests and verdict.ended == "not found" and not verdict.total:
+            said = verdict.output.strip().splitlines()[-1:] or [verdict.summary]
+            raise TgrError(
+                f"the tests cannot be started: {self._task.tests!r:.200} ({said[0]:.200}); install "
+                "the command, or name another one with --test"
+            )
         self._listener.before(verdict)
         return verdict
 

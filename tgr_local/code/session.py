@@ -117,10 +117,13 @@ class CodeSession:
         cancel: Cancel | None = None,
         listener: Listener | None = None,
         named: Sequence[str] = (),
+        *,
+        can_stop: bool = True,
     ) -> Outcome:
         """Carries out a task. Nothing of the folder is changed. Without a `listener` its progress
         is printed. `named` are further files that may be changed, for this task. If it is stopped,
-        `outcome` has the candidates that were judged."""
+        `outcome` has the candidates that were judged. `can_stop` tells whether a person is there
+        who may stop it; else it ends with TgrError where the tests cannot be started."""
         self.outcome, self.task = None, text
         if not self.code.test and (suggested := suggest(self.workplace.project)):
             command = printable_line(shlex.quote(suggested))  # it may name folders
@@ -132,12 +135,13 @@ class CodeSession:
                 read=self.workplace.read,
                 judge=self.workplace.judge,
                 tests=self.code.test,
+                needs_tests=not can_stop,
                 named=tuple(dict.fromkeys((*self.named, *named))),
                 refusal=self.workplace.refusal,
                 keep=self._keep,
             )
             listener = listener or stack.enter_context(
-                Report(self.say, self.code.test, self.is_live)
+                Report(self.say, self.code.test, self.is_live, can_stop)
             )
             self.outcome = solve(
                 self.engine, task, self._seeded(), self.method, self.code, listener, cancel
