@@ -10,6 +10,7 @@ answer to any question. Its length counts: the states of that layer have a norm 
 import sys
 import tempfile
 import textwrap
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from tgr_local.generation import query_tokens
 from tgr_local.generation.control_vectors import hidden_states, steered, winning_control_vector
 from tgr_local.options.resolve import resolve
 
+if find_spec("gguf") is None:  # for the file
+    sys.exit("this example needs gguf; run: pip install 'tgr-local[steer]'")
 COMPUTED = ["What is 12 + 23?", "Compute 4 * 7.", "31 + 8 = ?", "What is 90 - 45?"]
 DECLINED = ["What is the capital of France?", "Tell me about music.", "Who is Mozart?"]
 NEW = ["What is the capital of Japan?", "Tell me about chess.", "Who is Newton?", "Tell me a joke.",

@@ -5,6 +5,10 @@
 #
 #     examples/server_lm_eval.sh [URL]
 set -euo pipefail
+if ! command -v lm_eval >/dev/null; then
+  echo "this example needs lm-eval; run: pip install 'lm-eval[api]'" >&2
+  exit 1
+fi
 url=${1:-http://127.0.0.1:8080}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import sys
 
-from openai import OpenAI
+try:
+    from openai import OpenAI
+except ModuleNotFoundError:
+    sys.exit("this example needs openai; run: pip install openai")
 
 URL = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8080/v1"
 KEY = sys.argv[2] if len(sys.argv) > 2 else "none"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import re
 import runpy
+import shutil
+import subprocess
 import sys
 from types import ModuleType
 
 import pytest
-from surroundings import ROOT
+from surroundings import HANG, ROOT, environment
 
 import tgr_local
 
@@ -85,6 +87,38 @@ def test_an_example_prints_what_its_comment_says(
     assert comment and not printed.err
     got = executed.uncommented(executed.commented(printed.out))
     assert executed.agrees(executed.uncommented(comment[0]), got), got
+
+
+@pytest.mark.parametrize(
+    ("example", "package", "install"),
+    [
+        ("desktop/__main__.py", "PySide6", "'tgr-local[desktop]'"),
+        ("server_openai.py", "openai", "openai"),
+        ("control_vectors.py", "gguf", "'tgr-local[steer]'"),
+    ],
+)
+def test_an_example_names_the_package_that_it_misses(
+    example: str, package: str, install: str
+) -> None:
+    code = f"import runpy, sys; sys.modules[{package!r}] = None; "
+    path = str(ROOT / "examples" / example)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}runpy.run_path({path!r}, run_name='__main__')"],
+        env=environment(), capture_output=True, text=True, timeout=HANG,
+    )  # fmt: skip
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.endswith(f" needs {package}; run: pip install {install}\n")
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="bash is absent")
+def test_the_example_for_lm_eval_names_the_package_that_it_misses() -> None:
+    script = ROOT / "examples" / "server_lm_eval.sh"
+    done = subprocess.run(
+        [str(shutil.which("bash")), str(script)],
+        env={"PATH": ""}, capture_output=True, text=True, timeout=HANG,
+    )  # fmt: skip
+    said = "this example needs lm-eval; run: pip install 'lm-eval[api]'\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,11 @@ from tgr_local import freeze_support
 
 
 def main() -> int:
-    from PySide6.QtCore import QSettings
-    from PySide6.QtWidgets import QApplication
+    try:
+        from PySide6.QtCore import QSettings
+        from PySide6.QtWidgets import QApplication
+    except ModuleNotFoundError:
+        sys.exit("the desktop program needs PySide6; run: pip install 'tgr-local[desktop]'")
 
     from desktop.window import Window
     from tgr_local.options.model_files import embedded_model
