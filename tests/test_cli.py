@@ -46,6 +46,16 @@ def test_a_full_disk_is_said_of_stdout(command: str, unbuffered: str) -> None:
     assert done.stderr.decode() == "tgr-local: stdout: No space left on device\n"
 
 
+def test_a_missing_file_named_stdout_is_no_error_of_stdout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("trace", "stdout") == 1
+    os.write(1, b"still open")
+    said = "tgr-local: stdout: No such file or directory\n"
+    assert capfd.readouterr() == ("still open", said)
+
+
 # ---- flags ----
 
 

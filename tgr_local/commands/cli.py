@@ -8,7 +8,6 @@ that help takes a tenth of a second.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import io
 import os
@@ -33,8 +32,6 @@ LABORATORY = {
 }
 """The commands of `tgr_local.lab`: folder and help. A folder is imported when its command is used;
 nothing else imports one."""
-
-_STDOUT = "stdout"  # as errors name it
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -66,8 +63,6 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("TGR_DEBUG"):
             raise
-        if isinstance(error, OSError) and error.filename == _STDOUT:
-            _drop_stdout()
         return _failed(describe(error), 2 if isinstance(error, ValueError) else 1)
 
 
@@ -102,15 +97,17 @@ def _name_stdout() -> None:
         try:
             return write(data)
         except OSError as error:
-            error.filename = _STDOUT
+            error.filename = "stdout"
             raise
 
     vars(raw)["write"] = named
 
 
 def _failed(message: str, code: int) -> int:
-    with contextlib.suppress(OSError):
+    try:
         sys.stdout.flush()
+    except OSError:
+        _drop_stdout()
     print(f"tgr-local: {message}", file=sys.stderr)
     return code
 
