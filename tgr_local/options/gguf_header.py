@@ -229,7 +229,7 @@ class _Reader:
 def _shortest(value: float) -> str:
     """The shortest decimal that means the same float32: 0.8, not 0.800000011920929."""
     if math.isfinite(value):
-        for digits in range(6, 9):
+        for digits in range(1, 9):
             shorter = float(f"{value:.{digits}g}")
             with contextlib.suppress(OverflowError):  # the greatest ones, rounded up
                 if struct.pack("<f", shorter) == struct.pack("<f", value):
