@@ -134,7 +134,8 @@ def test_a_piped_conversation(typed: str | bytes, code: int, out: str, err: str)
 def test_the_system_prompt_and_files_come_first(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("3\n")
     (tmp_path / "b").write_text("4")
-    files = ["--file", str(tmp_path / "a"), "-f", str(tmp_path / "b")]
+    (tmp_path / "empty").write_text("\n")
+    files = [part for name in ("a", "empty", "b") for part in ("--file", str(tmp_path / name))]
     asked = piped("sum\nagain\n", "--system", "be brief", *files)
     assert asked[1] == "#2 3\n\n4\n\nsum\n#4 again\n"
     code, out, err = piped("sum\n", "--file", "/nowhere/x")

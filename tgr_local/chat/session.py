@@ -83,7 +83,7 @@ class ChatSession:
         after them."""
         texts = [*(text.rstrip("\r\n") for text in self.attached), question]
         self.attached = []
-        events = self.conversation.ask("\n\n".join(texts))
+        events = self.conversation.ask("\n\n".join(text for text in texts if text))
         self.save()  # a process that is killed now does not lose the question
         self.show_reply(events)
 
