@@ -306,11 +306,12 @@ def test_a_folder_that_the_user_names_and_is_not_there_is_said_so(
     assert run("models") == 0
     out, err = capsys.readouterr()
     assert err == ""  # the default folder need not exist
-    monkeypatch.setenv("TGR_MODELS_DIR", str(home / "nowhere"))
-    for command in (("models",), ("models", "list", "--json")):
+    (home / "file").touch()
+    for command, name in ((("models",), "nowhere"), (("models", "list", "--json"), "file")):
+        monkeypatch.setenv("TGR_MODELS_DIR", str(home / name))
         assert run(*command) == 0
-        said = f"tgr-local: warning: the folder of models {home}/nowhere is not there\n"
-        assert capsys.readouterr().err == said
+        said = f"no folder of models {home}/{name}; make it, or correct models_dir"
+        assert capsys.readouterr().err == f"tgr-local: warning: there is {said}\n"
     monkeypatch.setenv("TGR_MODELS_DIR", str(home))
     assert run("models") == 0
     assert capsys.readouterr() == (out, "")

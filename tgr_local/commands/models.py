@@ -34,8 +34,8 @@ def _list(args: argparse.Namespace) -> int:
     from tgr_local.options import model_files
 
     if missing := model_files.missing_folder():
-        shown = printable_line(str(missing))
-        print(f"tgr-local: warning: the folder of models {shown} is not there", file=sys.stderr)
+        text = f"there is no folder of models {missing}; make it, or correct models_dir"
+        print(f"tgr-local: warning: {printable_line(text)}", file=sys.stderr)
     found = model_files.listed()
     return _print(args, found, [model_files.as_line(one) for one in found])
 

@@ -79,7 +79,7 @@ def folder() -> Path:
 
 
 def missing_folder() -> Path | None:
-    """The folder of models that the user named, if it is not there."""
+    """The folder of models that the user named, if there is no such folder."""
     named = _chosen[0] if _chosen else settings.models_dir()
     return named if named and not named.is_dir() else None
 
