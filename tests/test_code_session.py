@@ -433,6 +433,26 @@ def test_a_folder_that_was_removed_is_said_so(
     assert capsys.readouterr().err == f"tgr-local: {said}\n"
 
 
+@pytest.mark.parametrize("kind", ["state", "cache"])
+def test_a_file_in_the_place_of_our_folder_is_said_so(
+    project: Path,
+    coder: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+) -> None:
+    coder([answer(RIGHT)])
+    monkeypatch.setenv(f"XDG_{kind.upper()}_HOME", str(tmp_path / "other"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "tgr-local").touch()
+    assert code("Repair it.") == 1
+    said = "it is not a folder; move it away, or name another"
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"tgr-local: {tmp_path}/other/tgr-local: {said}"
+    )
+
+
 # ---- sessions ----
 
 

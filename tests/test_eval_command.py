@@ -476,7 +476,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(
     (tmp_path / "file").touch()
     assert run(*command, "--out", f"{tmp_path}/file{below}") == 1
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said == f"tgr-local: {tmp_path}/file: it is not a folder; name another one"
+    assert said == f"tgr-local: {tmp_path}/file: it is not a folder; move it away, or name another"
 
 
 def test_a_folder_that_is_not_a_run_is_refused(

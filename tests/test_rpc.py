@@ -236,7 +236,7 @@ def test_a_server_says_why_it_cannot_start() -> None:
     for wrong, why in (
         (
             ["--cache", __file__, "--port", str(port)],
-            f"{__file__}: it is not a folder; name another",
+            f"{__file__}: it is not a folder; move it",
         ),
         (["--host", "localhost"], "host is 'localhost', but must be an IPv4 address"),
         (["--port", "0"], "port is 0, but must be between 1 and 65535"),

@@ -37,8 +37,7 @@ class Copies:
     def __init__(self, project: Project) -> None:
         """Takes the snapshot, which holds the person's uncommitted work. Raises CopyError."""
         self._project = project
-        base = paths.folder("cache") / "code"
-        base.mkdir(parents=True, exist_ok=True, mode=0o700)
+        base = paths.made(paths.folder("cache") / "code", mode=0o700)
         _remove_abandoned(base)
         self._folder = base / uuid.uuid4().hex
         self._lock = Lock(self._folder.with_suffix(".lock"))

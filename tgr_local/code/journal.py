@@ -144,7 +144,7 @@ def _journal(project: Project, *, complete: bool = True) -> Iterator[Path]:
     """The journal of a project, locked, after what was begun in it is completed."""
     base, folder = paths.folder("state") / "code", os.fsencode(project.folder)
     journal = base / hashlib.blake2b(folder, digest_size=12).hexdigest()
-    base.mkdir(parents=True, exist_ok=True, mode=0o700)
+    paths.made(base, mode=0o700)
     lock = Lock(base / f"{journal.name}.lock")
     if not lock.take():
         raise JournalError(f"another tgr-local changes files in {project.folder}; try again")

@@ -69,6 +69,6 @@ def made(folder: Path, mode: int = 0o777) -> Path:
     except (FileExistsError, NotADirectoryError):
         at = next((one for one in (folder, *folder.parents) if os.path.lexists(one)), folder)
         raise NotADirectoryError(
-            errno.ENOTDIR, "it is not a folder; name another one", str(at)
+            errno.ENOTDIR, "it is not a folder; move it away, or name another", str(at)
         ) from None
     return folder
