@@ -529,7 +529,7 @@ def test_an_interrupted_fit_goes_on_with_its_samples(
 
 
 def test_the_shipped_probe_stays(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("probe", "fit", "arithmetic6") == 2
+    assert run("probe", "fit", "arithmetic6", "--problems", "1", "--samples", "1") == 2
     assert "there is a probe already" in capsys.readouterr().err
 
 

@@ -113,9 +113,17 @@ def run(
         ),
         service,
     )
+
+    def is_told(_: logging.LogRecord) -> bool:
+        return not server.force_exit
+
     # a second Ctrl-C ends uvicorn in the middle, and it logs tracebacks of what it leaves
-    logging.getLogger("uvicorn.error").addFilter(lambda _: not server.force_exit)
-    server.run(sockets=[listener])
+    log = logging.getLogger("uvicorn.error")
+    log.addFilter(is_told)
+    try:
+        server.run(sockets=[listener])
+    finally:
+        log.removeFilter(is_told)
     if service.models.failure:
         raise service.models.failure
     if any(thread.name == "load" for thread in threading.enumerate()):
