@@ -15,7 +15,7 @@ def main() -> int:
         from PySide6.QtCore import QSettings
         from PySide6.QtWidgets import QApplication
     except ImportError as error:  # or it lacks a library of the system
-        sys.exit(f"PySide6 cannot be loaded ({error}); run: pip install 'tgr-local[desktop]'")
+        sys.exit(f"{error}; this program needs PySide6; run: pip install 'tgr-local[desktop]'")
 
     from desktop.window import Window
     from tgr_local.options.model_files import embedded_model

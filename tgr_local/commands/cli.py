@@ -14,7 +14,6 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tgr_local.code import command as code
 from tgr_local.code.acp import command as acp
@@ -42,7 +41,6 @@ def main(argv: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     _prepare_windows()
-    _name_stdout()
     try:
         try:
             args = _arguments(argv)
@@ -63,7 +61,11 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("TGR_DEBUG"):
             raise
-        return _failed(describe(error), 2 if isinstance(error, ValueError) else 1)
+        message = describe(error)
+        # a full disk: what could not be written is still there, and cannot be written again
+        if isinstance(error, OSError) and error.filename is None and not _is_written():
+            message = f"stdout: {message}"
+        return _failed(message, 2 if isinstance(error, ValueError) else 1)
 
 
 def _prepare_windows() -> None:
@@ -85,29 +87,18 @@ def _drop_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _name_stdout() -> None:
-    """Has the error of a write to stdout, such as that of a full disk, name it."""
-    buffer = getattr(sys.stdout, "buffer", None)
-    raw = getattr(buffer, "raw", buffer)  # PYTHONUNBUFFERED: there is no buffer
-    if not isinstance(raw, io.FileIO) or "write" in vars(raw):
-        return
-    write = raw.write
-
-    def named(data: Any) -> int:
-        try:
-            return write(data)
-        except OSError as error:
-            error.filename = "stdout"
-            raise
-
-    vars(raw)["write"] = named
-
-
-def _failed(message: str, code: int) -> int:
+def _is_written() -> bool:
+    """Whether what was printed so far is written; what cannot be is dropped."""
     try:
         sys.stdout.flush()
     except OSError:
         _drop_stdout()
+        return False
+    return True
+
+
+def _failed(message: str, code: int) -> int:
+    _is_written()
     print(f"tgr-local: {message}", file=sys.stderr)
     return code
 
