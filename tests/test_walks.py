@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,7 @@ sys.exit(code)
 QUESTION = ("run", "Make 24 from 4 7 8 8.", "--chunk-len", "16", "--n-candidates", "8",
             "--rollout-len", "4", "--max-tokens", "64", "--seed", "1",
             "--calibration", "divergence")  # fmt: skip
-PYTEST = f"{sys.executable} -B -m pytest -q -x -p no:cacheprovider"
+PYTEST = f"{shlex.quote(sys.executable)} -B -m pytest -q -x -p no:cacheprovider"
 TASK = ("code", "Make the failing tests pass.", "--yes", "--rounds", "9", "-k", "16", "--test",
         f"env PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {PYTEST}")  # fmt: skip
 # as the page says: the embedded code model has learnt a form of edits, and a sandbox is named here

@@ -85,11 +85,13 @@ def run(args: argparse.Namespace) -> int:
         from tgr_local.code.session import CodeSession
         from tgr_local.console.keyboard import typed_ahead
         from tgr_local.engine import load_with_progress
+        from tgr_local.options import model_files
 
         method = methods.get(args.method)
         with contextlib.ExitStack() as stack:
             with typed_ahead() if task is None else contextlib.nullcontext():
-                loaded = load_with_progress(model_file(args.model), engine_config, chats=True)
+                file = model_files.model_file(args.model, args.parser.embedded)
+                loaded = load_with_progress(file, engine_config, chats=True)
                 engine = stack.enter_context(loaded)
             session = CodeSession(
                 engine, given(args, SearchConfig), method, code, workplace, named,
@@ -135,13 +137,6 @@ def _agree(weakness: str) -> None:
             "nothing was run; install bubblewrap (apt install bubblewrap), or name a sandbox with "
             "--sandbox"
         )
-
-
-def model_file(name: str | None) -> Path:
-    """The file of a model; without a name that of the embedded code model."""
-    from tgr_local.options import model_files
-
-    return model_files.model_file(name, _CODE_MODEL)
 
 
 def _task(args: argparse.Namespace) -> str | None:

@@ -54,11 +54,9 @@ def run(args: argparse.Namespace) -> int:
     from tgr_local.console import trace_file
 
     with contextlib.ExitStack() as stack:
-        file = (
-            stack.enter_context(trace_file.open_file(args.trace))
-            if args.trace is not None
-            else None
-        )
+        file = None
+        if args.trace is not None:
+            file = stack.enter_context(trace_file.open_file(args.trace))
         engine, config, method = stack.enter_context(loaded(args))
         from tgr_local.generation import query_tokens
 

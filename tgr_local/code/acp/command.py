@@ -42,8 +42,9 @@ def run(args: argparse.Namespace) -> int:
             "editors need agent-client-protocol; run: pip install 'tgr-local[code]'"
         ) from None
     from tgr_local import methods
+    from tgr_local.options import model_files
 
-    model = code_command.model_file(args.model)
+    model = model_files.model_file(args.model, args.parser.embedded)
 
     def load(cancel: Cancel) -> Engine:
         from tgr_local.engine import load_with_progress
