@@ -459,10 +459,11 @@ class Run:
         self._counts += Counts(**positions)
 
     @contextlib.contextmanager
-    def timed(self, part: str) -> Iterator[None]:
-        """Adds the wall time of the block to a part of the step under way, a field of `Seconds`."""
+    def timed(self, part: str) -> Iterator[float]:
+        """Adds the wall time of the block to a part of the step under way, a field of `Seconds`. The
+        block gets its beginning, by time.monotonic."""
         start = time.monotonic()
-        yield
+        yield start
         self.spend(**{part: time.monotonic() - start})
 
     def spend(self, **seconds: float) -> None:

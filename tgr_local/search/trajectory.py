@@ -313,12 +313,13 @@ class Trajectory:
             )
             if self._reads_along:
                 task = dataclasses.replace(task, feed=run.query, history=(), reuse=True)
-                self._began = time.monotonic()
             on_tokens = self._report_chunk if run.on_event else None
             written = run.generate_parts(task, on_tokens=on_tokens, reads=self._reads_along)
             with contextlib.closing(written) as parts:
                 while True:
-                    with run.timed("chunk"), self._reading():
+                    with run.timed("chunk") as start, self._reading():
+                        if self._reads_along:
+                            self._began = start
                         output = next(parts, None)
                         if output is None:
                             break
