@@ -18,7 +18,7 @@ from method_runs import RESIDUAL
 
 from tgr_local import SearchConfig, generate, generate_many, stream
 from tgr_local.engine import Cancel, Engine, SteeredEngine
-from tgr_local.generation import Event, Reply, TextDelta, generate_each, query_tokens, writer
+from tgr_local.generation import Event, Reply, TextDelta, generate_each, query_tokens
 from tgr_local.generation.thinking import Reserve, visible_grammar
 from tgr_local.methods import METHODS
 from tgr_local.openai import aio
@@ -154,7 +154,7 @@ def test_the_time_ends_before_a_second_answer(
     """The first one is a stop text alone; when the second one begins, a nanosecond is left."""
     clock = iter([0.0])
     late = SimpleNamespace(monotonic=lambda: next(clock, 1000 - 1e-9))
-    monkeypatch.setattr(writer, "time", late)
+    monkeypatch.setattr("tgr_local.generation.ending.time", late)
     letter = engine.tokenize("x")[0]
     config = small(max_seconds=1000.0, stop=("x",))
     reply = generate(biased(engine, letter), "hello", config, method=method)

@@ -10,7 +10,9 @@ chat_format.py      chat_query: a chat with tools in its template, the format of
 reply.py            Reply, generate, stream, generate_steps
 many.py             generate_many, generate_each, write_each
 writer.py           ReplyWriter: the runs that write a reply, which never is without an answer
-thinking.py         where the thinking ends: what is kept for the answer, "answer now"
+draft.py            Draft: what there is of a reply, its text, tokens and steps
+ending.py           Ending, Limits, AnswerNow: why a run ends, and the reply
+thinking.py         thinking and answer as two runs: what is kept for the answer, their options
 threads.py          in_threads, streamed: work in threads of its own
 text.py             TextSplitter: tokens to thinking and answer; loops, limits of lines
 pooling.py          a text as one vector, how relevant documents are

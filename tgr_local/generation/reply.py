@@ -202,15 +202,16 @@ def write_reply(
     if config.grammar:  # a reply may end before its grammar is used
         engine.check_grammar(config.grammar)
     writer = ReplyWriter(engine, request, until=until, on_event=on_event, cancel=cancel)
+    draft = writer.draft
 
     def reply(finish: Finish | Literal["cancelled"], counts: Counts) -> Reply:
         return Reply(
-            text=writer.text.text,
-            thinking=writer.text.thinking,
-            tokens=writer.tokens + writer.unfinished,
+            text=draft.text.text,
+            thinking=draft.text.thinking,
+            tokens=draft.tokens + draft.unfinished,
             finish=finish,
-            steps=writer.steps,
-            counts=sum((step.counts for step in writer.steps), counts),
+            steps=draft.steps,
+            counts=sum((step.counts for step in draft.steps), counts),
             seconds=time.monotonic() - start,
             seed=config.seed,
             method=request.method.name,

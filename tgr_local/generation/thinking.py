@@ -1,13 +1,12 @@
-"""Where the thinking ends: what is kept for the answer, the options of both runs, "answer now"."""
+"""Thinking and answer as two runs: what is kept for the answer, and the options of both."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tgr_local.engine import Cancel, Engine
-from tgr_local.generation.text import TextSplitter
+from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.answers import CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.search.capacity import context_limit, longest_text
@@ -119,41 +118,3 @@ def visible_grammar(stop: Sequence[str]) -> str:
     """GBNF of a text whose first character is visible, begins no tag and none of the stop texts."""
     firsts = "".join(f"\\U{ord(text[0]):08X}" for text in stop)
     return f"root ::= [^{_INVISIBLE}<{firsts}] .*"
-
-
-class AnswerNow(Cancel):
-    """Passes a cancel on, and "answer now" only while there is thinking to end: at the next token
-    where the text is read as it comes, else at the end of a step. `reached` names the limit that
-    the thinking has come to, which ends it in the same way. `end` ends what is written, too."""
-
-    def __init__(
-        self,
-        outer: Cancel | None,
-        splitter: TextSplitter,
-        follows: bool,
-        reached: Callable[[], str | None],
-    ) -> None:
-        super().__init__(outer)
-        self.why: str | None = None
-        """What asked for the answer, once it was seen: "answer_now" or an option."""
-        self._closed = self._ended = False
-        self._splitter, self._follows, self._reached = splitter, follows, reached
-
-    def answers_now(self) -> bool:
-        return self._ended or (self._follows and self.is_due())
-
-    def end(self) -> None:
-        """The text is to end here."""
-        self._ended = True
-
-    def is_due(self) -> bool:
-        """Whether the text that the splitter has so far is thinking that is to be ended."""
-        if self._closed or self._splitter.kind != "thinking":
-            return False
-        why = "answer_now" if super().answers_now() else self._reached()
-        self.why = self.why or why
-        return why is not None
-
-    def close(self) -> None:
-        """The answer begins: nothing is to be stopped early any more."""
-        self._closed = True

@@ -460,8 +460,8 @@ class Run:
 
     @contextlib.contextmanager
     def timed(self, part: str) -> Iterator[float]:
-        """Adds the wall time of the block to a part of the step under way, a field of `Seconds`. The
-        block gets its beginning, by time.monotonic."""
+        """Adds the wall time of the block to a part of the step under way, a field of `Seconds`.
+        Gives the block its beginning, by time.monotonic."""
         start = time.monotonic()
         yield start
         self.spend(**{part: time.monotonic() - start})
