@@ -174,6 +174,24 @@ def test_a_loop_and_the_user_end_the_thinking(engine: Engine) -> None:
     assert reply.text and reply.closed_by == "answer_now"
 
 
+def test_the_user_ends_the_thinking_where_its_tokens_were_written_before_that_was_seen(
+    engine: Engine,
+) -> None:
+    cancel, n_tokens = Cancel(), 0
+
+    def on_event(event: Event) -> None:
+        nonlocal n_tokens
+        n_tokens += len(event.tokens) if isinstance(event, Progress) else 0
+        if n_tokens == 21:  # of 24, of which three are kept for the answer
+            cancel.answer_now()
+
+    config = small(max_tokens=24)
+    reply = generate(
+        unending(engine), opened(engine), config, method="base", on_event=on_event, cancel=cancel
+    )
+    assert (reply.closed_by, reply.closed) == ("answer_now", 21) and reply.text
+
+
 # --- texts that end without an answer ---
 
 

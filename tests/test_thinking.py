@@ -147,7 +147,7 @@ def test_a_budget_has_many_names(
 def test_answer_now_ends_the_thinking_and_not_the_answer(engine: Engine, method: str) -> None:
     cancel = Cancel()
     config = SearchConfig(  # a chunk is more than is written before a late event arrives
-        chunk_len=1500, max_chunks=2, n_candidates=2, rollout_len=4, max_tokens=1600,
+        chunk_len=3000, max_chunks=2, n_candidates=2, rollout_len=4, max_tokens=3200,
         temperature=0.0,
     )  # fmt: skip
 
@@ -158,11 +158,11 @@ def test_answer_now_ends_the_thinking_and_not_the_answer(engine: Engine, method:
     reply = generate(
         engine, opened(engine), config, method=method, on_event=on_event, cancel=cancel
     )
-    assert reply.closed is not None and 0 < reply.closed < 1500
-    assert reply.n_tokens == 1600 and reply.finish == "length"
+    assert reply.closed is not None and 0 < reply.closed < 3000
+    assert reply.n_tokens == 3200 and reply.finish == "length"
     before = engine.stats().n_positions
     reply = generate(engine, "hello", config, method=method, raw=True, cancel=cancel)
-    assert reply.closed is None and reply.n_tokens == 1600
+    assert reply.closed is None and reply.n_tokens == 3200
     assert engine.stats().n_positions - before == reply.counts.total
 
 

@@ -153,6 +153,8 @@ class Ending:
         """What ends the thinking after this step; None = it goes on, or ends the reply."""
         text, budget = self._draft.text, self._config.thinking_budget
         if self._draft.is_cut or (finish == "length" and not text.has_answer):
+            if self._cancel.is_asked:  # before it was seen, the tokens of the thinking were written
+                return "answer_now"
             spent = self.thinks_first and 0 < budget <= n_tokens
             return "thinking_budget" if spent else self._limits.reserve.option
         if loops:
