@@ -6,7 +6,7 @@ import dataclasses
 
 from tgr_local.code import departures
 from tgr_local.code.edits import Document, functions_of
-from tgr_local.code.reach import out_of_reach
+from tgr_local.code.evidence import out_of_reach
 from tgr_local.code.test_output import Failure
 from tgr_local.engine import Engine
 

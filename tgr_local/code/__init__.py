@@ -20,7 +20,6 @@ folder is not touched before that.
     context.py     what they show of a project, ranked and cut to a budget
     asking.py      what the model is asked: messages, the code to depart from, limits
     candidate.py   one answer: its edit and its verdict
-    reach.py       the functions that failing tests do not reach, as far as names tell
     departures.py  where answers leave the code as it is: the likeliest first changes
     candidates.py  k answers in one batch, each judged as soon as it is complete
     combining.py   the edits of several in one, where each mends another test

@@ -17,10 +17,10 @@ from tgr_local.code.candidate import Candidate
 from tgr_local.code.context import Context
 from tgr_local.code.departures import Copy
 from tgr_local.code.edits import Change, Function
+from tgr_local.code.evidence import Lines
 from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
 from tgr_local.code.ranking import ranked
-from tgr_local.code.reach import Lines
 from tgr_local.engine import Cancel, EditConstraint, Engine
 from tgr_local.options.config import CodeConfig, SearchConfig
 from tgr_local.system.errors import CapacityError

@@ -26,7 +26,7 @@ from tgr_local.code import evidence
 from tgr_local.code.edits import Change, Document, Function
 from tgr_local.code.edits.document import joined, lines_of, n_equal
 from tgr_local.code.edits.function import in_place, parsed
-from tgr_local.code.reach import Lines
+from tgr_local.code.evidence import Lines
 from tgr_local.engine import Cancel, Engine, Output, Sampling
 from tgr_local.engine import Sequence as Cells
 from tgr_local.engine import Task as EngineTask

@@ -1,7 +1,8 @@
 """What a task and the output of failing tests say about the files of a project.
 
 In: texts, the paths of a project, documents. Out: the places that a traceback names, the words of a
-text, the files that a document imports, which paths belong to tests. Nothing is read from the disk.
+text, the files that a document imports, which paths belong to tests, which functions failing tests
+cannot reach. Nothing is read from the disk, and nothing is run.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from tgr_local.code import syntax
+from tgr_local.code import outline, syntax
 from tgr_local.code.edits import Document
 from tgr_local.code.edits.document import n_equal
+from tgr_local.code.test_output import Failure
 
 _MOST = 1 << 20  # characters of an output that are searched
 _PLACES = (
@@ -39,6 +41,8 @@ _QUOTED_IMPORT = re.compile(
     r"""[^\n]{0,500}?["'<]([^"'<>\n]{1,512})["'>]""",
     re.MULTILINE,
 )
+Lines = tuple[int, int]
+"""The first and the last one, counted from 1."""
 
 
 class Place(NamedTuple):
@@ -160,3 +164,47 @@ def distance(one: str, other: str) -> int:
     """The steps between the folders of two paths in the tree."""
     first, second = one.split("/")[:-1], other.split("/")[:-1]
     return len(first) + len(second) - 2 * n_equal(first, second)
+
+
+def out_of_reach(
+    failures: Sequence[Failure], tests: Sequence[Document], documents: Sequence[Document]
+) -> dict[str, tuple[Lines, ...]]:
+    """The functions of each document that no failing test reaches, as far as names tell; empty
+    where no failing test is found among `tests`, or none of the documents' functions is reached.
+
+    A function is reached if its name stands in a failing test, in a fixture or function that is
+    reached, or if it is a special method of a class whose name does. This is more than what runs.
+    """
+    names = [re.sub(r"[\[( ].*", "", one.name, flags=re.DOTALL) for one in failures]
+    failing = {re.split(r"::|\.", name)[-1] for name in names}
+    reached = failing & {name for document in tests for name, _, _ in _functions(document)}
+    if not reached:
+        return {}
+    bodies: dict[str, list[str]] = defaultdict(list)
+    for document in (*tests, *documents):
+        for name, _, body in _functions(document):
+            bodies[name].append(body)
+    new = list(reached)
+    while new:
+        named = {word for body in bodies[new.pop()] for word in _WORD.findall(body)}
+        new += (named & bodies.keys()) - reached
+        reached |= named
+    found = {
+        document.path: tuple(
+            lines for name, lines, _ in _functions(document) if name not in reached
+        )
+        for document in documents
+    }
+    n_functions = sum(1 for document in documents for _ in _functions(document))
+    return found if sum(map(len, found.values())) < n_functions else {}
+
+
+def _functions(document: Document) -> Iterator[tuple[str, Lines, str]]:
+    """The name by which each function is reached, its lines, and their text."""
+    lines = document.text.split("\n")
+    for one in outline.outline(document).definitions:
+        if one.kind == "function" and one.exact:
+            *around, name = one.name.split(".")
+            if around and name.startswith("__") and name.endswith("__"):
+                name = around[-1]
+            yield name, (one.first, one.last), "\n".join(lines[one.first - 1 : one.last])

@@ -24,10 +24,10 @@ from tgr_local.code.candidates import Batch, Judge, Remembered, write_candidates
 from tgr_local.code.combining import combine
 from tgr_local.code.context import Context, Wish, make_context
 from tgr_local.code.edits import Change, Document
+from tgr_local.code.evidence import Lines
 from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
 from tgr_local.code.ranking import failing, furthest, ranked, sideways
-from tgr_local.code.reach import Lines, out_of_reach
 from tgr_local.code.test_command import script
 from tgr_local.engine import Cancel, Engine
 from tgr_local.methods import Method
@@ -286,7 +286,7 @@ class _Solver:
         shared = [path for path in self._task.paths if path.rpartition("/")[2] == "conftest.py"]
         paths = dict.fromkeys([*filter(None, named), *shared])
         tests = [one for path in list(paths)[:_TEST_FILES] if (one := read(path))]
-        return out_of_reach(failures, tests, documents)
+        return evidence.out_of_reach(failures, tests, documents)
 
     def _after(self, candidate: Candidate, outcome: Outcome) -> Stage | None:
         """The stage in which candidates begin with the edit of this one; None where the files have
