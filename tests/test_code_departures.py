@@ -12,8 +12,9 @@ import pytest
 from fake_coder import CALC, HALF, RIGHT, WAIT, Climber, Coder, Solve
 
 from tgr_local.code import departures, prompt
-from tgr_local.code.departures import Copy, Departure
+from tgr_local.code.departures import Departure
 from tgr_local.code.edits import Change, Document, Function, functions_of
+from tgr_local.code.prompt import Copy
 from tgr_local.engine import Engine, Sampling
 from tgr_local.engine import Task as EngineTask
 
@@ -225,24 +226,22 @@ def test_a_function_is_changed_in_its_place(name: str) -> None:
     )
     document = Document("m.py", text)
     functions = [one for one in functions_of(document) if one.name == name]
-    (begun,) = prompt.beginnings([document], functions, "```")
+    (begun,) = prompt.copies([document], functions, "```")
     assert begun.code[: begun.n_head].split("\n")[-1].startswith("def ")
-    copy = Copy(*begun[:3], [1], begun.n_head, begun.function)
-    (change,) = departures.changed(copy, begun.code.replace("1", "2"))
+    (change,) = departures.changed(begun, begun.code.replace("1", "2"))
     place = functions[0]
     old, new = text.split("\n"), change.after.split("\n")
     assert len(old) == len(new) and change.after.count("2") == text.count("2") + 1
     assert [i for i, (a, b) in enumerate(zip(old, new, strict=True)) if a != b] == [place.last - 1]
-    assert departures.changed(copy, begun.code) == ()
+    assert departures.changed(begun, begun.code) == ()
 
 
 def test_a_text_at_the_margin_stays_there() -> None:
     text = 'class A:\n    def q(self):\n        s = """\nSELECT 1\n"""\n        return s\n'
     document = Document("m.py", text)
-    (begun,) = prompt.beginnings([document], functions_of(document), "```")
+    (begun,) = prompt.copies([document], functions_of(document), "```")
     assert begun.code.startswith("def q(self):\n    s = ")
-    copy = Copy(*begun[:3], [1], begun.n_head, begun.function)
-    (change,) = departures.changed(copy, begun.code.replace("return s", "return s.strip()"))
+    (change,) = departures.changed(begun, begun.code.replace("return s", "return s.strip()"))
     assert change.after == text.replace("return s", "return s.strip()")
 
 
@@ -283,7 +282,7 @@ def test_an_answer_that_is_back_ends(solved: Solve) -> None:
 
 def test_what_is_shown_whole_is_copied_whole() -> None:
     documents = Document("a.py", "X = 1\n\n\ndef f():\n    return X\n"), Document("b.py", CALC)
-    some = list(prompt.beginnings(documents, functions_of(documents[1]), "```"))
+    some = list(prompt.copies(documents, functions_of(documents[1]), "```"))
     assert [(one.opening, one.code.split("\n")[0], one.function is None) for one in some] == [
         ("a.py\n```python\n", "X = 1", True),
         ("b.py\n```python\n", "def add(a, b):", False),

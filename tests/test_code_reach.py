@@ -7,6 +7,7 @@ import dataclasses
 from tgr_local.code import departures
 from tgr_local.code.edits import Document, functions_of
 from tgr_local.code.evidence import out_of_reach
+from tgr_local.code.prompt import Copy
 from tgr_local.code.test_output import Failure
 from tgr_local.engine import Engine
 
@@ -98,7 +99,7 @@ def test_calls_in_a_circle_end() -> None:
 
 def test_departures_from_lines_that_are_away_come_last(engine: Engine) -> None:
     code = "x = 1\ny = 2\nz = 3\n"
-    copy = departures.Copy(
+    copy = Copy(
         Document("a.txt", code), "a:\n", code,
         engine.tokenize(f"Mend it.\na:\n{code.rstrip()}", parse_special=False),
     )  # fmt: skip

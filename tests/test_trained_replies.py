@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -225,8 +226,8 @@ def test_the_repair_is_among_the_likeliest_departures(
         prompt.file_block("search.py", code, "```"), "A test never ends. Fix it.",
         "test_search.py: timeout in find([1, 3, 5], 5)\n",
     )  # fmt: skip
-    (begun,) = prompt.beginnings([Document("search.py", code)], [], "```")
+    (begun,) = prompt.copies([Document("search.py", code)], [], "```")
     messages = [*prompt.conversation(user), {"role": "assistant", "content": begun.opening + code}]
     tokens = generation.query_tokens(trained_engine, messages, SearchConfig(thinking=False))
-    found = departures.find(trained_engine, [departures.Copy(*begun[:3], tokens)], 8)
+    found = departures.find(trained_engine, [replace(begun, tokens=tokens)], 8)
     assert any(one.text.endswith("low = middle +") for one in found.departures), found.departures

@@ -15,11 +15,10 @@ from tgr_local import generation
 from tgr_local.code import prompt
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.context import Context
-from tgr_local.code.departures import Copy
 from tgr_local.code.edits import Change, Function
 from tgr_local.code.evidence import Lines
 from tgr_local.code.judge import Verdict
-from tgr_local.code.prompt import Form
+from tgr_local.code.prompt import Copy, Form
 from tgr_local.code.ranking import ranked
 from tgr_local.engine import Cancel, EditConstraint, Engine
 from tgr_local.options.config import CodeConfig, SearchConfig
@@ -176,10 +175,8 @@ class Asker:
             shown = set()
         long = {one.path for one in context.documents if self.count(one.text) > _COPIED}
         functions = [one for one in context.functions if one.path not in shown - long]
-        for document, opening, code, n_head, function in prompt.beginnings(
-            context.documents, functions, context.fence
-        ):
-            begun = {"role": "assistant", "content": opening + code.rstrip()}
+        for copy in prompt.copies(context.documents, functions, context.fence):
+            begun = {"role": "assistant", "content": copy.opening + copy.code.rstrip()}
             try:
                 tokens = generation.query_tokens(
                     self._engine, [*messages, begun], config, edits=stage.edits,
@@ -192,8 +189,8 @@ class Asker:
             if n_tokens + n_more > _COPIED or len(tokens) > room:
                 continue
             n_tokens += n_more
-            away = stage.away.get(document.path, ())
-            found.append(Copy(document, opening, code, tokens, n_head, function, away))
+            away = stage.away.get(copy.document.path, ())
+            found.append(dataclasses.replace(copy, tokens=tokens, away=away))
         return tuple(found)
 
     def tokens(

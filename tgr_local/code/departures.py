@@ -10,7 +10,6 @@ departures begin alike, and none is the copy.
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import math
 import re
@@ -23,10 +22,10 @@ from itertools import accumulate
 import numpy as np
 
 from tgr_local.code import evidence
-from tgr_local.code.edits import Change, Document, Function
+from tgr_local.code.edits import Change
 from tgr_local.code.edits.document import joined, lines_of, n_equal
 from tgr_local.code.edits.function import in_place, parsed
-from tgr_local.code.evidence import Lines
+from tgr_local.code.prompt import Copy
 from tgr_local.engine import Cancel, Engine, Output, Sampling
 from tgr_local.engine import Sequence as Cells
 from tgr_local.engine import Task as EngineTask
@@ -50,30 +49,6 @@ _CHECKS = re.compile(r"assert\b|print\(|# (?:test|example)", re.IGNORECASE)
 """What small models write behind the code: tests, in any place; calls and asserts, at the end."""
 _MARGIN = re.compile(r"[^\s)\]}]")
 _QUOTES = str.maketrans("'", '"')
-
-
-@dataclass(frozen=True, eq=False)
-class Copy:
-    """Code as an answer would repeat it."""
-
-    document: Document
-    """Where it belongs."""
-    opening: str
-    """What stands before it in the answer: the path, the fence."""
-    code: str
-    """With a line end."""
-    tokens: Sequence[int]
-    """Of the request and the answer up to the end of the code, or shortly before it."""
-    n_head: int = 0
-    """First characters of the code that say which code it is: up to the name of a function."""
-    function: Function | None = None
-    """The function that the code is, at the margin; None = it is the whole file."""
-    away: Sequence[Lines] = ()
-    """Lines of the document from which other departures come first."""
-
-    @property
-    def is_python(self) -> bool:
-        return self.document.path.endswith((".py", ".pyi"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,11 +147,10 @@ def find(
             session.remember(cells[i])
         for (_, i, place), look in zip(rare, looks, strict=True):
             for token, logprob in zip(look.top_ids[0], look.top_logprobs[0], strict=True):
-                made = _departure(engine, some[i][0], place, int(token))
+                weight = likely[i] + float(logprob)
+                made = _departure(engine, some[i][0], place, int(token), weight)
                 if made is None or made.text in tried:
                     continue
-                weight = likely[i] + float(logprob)
-                made = dataclasses.replace(made, logprob=weight, is_away=place.is_away)
                 # equal functions of two classes have equal departures
                 if made.text not in found or found[made.text].logprob < made.logprob:
                     found[made.text] = made
@@ -347,7 +321,9 @@ def _look(cells: Cells, tokens: list[int], place: _Place, n: int) -> EngineTask:
     return EngineTask(before, [tokens[place.index - 1]], 1, n_top=n, sampling=plain)
 
 
-def _departure(engine: Engine, copy: Copy, place: _Place, token: int) -> Departure | None:
+def _departure(
+    engine: Engine, copy: Copy, place: _Place, token: int, logprob: float
+) -> Departure | None:
     """The departure with a token; None where it is the copy's, or differs from it in layout, quotes
     or a comment only."""
     code = copy.code.rstrip().encode()
@@ -371,4 +347,4 @@ def _departure(engine: Engine, copy: Copy, place: _Place, token: int) -> Departu
             return None
     elif said.translate(_QUOTES).split() == was.translate(_QUOTES).split():
         return None
-    return Departure(copy, [*copy.tokens[: place.index], token], text, 0.0)
+    return Departure(copy, [*copy.tokens[: place.index], token], text, logprob, place.is_away)

@@ -1,6 +1,7 @@
 """What the model reads: the files that it may change, the task, what fails.
 
-In: texts. Out: messages of a chat. Later rounds add messages, so that all share the beginning.
+In: texts. Out: messages of a chat, and the code as an answer would repeat it. Later rounds add
+messages, so that all share the beginning.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal
 
 from tgr_local.code.edits import Document, Function, fence_for
 from tgr_local.code.edits.function import in_place
+from tgr_local.code.evidence import Lines
 from tgr_local.code.syntax import fence_name
 
 Form = Literal["file", "function"]
@@ -24,24 +27,35 @@ CountTokens = Callable[[str], int]
 _AGAIN = "Write all edits anew, corrected."
 
 
-class Beginning(NamedTuple):
-    """How an answer about the code as it is would begin."""
+@dataclass(frozen=True, eq=False)
+class Copy:
+    """Code as an answer would repeat it."""
 
     document: Document
+    """Where it belongs."""
     opening: str
-    """What stands before the code."""
+    """What stands before it in the answer: the path, the fence."""
     code: str
-    n_head: int
-    """First characters of the code, up to the name of a function."""
-    function: Function | None
-    """None = the code is the whole file."""
+    """With a line end."""
+    tokens: Sequence[int] = ()
+    """Of the request and the answer up to the end of the code, or shortly before it."""
+    n_head: int = 0
+    """First characters of the code that say which code it is: up to the name of a function."""
+    function: Function | None = None
+    """The function that the code is, at the margin; None = it is the whole file."""
+    away: Sequence[Lines] = ()
+    """Lines of the document from which other departures come first."""
+
+    @property
+    def is_python(self) -> bool:
+        return self.document.path.endswith((".py", ".pyi"))
 
 
-def beginnings(
+def copies(
     documents: Sequence[Document], functions: Sequence[Function], fence: str
-) -> Iterator[Beginning]:
-    """The beginnings of answers: one for each of these functions, and for each document that has
-    none of them."""
+) -> Iterator[Copy]:
+    """The code as answers would repeat it: each of these functions, and each document that has none
+    of them. The tokens are not known here."""
     in_part = {one.path for one in functions}
     by_path = {one.path: one for one in documents}
     parts: list[tuple[str, str, int, Function | None]] = [
@@ -52,7 +66,7 @@ def beginnings(
         named = f"{path}\n" if len(documents) > 1 else ""
         opening = f"{named}{fence}{fence_name(path)}\n"
         if code.strip():
-            yield Beginning(by_path[path], opening, ended(code), n_head, function)
+            yield Copy(by_path[path], opening, ended(code), (), n_head, function)
 
 
 def _source(document: Document, function: Function) -> tuple[str, int]:
