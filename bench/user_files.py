@@ -157,7 +157,7 @@ def _parquet(folder: Path) -> None:
 
 def _session(folder: Path) -> None:
     from tgr_local.code.acp import store as sessions
-    from tgr_local.code.acp.history import Entry
+    from tgr_local.code.acp.store import Entry
 
     header = sessions.Header("/project", "ask", "pytest -q", ("a.py",), "a title")
     with _state(folder):

@@ -113,9 +113,9 @@ def test_a_file_is_read_with_its_style(tree: Path) -> None:
     (tree / "w.py").write_bytes(b"\xef\xbb\xbfx = 1\r\ny = 2")
     source = Project(tree).read("w.py")
     assert source.document.text == "x = 1\ny = 2" and source.document.path == "w.py"
-    assert source.bytes_of("x = 1\ny = 3") == b"\xef\xbb\xbfx = 1\r\ny = 3"
-    _, data = Project(tree).changed(Change("w.py", "x = 1\ny = 2", "x = 1\n"))
-    assert data == b"\xef\xbb\xbfx = 1\r\n"
+    for after, expected in [("x = 1\ny = 3", b"x = 1\r\ny = 3"), ("x = 1\n", b"x = 1\r\n")]:
+        _, data = Project(tree).changed(Change("w.py", "x = 1\ny = 2", after))
+        assert data == b"\xef\xbb\xbf" + expected
 
 
 def says(project: Project, path: str) -> str:

@@ -43,13 +43,6 @@ class SourceFile:
     """The file itself: symbolic links followed."""
     exists: bool = True
 
-    def bytes_of(self, text: str) -> bytes:
-        """The bytes of the file with another text. Raises RefusedError."""
-        try:
-            return byte_style.encode(self.document.text, text, self.style)
-        except StyleError as error:
-            raise RefusedError(f"{self.document.path} is not changed: {error}") from None
-
 
 class Project:
     """A folder with the files that the assistant may show and change."""
@@ -128,7 +121,10 @@ class Project:
         if source.document.text != change.before:
             state = "has been changed" if source.exists else "has been deleted"
             raise RefusedError(f"{change.path} {state} since this change was made; ask again")
-        data = source.bytes_of(change.after)
+        try:
+            data = byte_style.encode(change.before, change.after, source.style)
+        except StyleError as error:
+            raise RefusedError(f"{change.path} is not changed: {error}") from None
         if len(data) > MAX_BYTES:
             raise RefusedError(
                 f"{change.path} would have {len(data):,} bytes, but at most {MAX_BYTES:,} are "

@@ -11,6 +11,5 @@ In: the protocol's messages on stdin. Out: its messages on stdout; a prompt runs
     turn.py       one prompt: a command, or a task whose edit the person allows
     follower.py   a task under way as a plan, tool calls and thoughts
     editor.py     what that thread says to the client and asks it
-    history.py    what was said, as it can be said again
-    store.py      sessions as files
+    store.py      sessions as files, with what was said in them
 """

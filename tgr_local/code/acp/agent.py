@@ -21,7 +21,7 @@ from acp.connection import Connection
 
 from tgr_local.code.acp import blocks, store
 from tgr_local.code.acp.editor import Editor
-from tgr_local.code.acp.history import Entry
+from tgr_local.code.acp.store import Entry
 from tgr_local.code.acp.turn import Turn, available_commands
 from tgr_local.code.session import CodeSession
 from tgr_local.code.workplace import Workplace

@@ -15,7 +15,7 @@ from acp import RequestError, helpers, schema
 from acp.connection import Connection
 from pydantic import ValidationError
 
-from tgr_local.code.acp.history import Entry
+from tgr_local.code.acp.store import Entry
 from tgr_local.engine import Cancel
 from tgr_local.system.errors import CancelledError
 from tgr_local.system.sanitize import printable

@@ -1,5 +1,5 @@
 """Sessions as files in the user's state folder: JSON lines, the first about the session, the others
-its prompts with what was said.
+its prompts with what was said to them: each thing once, in its last state.
 
 A file is written after each prompt, replaced at once, and bounded: the oldest prompts go first, and
 of all sessions the oldest.
@@ -14,13 +14,12 @@ import re
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from acp import schema
 
-from tgr_local.code.acp.history import Entry
 from tgr_local.system import paths
 from tgr_local.system.errors import TgrError
 from tgr_local.system.files import open_plain
@@ -28,9 +27,14 @@ from tgr_local.system.json_checks import require_type
 
 MAX_BYTES = 2 << 20  # of a session
 MAX_SESSIONS = 100
+MAX_THOUGHT = 32 << 10  # characters
+MAX_DIFF = 128 << 10  # characters of a file
+_CHUNKS = ("agent_message_chunk", "agent_thought_chunk")
 _FORMAT = "tgr-acp 1"
 _ID = re.compile(r"[0-9a-f]{32}")
 _DAMAGE = (ValueError, TypeError, KeyError, RecursionError)
+
+Update = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,42 @@ class Header:
     test: str
     named: tuple[str, ...]
     title: str
+
+
+@dataclass
+class Entry:
+    """A prompt and what was said to it."""
+
+    prompt: str
+    updates: list[Update] = field(default_factory=list)
+
+    def add(self, update: Update) -> None:
+        """Takes an update in: texts grow, a plan and a tool call have their last state."""
+        kind = update["sessionUpdate"]
+        if kind in _CHUNKS:
+            self._add_chunk(kind, update["content"]["text"])
+        elif kind == "plan":
+            self._replace(update, lambda one: one["sessionUpdate"] == kind)
+        elif kind in ("tool_call", "tool_call_update"):
+            update = {**update, "content": [_short(one) for one in update.get("content", [])]}
+            if not update["content"]:
+                del update["content"]
+            number = update["toolCallId"]
+            self._replace(update, lambda one: one.get("toolCallId") == number)
+
+    def _add_chunk(self, kind: str, text: str) -> None:
+        last = self.updates[-1] if self.updates else {}
+        if last.get("sessionUpdate") != kind:
+            self.updates.append({"sessionUpdate": kind, "content": {"type": "text", "text": text}})
+        elif len(last["content"]["text"]) < MAX_THOUGHT:
+            last["content"]["text"] += text
+
+    def _replace(self, update: Update, is_same: Any) -> None:
+        for one in self.updates:
+            if is_same(one):
+                one.update(update, sessionUpdate=one["sessionUpdate"])
+                return
+        self.updates.append(update)
 
 
 def new_id() -> str:
@@ -154,3 +194,13 @@ def _entry(path: Path, number: int, line: str) -> Entry:
 
 def _damaged(path: Path, number: int) -> TgrError:
     return TgrError(f"{path} is damaged in line {number}; delete it")
+
+
+def _short(content: Update) -> Update:
+    """A tool call's content; a note in place of a long diff."""
+    if content["type"] != "diff":
+        return content
+    if len(content["newText"]) + len(content.get("oldText", "")) <= MAX_DIFF:
+        return content
+    note = f"{content['path']} was changed; the file is too long to be kept here"
+    return {"type": "content", "content": {"type": "text", "text": note}}
