@@ -88,8 +88,8 @@ def write_candidates(
     engine: Engine,
     batch: Batch,
     judge: Judge,
-    on_update: OnUpdate | None = None,
-    cancel: Cancel | None = None,
+    on_update: OnUpdate,
+    cancel: Cancel,
 ) -> list[Candidate]:
     """Writes and judges the candidates of a round; those that were stopped are among them.
 
@@ -132,19 +132,16 @@ class _Answer:
     """With the rest of the code, once it is back there."""
 
 
+@dataclass
 class _Writer:
-    def __init__(
-        self,
-        engine: Engine,
-        batch: Batch,
-        judge: Judge,
-        on_update: OnUpdate | None,
-        cancel: Cancel | None,
-    ) -> None:
-        self._engine = engine
-        self._batch, self._judge, self._on_update = batch, judge, on_update
-        self._cancel = cancel
-        self._stop = Cancel(cancel)
+    engine: Engine
+    batch: Batch
+    judge: Judge
+    on_update: OnUpdate
+    cancel: Cancel
+
+    def __post_init__(self) -> None:
+        self._stop = Cancel(self.cancel)
         self._passed = threading.Event()
         self._failure: BaseException | None = None  # of a judge
         self._lock = threading.Lock()
@@ -157,7 +154,7 @@ class _Writer:
         self._n_waves = 0
 
     def write(self) -> list[Candidate]:
-        pool = ThreadPoolExecutor(self._batch.n_judges, "tests")
+        pool = ThreadPoolExecutor(self.batch.n_judges, "tests")
         try:
             wave = self._first()
             while wave:
@@ -174,7 +171,7 @@ class _Writer:
             pool.shutdown(cancel_futures=True)
         if self._failure:
             raise self._failure
-        if self._cancel and self._cancel.is_set():
+        if self.cancel.is_set():
             raise CancelledError("cancelled while the candidates were written")
         for index, candidate in enumerate(self._candidates):
             if candidate.state == "testing":  # its tests never began
@@ -183,7 +180,7 @@ class _Writer:
 
     def _generate(self, wave: range, pool: ThreadPoolExecutor) -> None:
         """Writes the candidates of these indices."""
-        batch = self._batch
+        batch = self.batch
 
         def on_event(index: int, event: Event) -> None:
             index += wave.start
@@ -199,7 +196,7 @@ class _Writer:
 
         try:
             generation.generate_each(
-                self._engine, [self._prompt(i) for i in wave],
+                self.engine, [self._prompt(i) for i in wave],
                 dataclasses.replace(batch.config, seed=batch.config.seed + wave.start),
                 apart=True,
                 method=batch.method, edits=batch.stage.edits, answer_tokens=batch.answer_tokens,
@@ -213,20 +210,20 @@ class _Writer:
     def _first(self) -> range:
         """The indices of the first k candidates. The last ones are free where there are too few
         ways to depart from the code."""
-        batch = self._batch
+        batch = self.batch
         n = batch.k - batch.n_free
         if batch.copies:
             most = n + (_WAVES - 1) * batch.k if batch.allowance else n
             with contextlib.suppress(CapacityError):
                 tried = {one.begun for one in batch.stage.candidates}
-                found = departures.find(self._engine, batch.copies, most, tried, self._stop)
+                found = departures.find(self.engine, batch.copies, most, tried, self._stop)
                 self._later, self._n_looked = list(found.departures), found.n_positions
         return self._begin(n, min(n, len(self._later)) if batch.goes_on else batch.k)
 
     def _more(self) -> range:
         """The indices of k further candidates, as long as departures and tokens are left and none
         passed."""
-        batch = self._batch
+        batch = self.batch
         n_tokens = sum(one.n_tokens for one in self._candidates)
         departs = any(one.departure for one in self._answers)
         is_enough = n_tokens >= batch.allowance or self._n_waves == _WAVES or self._is_beyond
@@ -243,13 +240,13 @@ class _Writer:
     def _is_beyond(self) -> bool:
         """Whether a candidate gets further in the tests than the files that it began with; then no
         further k candidates begin."""
-        before = self._batch.stage.verdict
+        before = self.batch.stage.verdict
         verdicts = [one.verdict for one in self._candidates]
         return before is not None and any(one and one.is_beyond(before) for one in verdicts)
 
     def _begin(self, n_departures: int, n: int) -> range:
         """The indices of n candidates that begin, the first of them with the next departures."""
-        batch, first = self._batch, len(self._candidates)
+        batch, first = self.batch, len(self._candidates)
         some, self._later = self._later[:n_departures], self._later[n_departures:]
         self._n_waves += 1
         for index in range(first, first + n):
@@ -264,7 +261,7 @@ class _Writer:
         """What a candidate is written after."""
         departure = self._answers[index].departure
         if departure is None:
-            return self._batch.query
+            return self.batch.query
         return Query(list(departure.tokens), departure.text, "answer")
 
     # ---- one candidate ----
@@ -272,8 +269,7 @@ class _Writer:
     def _update(self, index: int, text: str = "", **changes: object) -> None:
         with self._lock:
             self._candidates[index] = self._candidates[index].but(**changes)
-            if self._on_update:
-                self._on_update(self._candidates[index], text)
+            self.on_update(self._candidates[index], text)
 
     def _follow(self, index: int, event: TextDelta | Progress) -> None:
         if isinstance(event, TextDelta):
@@ -291,20 +287,20 @@ class _Writer:
         if "\n" not in text:
             return False
         if departure is None:
-            return is_whole(answer, self._batch.stage.context.documents)
+            return is_whole(answer, self.batch.stage.context.documents)
         if len(answer) > _LONGER * len(departure.copy.code) + _MORE:
             return True
         if any(code.is_closed for code in codes(answer)):
             return True
         whole = departures.rejoined(departure, answer)
-        mine.whole = whole + self._batch.stage.context.fence if whole else ""
+        mine.whole = whole + self.batch.stage.context.fence if whole else ""
         return whole is not None
 
     def _complete(self, index: int, reply: Reply) -> None:
         """Takes the edit from a complete answer."""
         mine = self._answers[index]
         answer = mine.whole or self._candidates[index].begun + reply.text
-        changes, problem = _read(answer, self._batch, mine.departure)
+        changes, problem = _read(answer, self.batch, mine.departure)
         if reply.finish == "length" and mine.departure and not mine.whole:
             found = codes(answer)
             if mine.departure.copy.function and not (found and found[0].is_closed):
@@ -330,7 +326,7 @@ class _Writer:
             self._update(index, state="stopped")
             return
         try:
-            verdict = self._judge(self._candidates[index].changes, self._stop)
+            verdict = self.judge(self._candidates[index].changes, self._stop)
         except CancelledError:
             self._update(index, state="stopped")
             return
@@ -340,7 +336,7 @@ class _Writer:
             return
         seconds = time.monotonic() - self._start
         self._update(index, verdict=verdict, state="done", seconds=seconds)
-        if verdict.passes and self._batch.stops_early:
+        if verdict.passes and self.batch.stops_early:
             self._passed.set()
             self._stop.cancel()
 

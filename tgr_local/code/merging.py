@@ -356,8 +356,7 @@ def _bound_patches(document: Document, text: str, theirs: Sequence[Definition]) 
         if _imports(node):
             future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
             at = head if future else n_imports
-            is_there = name in before and ast.dump(before[name]) == ast.dump(node)
-            if (wanted or future) and not is_there and not _is_same(name, before.get(name), node):
+            if (wanted or future) and not _is_same(name, before.get(name), node):
                 found[node.lineno] = _Patch(at + 1, at, new)
         elif name in values and name in before:
             place = before[name]

@@ -65,24 +65,20 @@ class Report:
     # ---- what is heard ----
 
     def before(self, verdict: Verdict) -> None:
-        self.tests(verdict)
-        if not verdict.passes and not verdict.total:  # only the output says why
-            said = [line for line in verdict.output.splitlines() if line.strip()]
-            for line in said[-_SAID:]:
-                self.note("", line[:_LONGEST])
-        if verdict.ended in ("not found", "no tests"):
-            self.note("", "the command may be wrong" + " (Ctrl-C stops)" * self._can_stop)
-        if verdict.passes:
-            self.note(
-                "", "they pass already, so they cannot choose: the candidates' agreement does"
-            )
-
-    def tests(self, verdict: Verdict) -> None:
-        """A line about one run of the tests of the project as it is."""
         how = f"in {verdict.seconds:.1f} s"
         if verdict.ended == "timed out":
             how = "(--test-seconds allows more)"
-        self.note("tests", f"{self._command}: {verdict.summary} {how}")
+        self._note("tests", f"{self._command}: {verdict.summary} {how}")
+        if not verdict.passes and not verdict.total:  # only the output says why
+            said = [line for line in verdict.output.splitlines() if line.strip()]
+            for line in said[-_SAID:]:
+                self._note("", line[:_LONGEST])
+        if verdict.ended in ("not found", "no tests"):
+            self._note("", "the command may be wrong" + " (Ctrl-C stops)" * self._can_stop)
+        if verdict.passes:
+            self._note(
+                "", "they pass already, so they cannot choose: the candidates' agreement does"
+            )
 
     def context(self, context: Context, form: Form) -> None:
         shown: list[object] = [form]
@@ -91,16 +87,16 @@ class Report:
             return  # with an edit in it
         self._seen = shown
         for line in context_lines(context):
-            self.note(*line)
+            self._note(*line)
         if not self._command:
-            self.note(
+            self._note(
                 "tests", "none (--test): edits are parsed and imported, then agreement decides"
             )
-        self.note("room", f"for {_FORMS[form]}")
+        self._note("room", f"for {_FORMS[form]}")
 
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
         if candidates:  # else the round goes on, and each is heard of when it begins
-            self.note(f"round {number}", plural(len(candidates), "candidate"))
+            self._note(f"round {number}", plural(len(candidates), "candidate"))
         self._rows = {one.number: one for one in candidates}
         if self._view:
             self._stack.enter_context(self._view.shown(candidates))
@@ -128,9 +124,9 @@ class Report:
         self._stack.close()
         verdict = candidate.verdict
         said = f" ({verdict.summary})" if verdict else ""
-        self.note("", f"the next ones begin with the edit of {candidate.number}{said}")
+        self._note("", f"the next ones begin with the edit of {candidate.number}{said}")
 
-    def note(self, label: str, text: str) -> None:
+    def _note(self, label: str, text: str) -> None:
         """A line with a label before it."""
         self._say(f"{label:{_LABEL}} {printable_line(text)}")
 
@@ -230,8 +226,7 @@ class _View:
         return pieces, [*rows]
 
     def _row(self, one: Candidate, width: int) -> str:
-        what = table.result(one) if one.state in ("done", "stopped") else one.state
         last = next((line for line in reversed(self._texts[one.number].split("\n")) if line), "")
-        text = f"{one.number:3}  {what:12}  {one.n_tokens:6,} tokens"
+        text = f"{one.number:3}  {table.result(one):12}  {one.n_tokens:6,} tokens"
         shown = f"{text}  {printable_line(last.strip())}" if one.state == "writing" else text
         return shown[:width]

@@ -126,31 +126,29 @@ def solve(
     return _Solver(engine, task, config, method, code, listener, cancel or Cancel()).solve()
 
 
+@dataclass
 class _Solver:
-    def __init__(
-        self,
-        engine: Engine,
-        task: Task,
-        config: SearchConfig,
-        method: Method,
-        code: CodeConfig,
-        listener: Listener,
-        cancel: Cancel,
-    ) -> None:
-        self._engine, self._task, self._method, self._code = engine, task, method, code
-        self._config, self._listener, self._cancel = config, listener, cancel
-        self._ask = Asker(engine, task.text, config, code, self._cancel)
-        self._judge = Remembered(task.judge)
+    engine: Engine
+    task: Task
+    config: SearchConfig
+    method: Method
+    code: CodeConfig
+    listener: Listener
+    cancel: Cancel
+
+    def __post_init__(self) -> None:
+        self._ask = Asker(self.engine, self.task.text, self.config, self.code, self.cancel)
+        self._judge = Remembered(self.task.judge)
         # a person may go on working meanwhile; the copies do not change either
-        self._read = functools.cache(task.read)
+        self._read = functools.cache(self.task.read)
 
     def solve(self) -> Outcome:
         self._start = time.monotonic()
         before = self._before()
         stage = self._stage((), before)
-        self._listener.context(stage.context, stage.form)
+        self.listener.context(stage.context, stage.form)
         outcome = Outcome(stage.context, stage.form, before)
-        for number in range(1, self._code.rounds + 1):
+        for number in range(1, self.code.rounds + 1):
             following = self._round(number, stage, outcome)
             if following is None:
                 break
@@ -173,9 +171,9 @@ class _Solver:
             outcome.forward_tokens += sum(one.forward_tokens for one in candidates)
             outcome.ranked = ranked([one for some in outcome.rounds for one in some])
             outcome.seconds = time.monotonic() - self._start
-            self._task.keep(outcome)
+            self.task.keep(outcome)
             if outcome.best is not None and outcome.best.passes:
-                self._listener.round_ends(outcome)
+                self.listener.round_ends(outcome)
                 return None
             left = batch.allowance - sum(one.n_tokens for one in candidates)
             n_waves += math.ceil(len(candidates) / batch.k)
@@ -186,14 +184,14 @@ class _Solver:
             if further is None and has_room:
                 following = sideways(stage.candidates, stage.verdict, known)
             if following is None or not has_room:
-                self._listener.round_ends(outcome)
-                if further is None or number == self._code.rounds:
+                self.listener.round_ends(outcome)
+                if further is None or number == self.code.rounds:
                     return back
                 return self._after(further, outcome)
             known.add(failing(following.verdict))
             made = self._after(following, outcome)
             if made is None:
-                self._listener.round_ends(outcome)
+                self.listener.round_ends(outcome)
                 return None
             stage = made
             back = back if further is None else stage
@@ -203,10 +201,8 @@ class _Solver:
         """The candidates of a batch, and what several of them are together."""
         n = 0 if batch.goes_on else batch.k  # how many places are left to depart from shows later
         waiting = [Candidate(batch.first + i, batch.config.seed + i) for i in range(n)]
-        self._listener.round_begins(number, waiting)
-        made = write_candidates(
-            self._engine, batch, self._judge, self._listener.update, self._cancel
-        )
+        self.listener.round_begins(number, waiting)
+        made = write_candidates(self.engine, batch, self._judge, self.listener.update, self.cancel)
         made += self._combined(stage, made)
         stage.candidates.extend(made)
         return made
@@ -217,15 +213,15 @@ class _Solver:
             return []
 
         def judged(one: Candidate) -> Verdict:
-            self._listener.update(one, "")
-            verdict = self._judge(one.changes, self._cancel)
-            self._listener.update(one.but(state="done", verdict=verdict), "")
+            self.listener.update(one, "")
+            verdict = self._judge(one.changes, self.cancel)
+            self.listener.update(one.but(state="done", verdict=verdict), "")
             return verdict
 
         made = []
         first = candidates[-1].number + 1
         for one in combine(candidates, stage.changes, stage.verdict, judged, first):
-            self._listener.update(one, "")
+            self.listener.update(one, "")
             made.append(one)
         return made
 
@@ -233,31 +229,31 @@ class _Solver:
 
     def _before(self) -> Verdict | None:
         """The tests of the project as it is; without tests nothing is run."""
-        if not self._task.tests:
+        if not self.task.tests:
             return None
-        verdict = self._judge((), self._cancel)
-        if self._task.needs_tests and verdict.ended == "not found" and not verdict.total:
+        verdict = self._judge((), self.cancel)
+        if self.task.needs_tests and verdict.ended == "not found" and not verdict.total:
             said = verdict.output.strip().splitlines()[-1:] or [verdict.summary]
             raise TgrError(
-                f"the tests cannot be started: {self._task.tests!r:.200} ({said[0]:.200}); install "
+                f"the tests cannot be started: {self.task.tests!r:.200} ({said[0]:.200}); install "
                 "the command, or name another one with --test"
             )
-        self._listener.before(verdict)
+        self.listener.before(verdict)
         return verdict
 
     def _stage(self, changes: tuple[Change, ...], verdict: Verdict | None) -> Stage:
         """The stage after `changes`, of which the tests say `verdict`."""
-        task, output = self._task, self._ask.tail(verdict)
+        task, output = self.task, self._ask.tail(verdict)
         changed = {change.path: Document(change.path, change.after) for change in changes}
 
         def read(path: str) -> Document | None:
             return changed.get(path) or self._read(path)
 
-        length = self._engine.n_ctx_train
+        length = self.engine.n_ctx_train
         most = min(_CONTEXT_MOST, math.floor(_CONTEXT_SHARE * length))
         context = make_context(
-            task.paths, read, Wish(task.text, output, task.named, script(self._code.test)),
-            self._code.context_tokens or most, self._ask.count, task.refusal,
+            task.paths, read, Wish(task.text, output, task.named, script(self.code.test)),
+            self.code.context_tokens or most, self._ask.count, task.refusal,
         )  # fmt: skip
         if not context.documents and context.refused:
             raise ValueError(f"no file of the project may be changed: {context.refused[0]}")
@@ -266,10 +262,10 @@ class _Solver:
                 "no file of the project points to the task; name the files that may be changed"
             )
         form, constraint = self._ask.form(context), None
-        if self._ask.has_learnt and self._code.constrained:
+        if self._ask.has_learnt and self.code.constrained:
             functions = context.functions if form == "function" else None
             constraint = edits.constraint(context.documents, form, functions=functions)
-            self._engine.edit_tokens(constraint)  # raises where the vocabulary can write none
+            self.engine.edit_tokens(constraint)  # raises where the vocabulary can write none
         away = self._away(verdict, context.documents, read)
         return Stage(changes, verdict, output, context, form, constraint, away)
 
@@ -281,9 +277,9 @@ class _Solver:
     ) -> dict[str, tuple[Lines, ...]]:
         """The functions that the failing tests do not reach, of each document."""
         failures = verdict.failures if verdict is not None else ()
-        known = evidence.Paths(self._task.paths)
+        known = evidence.Paths(self.task.paths)
         named = [known.within(one.file or one.name.partition("::")[0]) for one in failures]
-        shared = [path for path in self._task.paths if path.rpartition("/")[2] == "conftest.py"]
+        shared = [path for path in self.task.paths if path.rpartition("/")[2] == "conftest.py"]
         paths = dict.fromkeys([*filter(None, named), *shared])
         tests = [one for path in list(paths)[:_TEST_FILES] if (one := read(path))]
         return evidence.out_of_reach(failures, tests, documents)
@@ -296,8 +292,8 @@ class _Solver:
         except (ValueError, CapacityError) as error:
             outcome.ended = str(error)
             return None
-        self._listener.adopts(candidate)
-        self._listener.context(stage.context, stage.form)
+        self.listener.adopts(candidate)
+        self.listener.context(stage.context, stage.form)
         return stage
 
     # ---- a round ----
@@ -305,15 +301,15 @@ class _Solver:
     def _batch(self, outcome: Outcome, stage: Stage, allowance: int | None) -> Batch | None:
         """What the next candidates are written with; None where the budget is spent. `allowance` is
         the number of new tokens that a round may still take which goes on; None = it begins."""
-        k = self._code.candidates
+        k = self.code.candidates
         messages = self._ask.messages(stage)
         query = self._ask.tokens(messages, stage.edits)
         needed = self._ask.needed(stage)
-        room = self._engine.n_ctx_train - len(query)
+        room = self.engine.n_ctx_train - len(query)
         if room < LEAST_ANSWER:
             why = (
                 f"the prompt has {len(query)} tokens, but the model was trained for "
-                f"{self._engine.n_ctx_train}; lower context_tokens, or name fewer files"
+                f"{self.engine.n_ctx_train}; lower context_tokens, or name fewer files"
             )
             if not outcome.rounds:
                 raise CapacityError(why)
@@ -322,8 +318,8 @@ class _Solver:
         config = self._ask.limited(min(needed, room), room)
         tests_decide = stage.verdict is not None and not stage.verdict.passes
         copies = self._ask.copies(stage, messages, query) if tests_decide else ()
-        if self._code.budget:
-            left = self._code.budget - outcome.forward_tokens - len(query)
+        if self.code.budget:
+            left = self.code.budget - outcome.forward_tokens - len(query)
             read = sum(len(copy.tokens) - len(query) + 1 for copy in copies) + 4 * k * bool(copies)
             if left - read < min(needed, config.token_limit):
                 copies, read = (), 0
@@ -332,7 +328,7 @@ class _Solver:
                 k -= 1
             if left // k < LEAST_ANSWER:
                 outcome.ended = (
-                    f"the budget of {self._code.budget:,} forward tokens has no room for another "
+                    f"the budget of {self.code.budget:,} forward tokens has no room for another "
                     f"candidate, whose prompt has {len(query):,}"
                 )
                 return None
@@ -345,23 +341,23 @@ class _Solver:
             )
         goes_on = allowance is not None
         if allowance is None:  # as many tokens as whole answers would take
-            allowance = 0 if self._code.budget else k * whole_answer(copies, query)
+            allowance = 0 if self.code.budget else k * whole_answer(copies, query)
         first = 1 + sum(len(some) for some in outcome.rounds)
         return Batch(
             query=query,
             stage=stage,
             is_learnt=self._ask.has_learnt,
-            config=dataclasses.replace(config, seed=self._config.seed + first - 1),
+            config=dataclasses.replace(config, seed=self.config.seed + first - 1),
             answer_tokens=needed if self._ask.thinks else 0,
-            method=self._method,
+            method=self.method,
             k=k,
             first=first,
-            n_judges=self._code.test_jobs,
+            n_judges=self.code.test_jobs,
             # a candidate that was stopped would be missing where agreement decides
             stops_early=tests_decide,
             copies=copies,
             # what a departure cannot do, such as change two files, has its turn then
-            n_free=math.ceil(k / _FREE) if outcome.rounds and self._code.budget else 0,
+            n_free=math.ceil(k / _FREE) if outcome.rounds and self.code.budget else 0,
             allowance=allowance,
             goes_on=goes_on,
         )

@@ -122,10 +122,10 @@ class Workplace:
             seconds=min(code.test_seconds, patience), memory=code.test_memory << 20,
             disk=code.test_disk << 20, processes=code.test_processes,
         )  # fmt: skip
+        changed = [change.path for change in changes]
         place = self._copies.make(changes)
         try:
             if not code.test:
-                changed = [change.path for change in changes]
                 python = interpreter(self.project)
                 return judge.check(
                     place, changed, limits, python=python, backend=backend, cancel=cancel
@@ -137,7 +137,6 @@ class Workplace:
             self._copies.remove(place)
         if not changes:
             self._before = verdict
-        changed = [change.path for change in changes]
         return replace(
             verdict,
             failures=tuple(

@@ -218,5 +218,4 @@ def fenced(text: str) -> str:
 
 
 def _row(one: Candidate) -> str:
-    what = table.result(one) if one.state in ("done", "stopped") else one.state
-    return f"{one.number:3}  {what:16}  {one.n_tokens:6,} tokens"
+    return f"{one.number:3}  {table.result(one):16}  {one.n_tokens:6,} tokens"
