@@ -80,6 +80,10 @@ class _Entry:
     def number(self) -> int:
         return int(self.folder.name)
 
+    def path(self, file: _File, kind: str) -> Path:
+        """Where the bytes of a file lie: those before and after, and new ones on their way."""
+        return self.folder / f"{[one.path for one in self.files].index(file.path)}.{kind}"
+
 
 def accept(project: Project, changes: Sequence[Change]) -> Accepted:
     """Makes changes in the person's files: all of them, or none.
@@ -125,7 +129,7 @@ def undo(project: Project, *, force: bool = False) -> Accepted:
         _carry_out(entry)
         (last.folder / _UNDONE).touch()
         copies = tuple(
-            entry.folder / _name(entry, ours, "before")
+            entry.path(ours, "before")
             for ours, theirs in zip(entry.files, last.files, strict=True)
             if ours.before not in ("", theirs.after)
         )
@@ -220,7 +224,7 @@ def _begin(
         entry = _Entry(draft, (*files, file))
         for kind, data in (("before", before), ("after", after)):
             if data is not None:
-                exchange.write(draft / _name(entry, file, kind), data, mode)
+                exchange.write(entry.path(file, kind), data, mode)
         files.append(file)
     about = {
         "files": [dataclasses.asdict(file) for file in files],
@@ -234,24 +238,16 @@ def _begin(
     return _Entry(journal / str(number), tuple(files), undone.number if undone else 0)
 
 
-def _name(entry: _Entry, file: _File, kind: str) -> str:
-    return f"{[one.path for one in entry.files].index(file.path)}.{kind}"
-
-
 def _kept(entry: _Entry, file: _File, kind: str) -> bytes | None:
     """The bytes of a file before or after an entry; None where there is none. Raises JournalError
     where the journal no longer has them."""
     expected = file.before if kind == "before" else file.after
     if not expected:
         return None
-    copy = entry.folder / _name(entry, file, kind)
+    copy = entry.path(file, kind)
     if (data := _bytes(copy)) is None or _hash(data) != expected:
         raise JournalError(f"{copy}, which keeps {file.path}, is damaged; delete {entry.folder}")
     return data
-
-
-def _staging(entry: _Entry, file: _File) -> Path:
-    return entry.folder / _name(entry, file, "new")
 
 
 def _missing_folders(place: Path) -> tuple[str, ...]:
@@ -299,7 +295,7 @@ def _exchange(entry: _Entry, file: _File, *, back: bool = False) -> None:
                 os.makedirs(folder, exist_ok=True)
         found = exchange.replace(
             place, _kept(entry, file, kind), file.mode, lambda data: _hash(data) == hashes[0],
-            _staging(entry, file),
+            entry.path(file, "new"),
         )  # fmt: skip
         if not found:
             raise JournalError(
@@ -331,7 +327,7 @@ def _recover(journal: Path) -> tuple[str, ...]:
 def _settle(entry: _Entry, file: _File) -> None:
     """Clears up what a killed process left of one file; its start is that of bytes we know."""
     kept = [data for kind in ("before", "after") if (data := _kept(entry, file, kind)) is not None]
-    place, staging = Path(file.place), _staging(entry, file)
+    place, staging = Path(file.place), entry.path(file, "new")
     exchange.settle(place, staging, lambda data: any(one.startswith(data) for one in kept))
 
 
