@@ -297,6 +297,7 @@ async def test_commands_of_a_session(project: Path) -> None:
     async with driven(project, [[answer(HALF)]], ("reject",), "--rounds", "1") as it:
         said = {
             "/diff": "there is no edit yet",
+            "/diff best": "the number of a candidate is 'best', but must be between 1 and 9999",
             "/add calc.py": "may be changed: calc.py",
             "/drop": "the files that the tests and the task point to",
             "/test make check": "tests: make check",

@@ -67,12 +67,12 @@ def _table(session: CodeSession, _: str) -> Iterable[str]:
 
 
 def _diff(session: CodeSession, argument: str) -> Iterable[str]:
-    print_diff(session.candidate(_number(argument)))
+    print_diff(session.candidate(candidate_number(argument)))
     return []
 
 
 def _show(session: CodeSession, argument: str) -> Iterator[str]:
-    one = session.candidate(_number(argument))
+    one = session.candidate(candidate_number(argument))
     if one.thinking:
         yield f"{one.thinking}\n"
     yield one.answer or table.note(one)
@@ -81,7 +81,7 @@ def _show(session: CodeSession, argument: str) -> Iterator[str]:
 
 
 def _accept(session: CodeSession, argument: str) -> Iterable[str]:
-    return [f"{session.accept(_number(argument))}; /undo restores it"]
+    return [f"{session.accept(candidate_number(argument))}; /undo restores it"]
 
 
 def _undo(session: CodeSession, argument: str) -> Iterable[str]:
@@ -117,7 +117,8 @@ def _set(session: CodeSession, argument: str) -> Iterator[str]:
     yield f"{name:20} {printable_line(as_text(session.options()[name]))}"
 
 
-def _number(argument: str) -> int | None:
+def candidate_number(argument: str) -> int | None:
+    """The candidate that an argument names; None = the best. ValueError for what is no number."""
     return whole_number(argument, "the number of a candidate", 1, 9999) if argument else None
 
 

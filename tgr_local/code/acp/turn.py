@@ -20,6 +20,7 @@ from tgr_local.code.acp.editor import Editor
 from tgr_local.code.acp.follower import Follower, content, fenced, output
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.repl_commands import COMMANDS as OF_SESSION
+from tgr_local.code.repl_commands import candidate_number
 from tgr_local.code.session import CodeSession
 from tgr_local.console.command_table import Command, is_command, run_command
 from tgr_local.system.errors import CancelledError, InstallError, ModelError, TgrError, describe
@@ -30,8 +31,7 @@ _LONGEST = 64 << 10  # characters of what a command says
 
 
 def _diff(session: CodeSession, argument: str) -> Iterator[str]:
-    number = int(argument) if argument.isdecimal() else -1 if argument else None
-    yield from table.diff(session.candidate(number).changes).splitlines()
+    yield from table.diff(session.candidate(candidate_number(argument)).changes).splitlines()
 
 
 COMMANDS: dict[str, Command[CodeSession]] = {
