@@ -23,7 +23,7 @@ import numpy as np
 
 from tgr_local.code import evidence
 from tgr_local.code.edits import Change
-from tgr_local.code.edits.document import joined, lines_of, n_equal
+from tgr_local.code.edits.document import lines_of, n_equal, patched
 from tgr_local.code.edits.function import in_place, parsed
 from tgr_local.code.prompt import Copy
 from tgr_local.engine import Cancel, Engine, Output, Sampling
@@ -188,13 +188,10 @@ def rejoined(departure: Departure, answer: str) -> str | None:
 def changed(copy: Copy, code: str) -> tuple[Change, ...]:
     """The change of a function to other code; empty where it is the same."""
     assert copy.function is not None
-    lines, _ = lines_of(copy.document.text)
-    place = slice(copy.function.first - 1, copy.function.last)
-    lines[place] = in_place(code, lines[place])
-    after = joined(lines, copy.document)
-    if after == copy.document.text:
-        return ()
-    return (Change(copy.document.path, copy.document.text, after),)
+    document, place = copy.document, range(copy.function.first - 1, copy.function.last)
+    old = lines_of(document.text)[place.start : place.stop]
+    after = patched(document, [(place, in_place(code, old))])
+    return (Change(document.path, document.text, after),) if after != document.text else ()
 
 
 def _past_the_end(copy: Copy, rest: Sequence[str], new: Sequence[str], first: int) -> int | None:

@@ -12,11 +12,10 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from tgr_local.code import evidence
 from tgr_local.code.edits import Document, EditError
-from tgr_local.code.edits.document import joined, lines_of
+from tgr_local.code.edits.document import Patch, lines_of, patched
 from tgr_local.code.edits.function import in_place, parsed
 from tgr_local.code.outline import outline
 from tgr_local.code.syntax import Definition, python_error
@@ -180,17 +179,6 @@ def _is_check(one: ast.stmt, used: Counter[str]) -> bool:
 # ---- parts ----
 
 
-@dataclass
-class _Patch:
-    """Lines that take the place of others."""
-
-    first: int
-    """From 1."""
-    last: int
-    """One less than `first` where lines are put before it."""
-    new: list[str] = field(default_factory=list)
-
-
 def _exchanged(
     document: Document,
     text: str,
@@ -199,9 +187,8 @@ def _exchanged(
     is_own: bool,
 ) -> str | None:
     """The document with the definitions of a block in the place of its own."""
-    old, _ = lines_of(document.text)
-    new, _ = lines_of(text)
-    exchanged: dict[int, _Patch] = {}  # by the first line: of two versions the last one counts
+    old, new = lines_of(document.text), lines_of(text)
+    exchanged: dict[int, Patch] = {}  # by the first line: of two versions the last one counts
     added: dict[str, Definition] = {}
     done: set[str] = set()
     places = _places(mine, theirs)
@@ -221,7 +208,7 @@ def _exchanged(
             lines = new[one.first - 1 : one.last]
             _checked("\n".join(lines), document.text)
             lines = in_place("\n".join(lines), old[place.first - 1 : place.last])
-            exchanged[place.first] = _Patch(place.first, place.last, lines)
+            exchanged[place.first] = (range(place.first - 1, place.last), lines)
         done.add(one.name)
     used = Counter(re.findall(r"\w+", text))
     if not evidence.is_test(document.path):
@@ -229,7 +216,7 @@ def _exchanged(
     if not exchanged and not (added and is_own):
         return None
     first = min(exchanged, default=0)
-    return _patched(
+    return patched(
         document,
         [
             *_bound_patches(document, text, theirs),
@@ -237,14 +224,6 @@ def _exchanged(
             *exchanged.values(),
         ],
     )
-
-
-def _patched(document: Document, patches: Sequence[_Patch]) -> str:
-    """The document's text with patches; those at one place keep their order."""
-    lines, _ = lines_of(document.text)
-    for patch in sorted(reversed(patches), key=lambda one: (one.first, one.last), reverse=True):
-        lines[patch.first - 1 : patch.last] = patch.new
-    return joined(lines, document)
 
 
 def _places(mine: Sequence[Definition], theirs: Sequence[Definition]) -> list[Definition | None]:
@@ -279,29 +258,29 @@ def _added(
     mine: Sequence[Definition],
     added: Sequence[Definition],
     changed: int,
-) -> list[_Patch]:
+) -> list[Patch]:
     """New methods at the end of their class; other definitions before the first that is `changed`,
     a line, or at the end where it is 0."""
-    old, _ = lines_of(document.text)
+    old = lines_of(document.text)
     classes = {one.name: one for one in mine if one.kind == "class"}
     tops = sorted(one.first for one in mine if one.depth == 0)
-    found = []
+    found: list[Patch] = []
     for one in added:
         lines = list(new[one.first - 1 : one.last])
         _checked("\n".join(lines), document.text)
         within = classes.get(one.name.rpartition(".")[0])
         if within is not None:
-            found.append(_Patch(within.last + 1, within.last, ["", *lines]))
+            found.append((range(within.last, within.last), ["", *lines]))
         elif "." in one.name:
             continue
         elif changed:
             at = max((top for top in tops if top <= changed), default=changed)
-            found.append(_Patch(at, at - 1, [*lines, "", ""]))
+            found.append((range(at - 1, at - 1), [*lines, "", ""]))
         else:
             end = len(old)
             while end and not old[end - 1].strip():
                 end -= 1
-            found.append(_Patch(end + 1, end, ["", "", *lines]))
+            found.append((range(end, end), ["", "", *lines]))
     return found
 
 
@@ -326,16 +305,16 @@ def _only_bound(document: Document, text: str) -> str | None:
     tree = parsed(text) if document.path.endswith(".py") else None
     if tree is None or not tree.body or statements(tree) or not _bound(tree.body):
         return None
-    return _patched(document, _bound_patches(document, text, ()))
+    return patched(document, _bound_patches(document, text, ()))
 
 
-def _bound_patches(document: Document, text: str, theirs: Sequence[Definition]) -> list[_Patch]:
+def _bound_patches(document: Document, text: str, theirs: Sequence[Definition]) -> list[Patch]:
     """The imports of a Python block, and the values that stand before its definitions, as far as
     the definitions need them, or all where there are none."""
     tree, after = parsed(document.text), parsed(text)
     if tree is None or after is None:
         return []
-    lines, (old, _) = text.split("\n"), lines_of(document.text)
+    lines, old = text.split("\n"), lines_of(document.text)
     first = min((one.first for one in theirs), default=len(lines))
     code = "\n".join("\n".join(lines[one.first - 1 : one.last]) for one in theirs)
     used = set(re.findall(r"\w+", code))
@@ -349,7 +328,7 @@ def _bound_patches(document: Document, text: str, theirs: Sequence[Definition]) 
     tops = [n for n in tree.body if isinstance(n, _Definition)]
     plain = [n for n in before.values() if not tops or n.lineno < tops[0].lineno]
     n_values = max((n.end_lineno or 0 for n in plain), default=n_imports)
-    found: dict[int, _Patch] = {}
+    found: dict[int, Patch] = {}
     for name, node in bound.items():
         new = lines[node.lineno - 1 : node.end_lineno]
         wanted = not theirs or name.partition(".")[0] in used or name == "*"
@@ -357,13 +336,15 @@ def _bound_patches(document: Document, text: str, theirs: Sequence[Definition]) 
             future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
             at = head if future else n_imports
             if (wanted or future) and not _is_same(name, before.get(name), node):
-                found[node.lineno] = _Patch(at + 1, at, new)
+                found[node.lineno] = (range(at, at), new)
         elif name in values and name in before:
             place = before[name]
             if not _imports(place) and ast.dump(place) != ast.dump(node):
-                found[node.lineno] = _Patch(place.lineno, place.end_lineno or place.lineno, new)
+                last = place.end_lineno or place.lineno
+                found[node.lineno] = (range(place.lineno - 1, last), new)
         elif name in values and wanted:
-            found[node.lineno] = _Patch(max(n_values, n_imports) + 1, max(n_values, n_imports), new)
+            at = max(n_values, n_imports)
+            found[node.lineno] = (range(at, at), new)
     return list(found.values())
 
 

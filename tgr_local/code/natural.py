@@ -72,7 +72,7 @@ def read_answer(answer: str, documents: Sequence[Document]) -> tuple[Change, ...
             n_placed += 1
     if not n_placed:
         raise EditError(why)
-    made = ((one, joined(lines_of(texts[one.path])[0], one)) for one in documents)
+    made = ((one, joined(lines_of(texts[one.path]), one)) for one in documents)
     return tuple(Change(one.path, one.text, text) for one, text in made if text != one.text)
 
 
@@ -108,7 +108,7 @@ def _has_no_calls(document: Document) -> bool:
 
 def codes(answer: str) -> list[Code]:
     """The fenced blocks of an answer; the whole answer where it has no fence and is Python."""
-    lines, _ = lines_of(answer)
+    lines = lines_of(answer)
     found: list[Code] = []
     at, before = 0, ""
     while at < len(lines):

@@ -64,7 +64,7 @@ def fenced(answer: str, heads: Mapping[str, str], fence: str) -> list[Block]:
     """The blocks of an answer whose new text is fenced: a line of `heads`, which maps what stands
     there to a name, then the fence. Where there is one head alone it may be absent. Raises
     EditError for a block that is not whole or changes something else."""
-    lines, _ = lines_of(answer)
+    lines = lines_of(answer)
     found: list[Block] = []
     at = end = 0
     while at < len(lines):

@@ -15,7 +15,15 @@ from typing import Literal
 
 from tgr_local.code.edits import function, replace
 from tgr_local.code.edits.blocks import Block, Markers, fenced, nth
-from tgr_local.code.edits.document import Change, Document, EditError, indented_as, joined, lines_of
+from tgr_local.code.edits.document import (
+    Change,
+    Document,
+    EditError,
+    Patch,
+    indented_as,
+    lines_of,
+    patched,
+)
 from tgr_local.code.edits.function import Function
 from tgr_local.code.syntax import fence_name
 from tgr_local.engine import EditConstraint, Opening
@@ -99,7 +107,7 @@ def read_edits(
         raise EditError(f"the answer has no edit in the format {format!r}")
     by_path = {one.path: one for one in every}
     quotes = {path: replace.Places(one) for path, one in by_path.items() if format == "replace"}
-    edits: dict[str, list[tuple[range, list[str]]]] = {}
+    edits: dict[str, list[Patch]] = {}
     for number, block in enumerate(blocks, 1):
         place = places.get(block.head)
         path = place.path if place else block.head
@@ -111,7 +119,7 @@ def read_edits(
     changes = []
     for document in every:
         if document.path in edits:
-            after = _applied(document, edits[document.path])
+            after = patched(document, edits[document.path])
             if after != document.text or document.path in new_paths:
                 changes.append(Change(document.path, document.text, after))
     return tuple(changes)
@@ -119,9 +127,9 @@ def read_edits(
 
 def _whole(
     block: Block, number: int, document: Document, place: Function | None, used: Sequence[range]
-) -> tuple[range, list[str]]:
+) -> Patch:
     """The lines of a file or function that a block replaces, and the new ones."""
-    lines, _ = lines_of(document.text)
+    lines = lines_of(document.text)
     text = indented_as(document.text, "\n".join(block.new))
     if place is None:
         taken, again = range(len(lines)), bool(used)
@@ -137,13 +145,6 @@ def _whole(
 
 def _meet(a: range, b: range) -> bool:
     return a.start < b.stop and b.start < a.stop
-
-
-def _applied(document: Document, edits: Sequence[tuple[range, list[str]]]) -> str:
-    lines, _ = lines_of(document.text)
-    for place, new in sorted(edits, key=lambda one: one[0].start, reverse=True):
-        lines[place.start : place.stop] = new
-    return joined(lines, document)
 
 
 def _functions(documents: Sequence[Document], given: Sequence[Function] | None) -> list[Function]:

@@ -31,16 +31,18 @@ class Change:
     """The text that replaces it."""
 
 
+Patch = tuple[range, list[str]]
+"""Lines of a file, from 0, and those that take their place; none = new ones before a line."""
+
+
 class EditError(TgrError):
     """An answer that is no edits, or whose edits do not apply: why, in one sentence."""
 
 
-def lines_of(text: str) -> tuple[list[str], bool]:
-    """The lines of a text, and whether the last one has a line end; an empty text has no lines."""
+def lines_of(text: str) -> list[str]:
+    """The lines of a text; an empty text has none."""
     lines = text.split("\n")
-    if lines[-1]:
-        return lines, False
-    return lines[:-1], True
+    return lines if lines[-1] else lines[:-1]
 
 
 def n_equal(one: Sequence[object], other: Sequence[object]) -> int:
@@ -51,10 +53,18 @@ def n_equal(one: Sequence[object], other: Sequence[object]) -> int:
 
 def joined(lines: Sequence[str], document: Document) -> str:
     """Lines as the new text of a file, whose last line has a line end if it had one before."""
-    _, ends = lines_of(document.text)
-    if ends:
+    if not document.text or document.text.endswith("\n"):
         return "".join(f"{line}\n" for line in lines)
     return "\n".join(lines).rstrip("\n")
+
+
+def patched(document: Document, patches: Sequence[Patch]) -> str:
+    """The text of a file with patches; those at one place keep their order."""
+    lines = lines_of(document.text)
+    places = sorted(reversed(patches), key=lambda one: (one[0].start, one[0].stop), reverse=True)
+    for place, new in places:
+        lines[place.start : place.stop] = new
+    return joined(lines, document)
 
 
 def indented_as(old: str, new: str) -> str:

@@ -49,7 +49,7 @@ def functions_of(document: Document) -> list[Function]:
 
 def checked(functions: Sequence[Function], documents: Sequence[Document]) -> list[Function]:
     """The functions that a caller names. Raises ValueError for one that its file does not have."""
-    n_lines = {document.path: len(lines_of(document.text)[0]) for document in documents}
+    n_lines = {document.path: len(lines_of(document.text)) for document in documents}
     names: set[str] = set()
     for one in functions:
         if not 1 <= one.first <= one.last <= n_lines.get(one.path, 0):
@@ -72,7 +72,7 @@ def head(function: Function) -> str:
 
 def in_place(new: str, old: Sequence[str]) -> list[str]:
     """The lines of a new function, indented as the `old` lines are; without blank lines around."""
-    lines, _ = lines_of(new)
+    lines = lines_of(new)
     while lines and not lines[0].strip():
         del lines[0]
     while lines and not lines[-1].strip():

@@ -25,7 +25,7 @@ from tgr_local.code.edits.document import Document, EditError, lines_of
 
 def blocks(answer: str, documents: Sequence[Document], markers: Markers) -> list[Block]:
     """The blocks of an answer. Raises EditError for one that is not whole."""
-    lines, _ = lines_of(answer)
+    lines = lines_of(answer)
     paths = {document.path for document in documents}
     found: list[Block] = []
     path, at, end = "", 0, 0
@@ -47,7 +47,7 @@ class Places:
     def __init__(self, document: Document) -> None:
         self.path = document.path
         self.used: list[range] = []
-        self._lines, _ = lines_of(document.text)
+        self._lines = lines_of(document.text)
         self._text = _as_text(self._lines)
         lengths = (len(line) + 1 for line in self._lines)
         self._begins = list(itertools.accumulate(lengths, initial=0))
