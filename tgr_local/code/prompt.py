@@ -24,8 +24,6 @@ Message = dict[str, str]
 CountTokens = Callable[[str], int]
 """The number of tokens of a text."""
 
-_AGAIN = "Write all edits anew, corrected."
-
 
 @dataclass(frozen=True, eq=False)
 class Copy:
@@ -88,22 +86,9 @@ def user_message(files: str, task: str, output: str = "") -> str:
     """The files as `context` shows them, the task, and the end of the output of failing tests.
     Nothing says what the answer is to be: asked for the whole changed file, small models copy it,
     and they copy a form that they are shown with the words in it."""
-    said = ""
-    if output:
-        fence = fence_for([output])
-        said = f"The tests fail:\n{fence}\n{ended(output)}{fence}"
+    said = _quoted("The tests fail", output) if output else ""
     parts = [files.rstrip("\n"), task.strip(), said]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def follow_up(output: str, problem: str = "") -> str:
-    """The message after an answer whose edits did not pass the tests, with their output, or that
-    had none, with the reason."""
-    fence = fence_for([output])
-    said = f"With these edits the tests still fail:\n{fence}\n{ended(output)}{fence}"
-    if not output:
-        said = f"That answer cannot be used: {problem}."
-    return f"{said}\n\nThe files are again as I showed them first. {_AGAIN}\n"
 
 
 def conversation(
@@ -114,9 +99,18 @@ def conversation(
     template, if it has one, stays as it is."""
     messages = [{"role": "user", "content": user}]
     if attempt:
+        said = f"That answer cannot be used: {problem}."
+        if output:
+            said = _quoted("With these edits the tests still fail", output)
+        said += "\n\nThe files are again as I showed them first. Write all edits anew, corrected.\n"
         messages.append({"role": "assistant", "content": attempt})
-        messages.append({"role": "user", "content": follow_up(output, problem)})
+        messages.append({"role": "user", "content": said})
     return messages
+
+
+def _quoted(what: str, output: str) -> str:
+    fence = fence_for([output])
+    return f"{what}:\n{fence}\n{ended(output)}{fence}"
 
 
 def ended(text: str) -> str:

@@ -60,6 +60,13 @@ class Editor:
         except ConnectionError:
             self.cancel.cancel()
 
+    def update_call(
+        self, number: str, text: str = "", status: schema.ToolCallStatus | None = None
+    ) -> None:
+        """A tool call's content and status, as far as they are given."""
+        content = [helpers.tool_content(helpers.text_block(text))] if text else None
+        self.send(helpers.update_tool_call(number, status=status, content=content))
+
     def allows(self, call: schema.ToolCallUpdate) -> bool:
         """Whether the person allows a tool call. Raises CancelledError."""
         request = schema.RequestPermissionRequest(

@@ -174,8 +174,7 @@ class Follower:
         if time.monotonic() - self._sent_rows > _ROWS_SECONDS:
             self._sent_rows = time.monotonic()
             rows = "\n".join(_row(one) for one in self._rows.values())
-            number = self._id(f"round-{self._batch}")
-            self._editor.send(helpers.update_tool_call(number, content=content(fenced(rows))))
+            self._editor.update_call(self._id(f"round-{self._batch}"), fenced(rows))
 
     def _start(
         self, name: str, title: str, kind: Literal["read", "execute", "think"], **about: Any
@@ -189,19 +188,10 @@ class Follower:
 
     def _end(self, name: str, status: Literal["completed", "failed"], text: str = "") -> None:
         del self._open[name]
-        self._editor.send(
-            helpers.update_tool_call(
-                self._id(name), status=status, content=content(text) if text else None
-            )
-        )
+        self._editor.update_call(self._id(name), text, status)
 
     def _id(self, name: str) -> str:
         return f"{self._prefix}-{name}"
-
-
-def content(text: str) -> list[schema.ContentToolCallContent]:
-    """A text as the content of a tool call."""
-    return [helpers.tool_content(helpers.text_block(text))]
 
 
 def output(verdict: Verdict) -> str:

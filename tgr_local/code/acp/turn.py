@@ -17,7 +17,7 @@ from acp import helpers, schema
 from tgr_local.code import table
 from tgr_local.code.acp.blocks import Asked
 from tgr_local.code.acp.editor import Editor
-from tgr_local.code.acp.follower import Follower, content, fenced, output
+from tgr_local.code.acp.follower import Follower, fenced, output
 from tgr_local.code.candidate import Candidate
 from tgr_local.code.repl_commands import COMMANDS as OF_SESSION
 from tgr_local.code.repl_commands import candidate_number
@@ -164,9 +164,4 @@ class Turn:
             yield said
             status = "failed" if said == [""] else "completed"
         finally:
-            text = "".join(said)
-            self.editor.send(
-                helpers.update_tool_call(
-                    start.tool_call_id, status=status, content=content(text) if text else None
-                )
-            )
+            self.editor.update_call(start.tool_call_id, "".join(said), status)
