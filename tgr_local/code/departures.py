@@ -23,8 +23,8 @@ import numpy as np
 
 from tgr_local.code import evidence
 from tgr_local.code.edits import Change
-from tgr_local.code.edits.document import lines_of, n_equal, patched
-from tgr_local.code.edits.function import in_place, parsed
+from tgr_local.code.edits.document import n_equal, patched
+from tgr_local.code.edits.function import parsed, replacing
 from tgr_local.code.prompt import Copy
 from tgr_local.engine import Cancel, Engine, Output, Sampling
 from tgr_local.engine import Sequence as Cells
@@ -188,9 +188,8 @@ def rejoined(departure: Departure, answer: str) -> str | None:
 def changed(copy: Copy, code: str) -> tuple[Change, ...]:
     """The change of a function to other code; empty where it is the same."""
     assert copy.function is not None
-    document, place = copy.document, range(copy.function.first - 1, copy.function.last)
-    old = lines_of(document.text)[place.start : place.stop]
-    after = patched(document, [(place, in_place(code, old))])
+    document, place = copy.document, copy.function
+    after = patched(document, [replacing(document, place.first, place.last, code)])
     return (Change(document.path, document.text, after),) if after != document.text else ()
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from tgr_local.code import evidence
 from tgr_local.code.edits import Document, EditError
 from tgr_local.code.edits.document import Patch, lines_of, patched
-from tgr_local.code.edits.function import in_place, parsed
+from tgr_local.code.edits.function import in_place, parsed, replacing
 from tgr_local.code.outline import outline
 from tgr_local.code.syntax import Definition, python_error
 
@@ -187,7 +187,7 @@ def _exchanged(
     is_own: bool,
 ) -> str | None:
     """The document with the definitions of a block in the place of its own."""
-    old, new = lines_of(document.text), lines_of(text)
+    new = lines_of(text)
     exchanged: dict[int, Patch] = {}  # by the first line: of two versions the last one counts
     added: dict[str, Definition] = {}
     done: set[str] = set()
@@ -205,10 +205,8 @@ def _exchanged(
                 raise EditError(f"the answer has a method {one.name!r:.60}, but not its class")
             added[one.name] = one
         else:
-            lines = new[one.first - 1 : one.last]
-            _checked("\n".join(lines), document.text)
-            lines = in_place("\n".join(lines), old[place.first - 1 : place.last])
-            exchanged[place.first] = (range(place.first - 1, place.last), lines)
+            code = _checked("\n".join(new[one.first - 1 : one.last]), document.text)
+            exchanged[place.first] = replacing(document, place.first, place.last, code)
         done.add(one.name)
     used = Counter(re.findall(r"\w+", text))
     if not evidence.is_test(document.path):

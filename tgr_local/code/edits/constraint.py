@@ -129,14 +129,12 @@ def _whole(
     block: Block, number: int, document: Document, place: Function | None, used: Sequence[range]
 ) -> Patch:
     """The lines of a file or function that a block replaces, and the new ones."""
-    lines = lines_of(document.text)
     text = indented_as(document.text, "\n".join(block.new))
     if place is None:
-        taken, again = range(len(lines)), bool(used)
+        taken, again = range(len(lines_of(document.text))), bool(used)
         new = text.split("\n") if block.new else []
     else:
-        taken = range(place.first - 1, place.last)
-        new = function.in_place(text, lines[place.first - 1 : place.last])
+        taken, new = function.replacing(document, place.first, place.last, text)
         again = any(_meet(taken, one) for one in used)
     if again:
         raise EditError(f"{nth(number)} changes {block.head} again, or a part of it")

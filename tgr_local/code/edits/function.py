@@ -15,7 +15,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tgr_local.code.edits.document import Document, lines_of, n_equal
+from tgr_local.code.edits.document import Document, Patch, lines_of, n_equal
 from tgr_local.system.python_source import syntax_tree
 
 
@@ -86,6 +86,12 @@ def in_place(new: str, old: Sequence[str]) -> list[str]:
         line if i in kept or not line.strip() else target + _without(line, own)
         for i, line in enumerate(lines)
     ]
+
+
+def replacing(document: Document, first: int, last: int, new: str) -> Patch:
+    """The patch that puts a new function in the place of these lines, from 1."""
+    taken = range(first - 1, last)
+    return taken, in_place(new, lines_of(document.text)[taken.start : taken.stop])
 
 
 def parsed(text: str) -> ast.Module | None:
