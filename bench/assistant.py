@@ -35,16 +35,17 @@ from tgr_local.code.judge import Verdict
 from tgr_local.code.prompt import Form
 from tgr_local.code.rounds import Task, solve
 from tgr_local.engine import Cancel, Engine
+from tgr_local.lab.eval import programs
 from tgr_local.lab.eval.bugs import checks, problem
 from tgr_local.lab.eval.bugs.checks import Result
 from tgr_local.lab.eval.bugs.output import Test, pytest_output
 from tgr_local.lab.eval.bugs.problem import Bug
+from tgr_local.lab.eval.programs import Limits
 from tgr_local.lab.eval.tasks.code import passes
 from tgr_local.options import model_files
 from tgr_local.options.config import CodeConfig
 from tgr_local.options.resolve import resolve
-from tgr_local.system.sandbox import backends, programs
-from tgr_local.system.sandbox.programs import Limits
+from tgr_local.system.sandbox import backends
 
 LIMITS = Limits(seconds=10)
 SEEDS = 1000  # of a problem, so that no two share random numbers

@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
+from tgr_local.lab.eval import programs
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks import get
 from tgr_local.lab.eval.tasks.data import read_file
-from tgr_local.system.sandbox import backends, programs
+from tgr_local.system.sandbox import backends
 
 Answers = Iterable[tuple[Problem, str]]
 

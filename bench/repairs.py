@@ -46,13 +46,14 @@ from tgr_local.code.judge import Verdict
 from tgr_local.code.rounds import Outcome, Task, solve
 from tgr_local.code.workplace import Workplace
 from tgr_local.engine import Engine
+from tgr_local.lab.eval import programs
 from tgr_local.lab.eval.bugs import defects
 from tgr_local.lab.eval.metrics import interval, paired
+from tgr_local.lab.eval.programs import Limits
 from tgr_local.lab.eval.tasks.code import passes
 from tgr_local.options.config import CodeConfig
 from tgr_local.options.resolve import resolve
-from tgr_local.system.sandbox import backends, commands, programs
-from tgr_local.system.sandbox.programs import Limits
+from tgr_local.system.sandbox import backends, commands
 
 LIMITS = Limits(seconds=5)
 WISH = "Make the failing tests pass."

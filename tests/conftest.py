@@ -26,9 +26,10 @@ from trained_models import MODELS, VARIABLE, TrainedModel
 from tgr_local.engine import Engine, backend_devices
 from tgr_local.engine.native import native
 from tgr_local.lab.bench.peers import library
+from tgr_local.lab.eval import programs
 from tgr_local.options.config import EngineConfig
 from tgr_local.system import progress
-from tgr_local.system.sandbox import backends, programs
+from tgr_local.system.sandbox import backends
 
 clear()
 

@@ -229,9 +229,9 @@ def install(put: Callable[[Any, str, Any], None], coder: Coder) -> None:
     from tgr_local import engine
     from tgr_local.code.workplace import Workplace
     from tgr_local.options import model_files
-    from tgr_local.system.sandbox import programs
+    from tgr_local.system.sandbox import commands
 
-    put(programs, "obstacle", lambda kind: "")  # as no program is run, no sandbox is needed
+    put(commands, "defect", lambda kind: "")  # as no program is run, no sandbox is needed
     put(model_files, "find", Path)
     put(engine, "load_with_progress", lambda *_, **__: coder)
     put(generation, "generate_each", generate_each)

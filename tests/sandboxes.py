@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tgr_local.system.sandbox import backends, programs
+from tgr_local.lab.eval import programs
+from tgr_local.system.sandbox import backends
 from tgr_local.system.sandbox.backends import Backend
 
 

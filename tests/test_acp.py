@@ -346,9 +346,7 @@ async def test_a_budget_that_is_spent_is_a_reason_to_stop(project: Path) -> None
 @asynchronous
 async def test_without_any_sandbox_a_prompt_says_how_to_go_on(project: Path) -> None:
     gone = "'' if kind == 'none' else f'there is no program {kind}'"
-    before = (
-        f"from tgr_local.system.sandbox import programs; programs.obstacle = lambda kind: {gone}"
-    )
+    before = f"from tgr_local.system.sandbox import commands; commands.defect = lambda kind: {gone}"
 
     async with driven(project, [[answer(RIGHT)]], ("allow",), before=before) as it:
         with pytest.raises(RequestError, match="no sandbox works here") as raised:

@@ -22,7 +22,7 @@ from tgr_local.code.judge import Verdict, check, judge, patience, warning
 from tgr_local.code.project import Project
 from tgr_local.engine import Cancel
 from tgr_local.system.errors import CancelledError, InstallError
-from tgr_local.system.sandbox import backends, commands, programs
+from tgr_local.system.sandbox import backends, commands
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.sandbox.commands import Limits
 
@@ -293,7 +293,7 @@ def test_without_tests_files_are_parsed_and_imported(folder: Path, best: Backend
 def test_weaker_backends_refuse_to_run_tests_as_root(
     copies: Copies, kind: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs, "obstacle", lambda kind: "")
+    monkeypatch.setattr(commands, "defect", lambda kind: "")
     says = f"sandbox {kind} does not work here: .*another user.*--sandbox none .*accept the risk"
     with pytest.raises(InstallError, match=says):
         said(copies, "true", kind)
@@ -304,7 +304,7 @@ def test_none_keeps_the_user_and_is_taken_by_name_only(
 ) -> None:
     assert said(copies, "id -u", "none").output == f"{os.getuid()}\n"
     assert "rights of this user, on this machine's files and network" in warning("none")
-    monkeypatch.setattr(programs, "obstacle", lambda kind: "" if kind == "none" else f"no {kind}")
+    monkeypatch.setattr(commands, "defect", lambda kind: "" if kind == "none" else f"no {kind}")
     with pytest.raises(InstallError) as raised:
         commands.strongest()
     assert str(raised.value) == (
@@ -313,7 +313,7 @@ def test_none_keeps_the_user_and_is_taken_by_name_only(
         "the risk: the tests, with code of the model, then have the rights of this user, on this "
         "machine's files and network"
     )
-    monkeypatch.setattr(programs, "obstacle", lambda kind: "" if kind == "none" else "all gone")
+    monkeypatch.setattr(commands, "defect", lambda kind: "" if kind == "none" else "all gone")
     with pytest.raises(InstallError, match=r"\(bwrap, unshare, limits: all gone\); install"):
         commands.strongest()
 
@@ -332,7 +332,7 @@ def test_without_a_sandbox_the_environment_of_the_project_is_a_link(folder: Path
 
 
 def test_a_missing_backend_is_an_error(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "obstacle", lambda kind: "it is gone" if kind == "bwrap" else "")
+    monkeypatch.setattr(commands, "defect", lambda kind: "it is gone" if kind == "bwrap" else "")
     with pytest.raises(InstallError, match=r"it is gone; install bubblewrap.*--sandbox"):
         judge(copies.make(), "exit 0")
     assert warning("bwrap") == ""

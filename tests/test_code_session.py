@@ -41,7 +41,7 @@ from tgr_local.code.workplace import Workplace
 from tgr_local.engine import Cancel
 from tgr_local.options.config import ChatConfig, CodeConfig
 from tgr_local.system.errors import CancelledError
-from tgr_local.system.sandbox import backends, programs
+from tgr_local.system.sandbox import backends, commands
 
 WRONG = CALC.replace("a - b", "a * b")
 
@@ -105,7 +105,7 @@ def test_a_weaker_sandbox_needs_the_persons_consent(
     asks_more: bool,
 ) -> None:
     coder([answer(RIGHT)])
-    monkeypatch.setattr(programs, "obstacle", lambda kind: "it is gone" if kind == "bwrap" else "")
+    monkeypatch.setattr(commands, "defect", lambda kind: "it is gone" if kind == "bwrap" else "")
     monkeypatch.setattr(backends, "becomes_another_user", lambda: False)  # as root it does
     monkeypatch.setattr(sys, "stdin", Typed(said))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -130,7 +130,7 @@ def test_without_any_sandbox_one_line_says_how_to_go_on(
     options: tuple[str, ...],
 ) -> None:
     model = coder([answer(RIGHT)])
-    monkeypatch.setattr(programs, "obstacle", only_none)
+    monkeypatch.setattr(commands, "defect", only_none)
     assert code(*options, "--test", "pytest") == 1
     out, err = capsys.readouterr()
     (line,) = err.splitlines()
@@ -191,7 +191,7 @@ def test_the_person_may_name_none(
     by: str,
 ) -> None:
     coder([answer(RIGHT)])
-    monkeypatch.setattr(programs, "obstacle", only_none)
+    monkeypatch.setattr(commands, "defect", only_none)
     if by == "variable":
         monkeypatch.setenv("TGR_SANDBOX", "none")
     elif by == "file":

@@ -66,9 +66,9 @@ def test_the_instructions_are_those_that_linux_names() -> None:
 def test_doctor_names_the_sandbox(
     double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    from tgr_local.system.sandbox import programs
+    from tgr_local.system.sandbox import commands
 
-    monkeypatch.setattr(programs, "obstacle", lambda kind: why if kind == "bwrap" else "")
+    monkeypatch.setattr(commands, "defect", lambda kind: why if kind == "bwrap" else "")
     assert run("doctor", "--model", "f.gguf") == 0
     line = next(
         line for line in capsys.readouterr().out.split("\n") if line[2:].startswith("sandbox ")

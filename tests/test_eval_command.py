@@ -20,10 +20,9 @@ from fixture_types import Model
 from judge_server import judge_server
 from surroundings import ROOT
 
-from tgr_local.lab.eval import manifest, samples
+from tgr_local.lab.eval import manifest, programs, samples
 from tgr_local.lab.eval.samples import Sample
 from tgr_local.lab.eval.store import Store
-from tgr_local.system.sandbox import programs
 
 
 @pytest.fixture

@@ -16,10 +16,11 @@ import sandboxes
 from surroundings import HANG, ROOT
 from threads import is_running, wait_until
 
+from tgr_local.lab.eval import programs
+from tgr_local.lab.eval.programs import Limits, Outcome
 from tgr_local.system.errors import InstallError
-from tgr_local.system.sandbox import backends, programs, usage
+from tgr_local.system.sandbox import backends, commands, usage
 from tgr_local.system.sandbox.backends import Backend
-from tgr_local.system.sandbox.programs import Limits, Outcome
 
 SHORT = Limits(seconds=HANG, memory=1 << 30, disk=1 << 20, processes=32)
 
@@ -134,7 +135,7 @@ def test_nothing_of_it_is_left_behind(backend: Backend) -> None:
 
 def test_it_does_not_outlive_a_caller_that_is_killed(backend: Backend, tmp_path: Path) -> None:
     script = (
-        "from tgr_local.system.sandbox.programs import Limits, run\n"
+        "from tgr_local.lab.eval.programs import Limits, run\n"
         f"run('import time; time.sleep(600)', '', Limits(seconds=600), {backend!r})\n"
     )
     caller = subprocess.Popen(
@@ -230,10 +231,7 @@ def test_a_broken_backend_reports_its_error(
     broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a namespace' >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(
-        backends, "environment", lambda folder: {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    )
-    why = programs.obstacle.__wrapped__("bwrap")
+    why = commands.defect.__wrapped__("bwrap")
     assert why == "bwrap: No permissions to create a namespace"
 
 

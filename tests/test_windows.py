@@ -12,9 +12,10 @@ import pytest
 from surroundings import HANG, PACKAGE, environment
 
 from tgr_local.commands import cli, doctor
+from tgr_local.lab.eval import programs
 from tgr_local.options.config import EngineConfig
 from tgr_local.system import confined, job_object
-from tgr_local.system.sandbox import backends, programs
+from tgr_local.system.sandbox import backends
 
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")

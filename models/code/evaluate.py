@@ -20,11 +20,12 @@ from models.evaluate import pass_at, powers_of_two, wilson
 from tgr_local import EngineConfig, load
 from tgr_local.engine import Engine
 from tgr_local.generation.many import generate_many
+from tgr_local.lab.eval import programs
 from tgr_local.lab.eval.bugs.problem import Split
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.bugs import FALSE_PASS, Bugs
 from tgr_local.options.resolve import resolve
-from tgr_local.system.sandbox import backends, programs
+from tgr_local.system.sandbox import backends
 
 SPLITS: dict[Split, str] = {
     "test": "unseen functions", "pairs": "unseen pairs of family and defect",

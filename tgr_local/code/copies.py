@@ -24,7 +24,7 @@ from tgr_local.code.snapshot import CopyError
 from tgr_local.system import paths
 from tgr_local.system.errors import describe
 from tgr_local.system.locks import Lock
-from tgr_local.system.sandbox import programs, usage
+from tgr_local.system.sandbox import usage
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.sandbox.commands import Place, is_linked
 
@@ -59,7 +59,7 @@ class Copies:
 
     def close(self) -> None:
         """Removes all of them."""
-        programs.remove(self._folder)
+        usage.remove(self._folder)
         self._lock.release()
 
     def notes(self, backend: Backend) -> list[str]:
@@ -103,14 +103,14 @@ class Copies:
             for path, data in whole:
                 _write(tree, path, data)
         except (OSError, shutil.Error) as error:
-            programs.remove(folder)
+            usage.remove(folder)
             raise CopyError(f"the project cannot be copied to {tree}: {describe(error)}") from None
         shown = (*self._around(), *self._taken.shown)
         return Place(tree, self._project.folder, shown, folder / "scratch", self._size)
 
     def remove(self, place: Place) -> None:
         """Removes one, whatever a command left in it."""
-        programs.remove(place.folder.parent)
+        usage.remove(place.folder.parent)
 
     def _bytes(self, change: Change) -> tuple[Path, bytes]:
         """Where a changed file lies in the copy, and its bytes."""
@@ -156,7 +156,7 @@ def _remove_abandoned(base: Path) -> None:
     for path in base.glob("*.lock"):
         lock = Lock(path)
         if lock.take(wait=False):
-            programs.remove(path.with_suffix(""))
+            usage.remove(path.with_suffix(""))
             lock.release()
 
 
@@ -170,7 +170,7 @@ def _duplicate(source: Path, target: Path) -> None:
         )  # Ctrl-C, which would leave the slow way, is for us alone
         if done.returncode == 0:
             return
-        programs.remove(target)
+        usage.remove(target)
     shutil.copytree(source, target, symlinks=True)
 
 

@@ -111,7 +111,7 @@ def _unused_instructions(used: list[str]) -> str | None:
 
 
 def _sandbox() -> Iterator[Finding]:
-    from tgr_local.system.sandbox import backends, programs
+    from tgr_local.system.sandbox import backends, commands
 
     try:
         backends.check_system("eval --allow-exec")
@@ -119,14 +119,15 @@ def _sandbox() -> Iterator[Finding]:
         yield Finding("sandbox", "warning", str(error))
         return
     best = backends.DEFAULT
-    if not (why := programs.obstacle(best)):
+    if not (why := commands.defect(best)):
         yield Finding(
             "sandbox", "ok", f"code and eval --allow-exec use {best}: {backends.ISOLATION[best]}"
         )
         return
     others = " or ".join(
         f"--sandbox {kind}: {backends.ISOLATION[kind]}"
-        for kind in (*programs.usable(), backends.NONE)
+        for kind in backends.CHOICES
+        if kind == backends.NONE or not commands.defect(kind)
     )
     detail = f"eval --allow-exec needs {best}, which does not work here ({why}); else {others}"
     yield Finding("sandbox", "warning", detail)

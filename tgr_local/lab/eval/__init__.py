@@ -18,6 +18,7 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
     estimate.py    forward tokens that a run still takes
     live.py        the progress of a run on stderr
     grader.py      grades in worker processes; worker_main.py is the main loop of one
+    programs.py    a program of a model in a sandbox: its output and how it ended
     run_folder.py  reads a run folder
     summary.py     samples of one or more runs -> outcomes that can be compared
     outcome.py     the numbers of one system on one task; metrics.py computes them

@@ -127,10 +127,10 @@ def _pool(
 def _backend(args: argparse.Namespace, names: Sequence[str]) -> Backend:
     """The sandbox backend for the programs of these tasks; prints it. ValueError for an unknown one
     or without --allow-exec, InstallError for one that does not work here."""
-    from tgr_local.system.sandbox import programs
+    from tgr_local.lab.eval import programs
 
     backend: Backend = args.sandbox or backends.DEFAULT
-    programs.check_name(backend)
+    backends.check_name(backend)
     if names and not args.allow_exec:
         raise ValueError(
             f"{names[0]} runs programs that the model writes; add --allow-exec to run them in a "

@@ -24,7 +24,7 @@ from typing import Any
 
 from tgr_local.lab.eval.task import FAILED, Grade, Problem
 from tgr_local.lab.eval.tasks import get, writingbench
-from tgr_local.system.sandbox import backends, programs
+from tgr_local.system.sandbox import backends, usage
 from tgr_local.system.sandbox.backends import Backend
 
 START_SECONDS = 120.0
@@ -231,7 +231,7 @@ class WorkerProcess:
                 with contextlib.suppress(OSError):
                     if pipe is not None:
                         pipe.close()
-            programs.remove(self.folder)
+            usage.remove(self.folder)
 
 
 def _exchange(process: subprocess.Popen[str], question: str) -> str:

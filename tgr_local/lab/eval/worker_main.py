@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from tgr_local.lab.eval import programs
 from tgr_local.lab.eval.task import Problem
 from tgr_local.lab.eval.tasks import get
 from tgr_local.system import job_object
 from tgr_local.system.errors import TgrError, describe
-from tgr_local.system.sandbox import programs
+from tgr_local.system.sandbox import usage
 from tgr_local.system.sandbox.backends import Backend
 
 try:
@@ -39,7 +40,7 @@ def work(backend: Backend) -> None:
         _bound_time(question["seconds"])
         out.write(json.dumps(_answer(question, ready)) + "\n")
         out.flush()
-    programs.remove(os.environ["TMPDIR"])  # the parent is gone
+    usage.remove(os.environ["TMPDIR"])  # the parent is gone
 
 
 def _answer(question: Mapping[str, Any], ready: set[str]) -> dict[str, Any]:

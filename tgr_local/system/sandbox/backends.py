@@ -39,12 +39,15 @@ ISOLATION: dict[Backend, str] = {
     "and network",
 }
 """Description of each backend for users."""
+LAUNCHER = Path(__file__).with_name("_launch.py")
+"""Runs inside the sandbox."""
+OURS = 8
+"""Processes of a sandbox itself, at most."""
 EXISTS = os.name != "nt"
 """Whether this kind of system has any."""
 Mount = tuple[Literal["--bind", "--ro-bind", "--ro-bind-try"], Path, Path]
 """How, what, and where it is seen."""
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
-_SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/etc/passwd", "/etc/group")
 
 
 _UNUSED_USERS = range(61184, 65520)
@@ -64,6 +67,21 @@ def check_system(what: str) -> None:
         raise InstallError(
             f"{what} needs a sandbox for programs, and Windows has none; install tgr-local in WSL"
         )
+
+
+def check_name(kind: str) -> None:
+    """Raises ValueError for an unknown backend."""
+    if kind not in CHOICES:
+        raise ValueError(f"sandbox is {kind!r}, but must be one of {', '.join(CHOICES)}")
+
+
+def lacking(kind: Backend) -> str:
+    """What a backend lacks here, as far as that is known before it starts; empty for nothing."""
+    if kind in ("bwrap", "unshare") and not shutil.which(kind):
+        return f"there is no program {kind}"
+    if kind in ("unshare", "limits") and (path := closed_to_programs()):
+        return f"programs of root run as another user, who may not look into {path}"
+    return ""
 
 
 def python() -> list[str]:
@@ -101,16 +119,6 @@ def closed_to_programs() -> Path | None:
     return None
 
 
-def command(kind: Backend, folder: Path, disk: int) -> list[str]:
-    """The command that starts ``launch.py`` of a folder; `disk` limits each of the sandbox's own
-    file systems, bytes."""
-    if kind == "bwrap":
-        inside = f"/{folder.name}"
-        isolated = isolate([("--ro-bind", folder, Path(inside))], _SYSTEM_FILES, disk, "/tmp")
-        return [*isolated, *python(), f"{inside}/launch.py"]
-    return without_mounts(kind, [*python(), str(folder / "launch.py")])
-
-
 def without_mounts(kind: Backend, plain: list[str]) -> list[str]:
     """A command in a backend that shows it all files."""
     # so that nothing outlives a killed caller; bwrap does this itself
@@ -120,15 +128,6 @@ def without_mounts(kind: Backend, plain: list[str]) -> list[str]:
         spaces = ["--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
         return [*guard, "unshare", *user, *spaces, *plain]
     return [*guard, *plain]
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """Environment variables without the caller's secrets, and with one thread for each library: the
-    limit on processes counts threads."""
-    one = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    home = str(folder / "work")
-    plain = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": home, "TMPDIR": home}
-    return plain | dict.fromkeys(one, "1") | {"MPLBACKEND": "Agg"}
 
 
 def isolate(mounts: list[Mount], more: Sequence[str], disk: int, start: str) -> list[str]:

@@ -14,7 +14,9 @@ import json
 import os
 import re
 import select
+import shlex
 import subprocess
+import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -23,12 +25,11 @@ from pathlib import Path
 from typing import Literal
 
 from tgr_local.system.errors import CancelledError, InstallError
-from tgr_local.system.sandbox import backends, programs, usage
+from tgr_local.system.sandbox import backends, usage
 from tgr_local.system.sandbox.backends import Backend, Mount
 from tgr_local.system.slots import Flag
 
 Stopped = Literal["", "time", "memory", "processes", "disk", "output"]
-_LAUNCHER = Path(__file__).with_name("_launch.py")
 _SEEN_LAUNCHER = Path("/tgr-launch.py")
 _INTERVAL = 0.05  # seconds between two checks of a command; more where a check takes long
 _KEPT = 64 << 10  # of the beginning and of the end of an output, bytes
@@ -114,8 +115,17 @@ def run(
 
     Raises InstallError where the backend does not work here, and CancelledError if `cancel` is set.
     """
-    limits = limits or Limits()
     check(backend)
+    outcome, is_started = _run(command, place, limits or Limits(), backend, cancel)
+    if not is_started:
+        raise InstallError(f"the sandbox {backend} could not start: {outcome.output[-300:]}")
+    return outcome
+
+
+def _run(
+    command: str, place: Place, limits: Limits, backend: Backend, cancel: Flag | None = None
+) -> tuple[Outcome, bool]:
+    """The same, and whether the command was started."""
     user = backends.unused_user(backend)
     if user is not None:
         _give(place.folder, user)  # who could not write there otherwise
@@ -143,19 +153,39 @@ def run(
             usage.end(process, is_contained=backend in ("bwrap", "unshare"))
         output.read()
         seconds = time.monotonic() - start
-        if not stopped and not _has_byte(ready):
-            raise InstallError(f"the sandbox {backend} could not start: {output.text()[-300:]}")
+        is_started = bool(stopped) or _has_byte(ready)
     code = process.returncode
-    return Outcome(stopped, 128 - code if code < 0 else code, output.text(), seconds)
+    outcome = Outcome(stopped, 128 - code if code < 0 else code, output.text(), seconds)
+    return outcome, is_started
 
 
 def obstacle(kind: Backend) -> str:
     """Why no command runs in a backend here; empty where it works."""
-    if why := programs.obstacle(kind):
+    if why := defect(kind):
         return why
     if kind in ("unshare", "limits") and backends.becomes_another_user():
         return "its commands run as another user, who does not see the files of root"
     return ""
+
+
+@functools.cache
+def defect(kind: Backend) -> str:
+    """Why not even a program with two threads runs in a backend here; empty where it works."""
+    if why := backends.lacking(kind):
+        return why
+    code = "import threading\nt = threading.Thread(target=print, args=('hello',))\nt.start()"
+    command = shlex.join([*backends.python(), "-c", code])
+    folder = Path(tempfile.mkdtemp(prefix="tgr-sandbox-"))
+    try:
+        outcome, _ = _run(command, Place(folder, folder), Limits(seconds=60), kind)
+    finally:
+        usage.remove(folder)
+    if outcome.stopped:
+        return f"{outcome.stopped} limit"
+    if outcome.output == "hello\n" and not outcome.code:
+        return ""
+    lines = outcome.output.strip().splitlines()
+    return lines[-1][:200] if lines else f"exit code {outcome.code}"
 
 
 def strongest() -> Backend:
@@ -171,7 +201,7 @@ def strongest() -> Backend:
 
 def check(kind: Backend) -> None:
     """Raises ValueError for an unknown backend, InstallError for one that does not work here."""
-    programs.check_name(kind)
+    backends.check_name(kind)
     if why := obstacle(kind):
         raise InstallError(f"the sandbox {kind} does not work here: {why}; {_WAY_OUT}")
 
@@ -224,7 +254,7 @@ def _command(
         "command": ["/bin/sh", "-c", command],
         "ready": ready,
     }
-    launch = [*backends.python(), str(_LAUNCHER), json.dumps(orders)]
+    launch = [*backends.python(), str(backends.LAUNCHER), json.dumps(orders)]
     if backend != "bwrap":
         return backends.without_mounts(backend, launch)
     launch[-2] = str(_SEEN_LAUNCHER)
@@ -234,7 +264,8 @@ def _command(
         mounts += [("--ro-bind", path, path)]
         mounts += [("--ro-bind", Path(os.devnull), secret) for secret in secrets]
     mounts += [("--ro-bind-try", path, path) for path in place.shown]
-    mounts += [("--ro-bind", _LAUNCHER, _SEEN_LAUNCHER), ("--bind", place.folder, place.seen_at)]
+    mounts += [("--ro-bind", backends.LAUNCHER, _SEEN_LAUNCHER)]
+    mounts += [("--bind", place.folder, place.seen_at)]
     start = str(place.seen_at)
     return [*backends.isolate(mounts, _SYSTEM, limits.disk, start), *launch]
 
@@ -332,7 +363,7 @@ def _watch(
             return "output"
         if now >= next_check:
             pids = usage.tree(process.pid)
-            if len(pids) > limits.processes + programs.OURS:  # root has no limit of its own
+            if len(pids) > limits.processes + backends.OURS:  # root has no limit of its own
                 return "processes"
             if usage.memory(pids, limits.memory) > limits.memory:
                 return "memory"

@@ -1,4 +1,4 @@
-"""A process and all its descendants: their memory, their disk space, their end.
+"""A process and all its descendants: their memory, their disk space, their end, what they leave.
 
 Memory is read from /proc, and is 0 on systems without it.
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections import defaultdict
@@ -113,6 +114,21 @@ def size(folder: Path, on_error: Callable[[OSError], object] | None = None) -> i
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(place, name)).st_blocks * 512 + _FILE_BYTES
     return total
+
+
+def remove(folder: Path | str) -> None:
+    """Deletes a folder as far as possible, whatever a program left in it. `shutil.rmtree` fails for
+    very deep trees."""
+    if os.name == "nt":
+        return shutil.rmtree(folder, ignore_errors=True)
+    for tool in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        if os.path.lexists(folder):
+            with contextlib.suppress(OSError):
+                quiet = subprocess.DEVNULL
+                subprocess.run(
+                    [*tool, "--", str(folder)], stderr=quiet, stdin=quiet, check=False,
+                    start_new_session=True,  # Ctrl-C does not end it halfway
+                )  # fmt: skip
 
 
 class Disk:

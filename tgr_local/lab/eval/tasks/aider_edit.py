@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from tgr_local.lab.eval.programs import Limits
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import user
 from tgr_local.lab.eval.tasks.code import Code, blocks, passes
 from tgr_local.lab.eval.tasks.data import Row, Source, find, sample
 from tgr_local.lab.eval.tasks.repairs import SEARCH, changed_file
 from tgr_local.system.files import utf8_text
-from tgr_local.system.sandbox.programs import Limits
 
 WITHIN = ("python/exercises/practice", "exercises/practice", "practice", "")
 """Where the exercises lie below a folder that was named."""

@@ -7,12 +7,12 @@ import importlib.util
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tgr_local.lab.eval.programs import Limits
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import user
 from tgr_local.lab.eval.tasks.code import Code, passes, program
 from tgr_local.lab.eval.tasks.data import Row, Source
 from tgr_local.system.python_source import syntax_tree
-from tgr_local.system.sandbox.programs import Limits
 
 PREFIX = (
     "Please provide a self-contained Python script that solves the following problem in a markdown "

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from tgr_local.lab.eval import programs
 from tgr_local.lab.eval.bugs import problem as problems
 from tgr_local.lab.eval.bugs.problem import Bug, Split
+from tgr_local.lab.eval.programs import Limits
 from tgr_local.lab.eval.task import Grade, Problem, Task
 from tgr_local.lab.eval.tasks.benchmark import NO_ANSWER, exact, n_generated
 from tgr_local.lab.eval.tasks.code import SLACK, passes
 from tgr_local.lab.eval.tasks.repairs import changed_file
-from tgr_local.system.sandbox import programs
-from tgr_local.system.sandbox.programs import Limits
 
 N_DEFAULT, N_MOST = 300, 5000
 FALSE_PASS = "false pass: the shown tests pass, the hidden ones do not"

@@ -14,11 +14,11 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tgr_local.lab.eval import programs
+from tgr_local.lab.eval.programs import Limits
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import NO_ANSWER, Benchmark, exact
 from tgr_local.system.python_source import syntax_tree
-from tgr_local.system.sandbox import programs
-from tgr_local.system.sandbox.programs import Limits
 
 BLOCK = re.compile(
     r"^((?:[ \t>]|(?:[-*+]|\d+[.)])[ \t])*)"  # indented, quoted, in a list

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar
 
+from tgr_local.lab.eval import programs
+from tgr_local.lab.eval.programs import Limits
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import exact
 from tgr_local.lab.eval.tasks.code import SLACK, Code, as_module, as_program, program
 from tgr_local.lab.eval.tasks.data import Row, Source, literal
-from tgr_local.system.sandbox import programs
-from tgr_local.system.sandbox.programs import Limits
 
 SYSTEM = (
     "You are an expert Python programmer. You will be given a question (problem specification) and "

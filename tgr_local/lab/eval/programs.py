@@ -1,7 +1,7 @@
 """Runs an untrusted Python program with hard limits.
 
 In: source text and standard input. Out: its output and how it ended. It runs in one of the sandbox
-backends of `backends.py`, by default bubblewrap; where that backend does not work nothing runs.
+backends of `system.sandbox`, by default bubblewrap; where that backend does not work nothing runs.
 Every backend limits wall time, CPU time, sizes of files and the number of processes and open files,
 and on Linux the memory of all processes together, which is measured repeatedly.
 
@@ -15,7 +15,6 @@ import functools
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -27,16 +26,14 @@ from typing import IO
 
 from tgr_local.system.errors import InstallError
 from tgr_local.system.sandbox import backends, usage
-from tgr_local.system.sandbox.backends import Backend
+from tgr_local.system.sandbox.backends import Backend, Mount
 
-LAUNCHER = Path(__file__).with_name("_launch.py")
 OPEN_FILES = 256
 """Per process: the memory of sockets and pipes does not count for any process."""
 OUTPUT = 16 << 20
 """Limit for stdout, and for stderr, bytes."""
-OURS = 8
-"""Processes of a sandbox itself, at most."""
 _INTERVAL = 0.02  # seconds between two checks of a program; more where a check takes long
+_SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/etc/passwd", "/etc/group")
 _chosen: Backend = backends.DEFAULT
 
 
@@ -97,7 +94,7 @@ def check(backend: Backend | None = None) -> None:
     """Raises ValueError for an unknown backend, InstallError for one that does not work here; None
     is the default."""
     backend = backend or _chosen
-    check_name(backend)
+    backends.check_name(backend)
     backends.check_system("eval --allow-exec")
     if why := obstacle(backend):
         others = [f"{kind} ({backends.ISOLATION[kind]})" for kind in (*usable(), backends.NONE)]
@@ -105,13 +102,6 @@ def check(backend: Backend | None = None) -> None:
             f"the sandbox {backend} does not work here: {why}; install bubblewrap (apt install "
             f"bubblewrap), or, at your risk, name another with --sandbox: {', or '.join(others)}"
         )
-
-
-def check_name(backend: str) -> None:
-    """Raises ValueError for an unknown backend."""
-    if backend not in backends.CHOICES:
-        known = ", ".join(backends.CHOICES)
-        raise ValueError(f"sandbox is {backend!r}, but must be one of {known}")
 
 
 def usable() -> list[Backend]:
@@ -128,34 +118,18 @@ def strongest() -> Backend:
 @functools.cache
 def obstacle(kind: Backend) -> str:
     """Why a backend does not work here; empty where it works."""
-    if kind in ("bwrap", "unshare") and not shutil.which(kind):
-        return f"there is no program {kind}"
-    if kind in ("unshare", "limits") and (path := backends.closed_to_programs()):
-        return f"programs of root run as another user, who may not look into {path}"
+    if why := backends.lacking(kind):
+        return why
     code = "import threading\nt = threading.Thread(target=print, args=('hello',))\nt.start()"
     outcome = _run(kind, code, "", Limits(seconds=60))
     return "" if outcome.stdout == "hello\n" and not outcome.why else outcome.why or "no output"
 
 
-def remove(folder: Path | str) -> None:
-    """Deletes a folder as far as possible, whatever a program left in it. `shutil.rmtree` fails for
-    very deep trees."""
-    if os.name == "nt":
-        return shutil.rmtree(folder, ignore_errors=True)
-    for tool in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
-        if os.path.lexists(folder):
-            with contextlib.suppress(OSError):
-                quiet = subprocess.DEVNULL
-                subprocess.run(
-                    [*tool, "--", str(folder)], stderr=quiet, stdin=quiet, check=False,
-                    start_new_session=True,  # Ctrl-C does not end it halfway
-                )  # fmt: skip
-
-
 def _run(kind: Backend, code: str, stdin: str, limits: Limits) -> Outcome:
     with _folder() as folder, contextlib.ExitStack() as files:
         (folder / "program.py").write_text(code, encoding="utf-8", errors="replace")
-        (folder / "launch.py").write_text(LAUNCHER.read_text(encoding="utf-8"), encoding="utf-8")
+        launcher = backends.LAUNCHER.read_text(encoding="utf-8")
+        (folder / "launch.py").write_text(launcher, encoding="utf-8")
         (folder / "work").mkdir()
         user = backends.unused_user(kind)
         if user is not None:
@@ -175,7 +149,7 @@ def _run(kind: Backend, code: str, stdin: str, limits: Limits) -> Outcome:
                 "RLIMIT_CORE": 0,
             },
         }
-        command = [*backends.command(kind, folder, limits.disk), json.dumps(orders)]
+        command = [*_command(kind, folder, limits.disk), json.dumps(orders)]
         stopped, status = _wait(command, folder, streams, limits)
         return Outcome(stopped, status, _head(streams[1]), _tail(streams[2]))
 
@@ -187,7 +161,27 @@ def _folder() -> Iterator[Path]:
         folder.chmod(0o755)
         yield folder
     finally:
-        remove(folder)
+        usage.remove(folder)
+
+
+def _command(kind: Backend, folder: Path, disk: int) -> list[str]:
+    """The command that starts ``launch.py`` of a folder; `disk` limits each of the sandbox's own
+    file systems, bytes."""
+    if kind == "bwrap":
+        inside = f"/{folder.name}"
+        mounts: list[Mount] = [("--ro-bind", folder, Path(inside))]
+        isolated = backends.isolate(mounts, _SYSTEM_FILES, disk, "/tmp")
+        return [*isolated, *backends.python(), f"{inside}/launch.py"]
+    return backends.without_mounts(kind, [*backends.python(), str(folder / "launch.py")])
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Environment variables without the caller's secrets, and with one thread for each library: the
+    limit on processes counts threads."""
+    one = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    home = str(folder / "work")
+    plain = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": home, "TMPDIR": home}
+    return plain | dict.fromkeys(one, "1") | {"MPLBACKEND": "Agg"}
 
 
 def _wait(
@@ -201,7 +195,7 @@ def _wait(
         stdout=stdout,
         stderr=stderr,
         cwd=folder / "work",
-        env=backends.environment(folder),
+        env=_environment(folder),
         start_new_session=True,
     )
     try:
@@ -226,7 +220,7 @@ def _watch(process: subprocess.Popen[bytes], outputs: Sequence[IO[bytes]], limit
             return "time limit"
         start = time.monotonic()
         pids = usage.tree(process.pid)
-        if len(pids) > limits.processes + OURS:  # the system sets root no limit
+        if len(pids) > limits.processes + backends.OURS:  # the system sets root no limit
             return f"limit of {limits.processes} processes"
         if usage.memory(pids, limits.memory) > limits.memory:
             return f"memory limit of {limits.memory:,} bytes for all processes"
