@@ -101,27 +101,12 @@ class _Rule(NamedTuple):
 
     name: str
     type: Any
+    default: Any
     low: float | None
     high: float | None
     choices: tuple[str, ...] | None
     longest: int | None
     most: int | None
-
-    def accepts(self, value: Any) -> bool:
-        """Whether it is a good value of this very type, or an empty tuple. Others may be good too:
-        `checked` looks closer."""
-        if type(value) is not self.type:
-            return isinstance(value, tuple) and not value and self.is_many
-        if self.type is str:
-            if self.choices:
-                return value in self.choices
-            return self.longest is None or len(value) <= self.longest
-        if self.type is bool:
-            return True
-        is_in = (self.low is None or self.low <= value) and (
-            self.high is None or value <= self.high
-        )
-        return is_in and (self.type is int or math.isfinite(value))
 
     def checked(self, value: Any) -> Any:
         """The value as the field holds it. Raises ValueError."""
@@ -146,10 +131,6 @@ class _Rule(NamedTuple):
         if self.type is float and abs(number) > sys.float_info.max:
             raise ValueError(f"{self.name} is {number!r:.20}…, but must be a finite number")
 
-    @property
-    def is_many(self) -> bool:
-        return typing.get_origin(self.type) is tuple
-
 
 @functools.cache
 def _rules(config_type: type[Config]) -> tuple[_Rule, ...]:
@@ -158,9 +139,10 @@ def _rules(config_type: type[Config]) -> tuple[_Rule, ...]:
     for spec in dataclasses.fields(config_type):
         bounds = dict(spec.metadata)
         del bounds["doc"], bounds["is_path"], bounds["words"]
-        rule = _Rule(spec.name, types[spec.name], **bounds)
+        rule = _Rule(spec.name, types[spec.name], spec.default, **bounds)
         if rule.type is int and rule.high is None:
             rule = rule._replace(high=_INT_MAX)
+        rule.checked(spec.default)
         rules.append(rule)
     return tuple(rules)
 
@@ -169,7 +151,7 @@ def validate(config: Config) -> None:
     """Raises ValueError for the first field whose value is of the wrong type or out of bounds."""
     values = vars(config)
     for rule in _rules(type(config)):
-        if not rule.accepts(value := values[rule.name]):
+        if (value := values[rule.name]) is not rule.default:  # which is good
             object.__setattr__(config, rule.name, rule.checked(value))
 
 
