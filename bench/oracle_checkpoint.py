@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tgr_local.options.former import without_former
+from tgr_local.lab.eval.manifest import without_former
 
 Record = dict[str, Any]
 

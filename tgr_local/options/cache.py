@@ -1,11 +1,7 @@
-"""The KV cache: the number types it can have, and the width of what a cell holds.
-
-A cell holds the key and the value of one token in all layers. Pure functions of a model's metadata.
-"""
+"""The number types that the KV cache can have."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -30,27 +26,3 @@ CACHE_TYPES = {
 }
 PLAIN_CACHE_TYPES = ("f32", "f16", "bf16")
 """Those without scales, which attention reads as they are."""
-
-
-class Attention(NamedTuple):
-    """The attention of a model; widths in numbers per head."""
-
-    n_head: int
-    n_head_kv: int
-    key_width: int
-    value_width: int
-
-
-def attention(metadata: Mapping[str, str], n_embd: int) -> Attention:
-    """The attention that a GGUF file's metadata describe; llama.cpp's defaults where they do not,
-    or give one value per layer."""
-    architecture = metadata.get("general.architecture", "")
-
-    def number(key: str, default: int) -> int:
-        text = metadata.get(f"{architecture}.attention.{key}", "")
-        return int(text) if text.isdecimal() else default
-
-    n_head = max(1, number("head_count", 1))
-    n_head_kv = number("head_count_kv", n_head)
-    width = n_embd // n_head
-    return Attention(n_head, n_head_kv, number("key_length", width), number("value_length", width))

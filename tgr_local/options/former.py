@@ -35,12 +35,3 @@ def has_left(name: str, written: str = "") -> str:
     """The error for an option that has left, as the user has written its name; empty for any other
     name."""
     return f"{written or name} {departed(name)}; remove it" if name in FORMER else ""
-
-
-def without_former(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options without the former ones that have their default, and so change nothing."""
-    return {
-        name: value
-        for name, value in options.items()
-        if name not in FORMER or value != FORMER[name]
-    }

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,6 @@ from tgr_local.lab.bench.decode import PREFIX, K
 from tgr_local.lab.bench.measure import Row, Spread, alternate
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.options import gguf_header
-from tgr_local.options.cache import attention
 from tgr_local.options.gguf_header import Header
 from tgr_local.system.errors import TgrError
 
@@ -55,12 +54,11 @@ class Work:
         if "output.weight" in header.tensors and "token_embd.weight" in header.tensors:
             looked_up = engine.n_vocab * engine.n_embd
             looked_up_bytes = _length(header, "token_embd.weight")
-        model = attention(engine.metadata, engine.n_embd)
         return cls(
             engine.size_bytes - looked_up_bytes,
             engine.n_params - looked_up,
             engine.cell_bytes,
-            engine.n_layer * model.n_head * (model.key_width + model.value_width),
+            engine.n_layer * _products(engine.metadata, engine.n_embd),
         )
 
     def bytes_read(self, n_cells: float) -> float:
@@ -70,6 +68,20 @@ class Work:
     def products(self, n_tokens: float, n_cells: float) -> float:
         """Multiply-adds of n tokens that attend to n_cells cells each."""
         return n_tokens * (self.weights + n_cells * self.cell_products)
+
+
+def _products(metadata: Mapping[str, str], n_embd: int) -> int:
+    """Multiply-adds of one layer per cell, from a GGUF file's metadata; llama.cpp's defaults where
+    they do not say, or give one value per layer."""
+    architecture = metadata.get("general.architecture", "")
+
+    def number(key: str, default: int) -> int:
+        text = metadata.get(f"{architecture}.attention.{key}", "")
+        return int(text) if text.isdecimal() else default
+
+    n_head = max(1, number("head_count", 1))
+    width = n_embd // n_head
+    return n_head * (number("key_length", width) + number("value_length", width))
 
 
 def _length(header: Header, name: str) -> int:

@@ -25,7 +25,7 @@ from tgr_local.lab.eval.task import Metric, Problem, Task
 from tgr_local.lab.eval.tasks import get
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import types_of
-from tgr_local.options.former import departed, without_former
+from tgr_local.options.former import FORMER, departed
 from tgr_local.search.json_values import from_json_value, to_json_value
 from tgr_local.search.strength_files import Strength
 from tgr_local.system import json_checks
@@ -199,6 +199,15 @@ def read(folder: Path) -> Manifest:
             f"{path} is damaged: {error}; restore it, or name another folder (eval run: --out)"
         ) from None
     return found
+
+
+def without_former(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options without the former ones that have their default, and so change nothing."""
+    return {
+        name: value
+        for name, value in options.items()
+        if name not in FORMER or value != FORMER[name]
+    }
 
 
 def settle(folder: Path, wanted: Manifest, in_use: Set[str]) -> Manifest:
