@@ -1,4 +1,5 @@
-"""Sandbox backends: how a program of a model is isolated, and the command that starts it.
+"""Sandbox backends: how a program of a model is isolated, the command that starts it, and the tools
+that it sees.
 
 - ``bwrap``: bubblewrap; no network, no other processes, a read-only system without /home, /etc or
   this project, and its own /tmp and /dev/shm of limited size.
@@ -14,12 +15,15 @@ own, which can end no other process, and change no file that is not for everyone
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import random
+import re
 import shutil
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -47,6 +51,9 @@ EXISTS = os.name != "nt"
 """Whether this kind of system has any."""
 Mount = tuple[Literal["--bind", "--ro-bind", "--ro-bind-try"], Path, Path]
 """How, what, and where it is seen."""
+_BESIDE = {".cargo": (".rustup",), ".local": (".local/lib", ".local/pipx", ".local/share/pipx",
+           ".local/share/uv", ".local/share/pnpm")}  # fmt: skip
+_PROGRAM = re.compile(r"""(?:^|[\s'"=(])(/[^\s'"();&|]+/bin/[^\s'"();&|/]+)""")
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
 
 
@@ -166,3 +173,54 @@ def _python() -> list[Path]:
     """The folders of this Python outside of the system."""
     found = dict.fromkeys([sys.prefix, sys.base_prefix, str(Path(sys.executable).parent)])
     return [Path(path) for path in found if not path.startswith("/usr/")]
+
+
+def tools(command: str, environments: Sequence[Path], seen_at: Path) -> list[Path]:
+    """The folders of the programs in PATH, of the Pythons of these environments, and of programs in
+    a folder ``bin`` that the command names by their whole paths, with what belongs to them, outside
+    of the system and of the folder `seen_at`."""
+    home = Path(os.path.expanduser("~"))
+    found: dict[Path, None] = {}
+    named = [Path(path).parent for path in _PROGRAM.findall(command) if os.access(path, os.X_OK)]
+    entries = os.environ.get("PATH", "").split(os.pathsep)
+    wanted = [*named, *(Path(entry) for entry in entries if entry)]
+    active = [Path(os.environ.get(name, "")) for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
+    for environment in [*active, *(folder.parent for folder in named), *environments]:
+        wanted += _interpreter(environment)
+    for folder in wanted:
+        if not folder.is_absolute() or not folder.is_dir():
+            continue
+        roomy = folder.parent == home or folder.parent == home / ".local"
+        is_part = folder.name in ("bin", "sbin", "shims", "condabin") and not roomy
+        root = folder.parent if is_part else folder
+        beside = [home / name for name in _BESIDE.get(folder.parent.name, ())]
+        for path in (root, *(path for path in beside if path.is_dir())):
+            within = path.is_relative_to(seen_at)
+            if not within and not home.is_relative_to(path) and not _is_system(path):
+                found[path] = None
+    return list(found)
+
+
+def _interpreter(environment: Path) -> Iterator[Path]:
+    """Where the Python of a virtual environment lies, as it says and as it is. Whoever made the
+    environment may name any folder: one without a Python is not shown."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        with open(environment / "pyvenv.cfg", encoding="utf-8") as file:
+            for line in file.read(10_000).splitlines():
+                key, _, value = line.partition("=")
+                if key.strip() == "home":
+                    yield from _with_python(Path(value.strip()))
+        yield from _with_python(Path(os.path.realpath(environment / "bin" / "python")).parent)
+
+
+def _with_python(folder: Path) -> Iterator[Path]:
+    if any(os.access(folder / name, os.X_OK) for name in ("python", "python3")):
+        yield folder
+
+
+@functools.lru_cache(maxsize=256)
+def _is_system(path: Path) -> bool:
+    return str(path) in ("/", "/tmp", "/home") or path.parts[1] in (
+        "usr", "bin", "sbin", "lib", "lib64", "opt", "etc", "nix", "gnu", "snap", "dev", "proc",
+        "sys", "run", "var",
+    )  # fmt: skip

@@ -12,14 +12,12 @@ import contextlib
 import functools
 import json
 import os
-import re
 import select
 import shlex
 import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -40,9 +38,6 @@ _WAY_OUT = (
 )
 _SYSTEM = ("/etc", "/opt", "/nix", "/gnu", "/snap")
 _SECRETS = ("credentials", "credentials.toml")  # of a folder of tools
-_BESIDE = {".cargo": (".rustup",), ".local": (".local/lib", ".local/pipx", ".local/share/pipx",
-           ".local/share/uv", ".local/share/pnpm")}  # fmt: skip
-_PROGRAM = re.compile(r"""(?:^|[\s'"=(])(/[^\s'"();&|]+/bin/[^\s'"();&|/]+)""")
 _PASSED = (
     "PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH",
     "JAVA_HOME", "GOROOT", "NODE_PATH",
@@ -259,7 +254,7 @@ def _command(
         return backends.without_mounts(backend, launch)
     launch[-2] = str(_SEEN_LAUNCHER)
     mounts: list[Mount] = []
-    for path in tools(place, command):
+    for path in backends.tools(command, place.shown, place.seen_at):
         secrets = [path / name for name in _SECRETS if (path / name).is_file()]
         mounts += [("--ro-bind", path, path)]
         mounts += [("--ro-bind", Path(os.devnull), secret) for secret in secrets]
@@ -268,57 +263,6 @@ def _command(
     mounts += [("--bind", place.folder, place.seen_at)]
     start = str(place.seen_at)
     return [*backends.isolate(mounts, _SYSTEM, limits.disk, start), *launch]
-
-
-def tools(place: Place, command: str) -> list[Path]:
-    """The folders of the programs in PATH, and of those in a folder ``bin`` that the command names
-    by their whole paths, with what belongs to them, outside of the system and of the folder
-    itself."""
-    home = Path(os.path.expanduser("~"))
-    found: dict[Path, None] = {}
-    named = [Path(path).parent for path in _PROGRAM.findall(command) if os.access(path, os.X_OK)]
-    entries = os.environ.get("PATH", "").split(os.pathsep)
-    wanted = [*named, *(Path(entry) for entry in entries if entry)]
-    environments = [Path(os.environ.get(name, "")) for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
-    for environment in [*environments, *(folder.parent for folder in named), *place.shown]:
-        wanted += _interpreter(environment)
-    for folder in wanted:
-        if not folder.is_absolute() or not folder.is_dir():
-            continue
-        roomy = folder.parent == home or folder.parent == home / ".local"
-        is_part = folder.name in ("bin", "sbin", "shims", "condabin") and not roomy
-        root = folder.parent if is_part else folder
-        beside = [home / name for name in _BESIDE.get(folder.parent.name, ())]
-        for path in (root, *(path for path in beside if path.is_dir())):
-            within = path.is_relative_to(place.seen_at)
-            if not within and not home.is_relative_to(path) and not _is_system(path):
-                found[path] = None
-    return list(found)
-
-
-def _interpreter(environment: Path) -> Iterator[Path]:
-    """Where the Python of a virtual environment lies, as it says and as it is. Whoever made the
-    environment may name any folder: one without a Python is not shown."""
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        with open(environment / "pyvenv.cfg", encoding="utf-8") as file:
-            for line in file.read(10_000).splitlines():
-                key, _, value = line.partition("=")
-                if key.strip() == "home":
-                    yield from _with_python(Path(value.strip()))
-        yield from _with_python(Path(os.path.realpath(environment / "bin" / "python")).parent)
-
-
-def _with_python(folder: Path) -> Iterator[Path]:
-    if any(os.access(folder / name, os.X_OK) for name in ("python", "python3")):
-        yield folder
-
-
-@functools.lru_cache(maxsize=256)
-def _is_system(path: Path) -> bool:
-    return str(path) in ("/", "/tmp", "/home") or path.parts[1] in (
-        "usr", "bin", "sbin", "lib", "lib64", "opt", "etc", "nix", "gnu", "snap", "dev", "proc",
-        "sys", "run", "var",
-    )  # fmt: skip
 
 
 def _environment(backend: Backend, place: Place) -> dict[str, str]:
