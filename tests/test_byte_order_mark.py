@@ -113,6 +113,6 @@ def test_a_trace_that_an_editor_saved(
 ) -> None:
     path = tmp_path / "t.jsonl"
     assert run("run", "2+2?", "--model", "f.gguf", "--trace", os.fspath(path)) == 0
-    whole = trace_file.read(path)
+    whole, _ = trace_file.read(path)
     path.write_bytes(BOM + path.read_bytes())
-    assert json.dumps(trace_file.read(path), default=repr) == json.dumps(whole, default=repr)
+    assert json.dumps(trace_file.read(path)[0], default=repr) == json.dumps(whole, default=repr)

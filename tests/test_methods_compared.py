@@ -139,7 +139,7 @@ def test_a_trace_has_the_figures_of_a_run(engine: Engine, method: str, tmp_path:
     file = io.StringIO()
     trace_file.write(file, written)
     (tmp_path / "t.jsonl").write_text(file.getvalue(), encoding="utf-8")
-    (run,) = trace_file.read(tmp_path / "t.jsonl")
+    (run,), _ = trace_file.read(tmp_path / "t.jsonl")
     assert [b.step.figures for b in run.boundaries] == [step.figures for step in reply.steps]
     shown = "\n".join(render.table(run))
     for name in reply.steps[-1].figures:

@@ -157,7 +157,7 @@ def _strength(path: Path | None, config: SearchConfig, args: argparse.Namespace)
 
 def _chat(args: argparse.Namespace) -> int:
     from tgr_local import chat
-    from tgr_local.console.keyboard import typed_ahead
+    from tgr_local.console.dialog import typed_ahead
 
     options = configured(args, ChatConfig)
     with contextlib.ExitStack() as stack:
@@ -205,7 +205,7 @@ def _trace(args: argparse.Namespace) -> int:
     from tgr_local.console import render, trace_file
 
     width = terminal_width(default=120)
-    traces, damage = trace_file.read_intact(args.file)
+    traces, damage = trace_file.read(args.file)
     for number, trace in enumerate(traces):
         if number:
             print()

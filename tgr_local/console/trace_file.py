@@ -238,20 +238,9 @@ def _write_line(file: TextIO, record: Header | Boundary | Footer, vectors: bool)
         raise
 
 
-def read(path: str | os.PathLike[str]) -> list[Trace]:
-    """All runs in a file, at least one.
-
-    TgrError names the first line that is damaged; OSError as `open` raises it.
-    """
-    traces, damage = read_intact(path)
-    if damage:
-        raise damage
-    return traces
-
-
-def read_intact(path: str | os.PathLike[str]) -> tuple[list[Trace], TgrError | None]:
+def read(path: str | os.PathLike[str]) -> tuple[list[Trace], TgrError | None]:
     """The runs in a file up to the first damaged line, such as the last line of a killed run, and
-    the error that `read` would raise."""
+    the error that names this line. OSError as `open` raises it."""
     traces: list[Trace] = []
     with open(path, "rb") as file:
         if not file.peek(4).removeprefix(codecs.BOM_UTF8).startswith(b"{"):
