@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from fake_engine import FakeEngine, install
 
-from tgr_local.chat.commands import run
+from tgr_local.chat.commands import ALIASES, COMMANDS
 from tgr_local.chat.conversation import Conversation
 from tgr_local.chat.session import ChatSession
+from tgr_local.console.command_table import run_command
 
 
 class FakeUser:
@@ -53,4 +54,4 @@ def make_session(monkeypatch: pytest.MonkeyPatch) -> ChatSession:
 
 def output(session: ChatSession, line: str) -> list[str]:
     """The lines that a command prints."""
-    return list(run(session, line))
+    return list(run_command(session, line, COMMANDS, ALIASES))

@@ -53,7 +53,7 @@ def test_an_edit_that_is_being_accepted_is_completed(
 
 SECOND = """
 from surroundings import sleep_until_signal
-from tgr_local.console.keyboard import no_echo
+from tgr_local.console.dialog import no_echo
 from tgr_local.code.interrupts import twice_ends
 with twice_ends(), no_echo():
     try:

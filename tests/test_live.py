@@ -17,8 +17,9 @@ from rich.console import Console
 from threads import wait_until
 
 from tgr_local.console import region
-from tgr_local.console.live import ReplyStatus, print_reply, show_live
+from tgr_local.console.live import print_reply, scores_line, show_live, status_line
 from tgr_local.console.markdown import THEME
+from tgr_local.console.pace import Pace
 from tgr_local.console.render import cost_line, score_bars, winner
 from tgr_local.generation import TextDelta
 from tgr_local.options.config import SearchConfig
@@ -187,9 +188,9 @@ def test_the_cost_says_what_went_wrong() -> None:
 
 
 def test_the_progress_fits_the_width() -> None:
-    status = ReplyStatus()
+    pace = Pace()
     for event in itertools.islice(fake_stream(FakeEngine("f"), "x", SearchConfig()), 2):
-        status.update(event)
-    assert status.scores_line(80) == "▁█ best 1: -1.1750, 0.5750 ahead"
-    assert status.scores_line(30) == "▁█ best 1: -1.1750"
-    assert status.line(80) == "writing · 0 tokens" and status.line(3) == "writing"
+        pace.update(event)
+    assert scores_line(pace.scores, 80) == "▁█ best 1: -1.1750, 0.5750 ahead"
+    assert scores_line(pace.scores, 30) == "▁█ best 1: -1.1750"
+    assert status_line(pace, 80) == "writing · 0 tokens" and status_line(pace, 3) == "writing"

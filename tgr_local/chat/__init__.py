@@ -15,7 +15,6 @@ file_commands.py     /save, /load, /resume
 option_commands.py   /model, /method, /set, /think, /markdown, /budget
 report_commands.py   /show, /trace, /stats
 terminal.py          the front end on a terminal, and what its input line completes
-pager.py             … replies on the whole screen, to choose one
 piped.py             the front end through pipes: lines in, plain text out
 """
 
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from tgr_local.chat.conversation import Conversation
 from tgr_local.chat.session import Start
-from tgr_local.console.keyboard import is_interactive
+from tgr_local.console.dialog import is_interactive
 from tgr_local.options.config import ChatConfig
 
 if TYPE_CHECKING:

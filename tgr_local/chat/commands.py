@@ -6,7 +6,7 @@ A command is a function of the session and the rest of its line; it yields lines
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from tgr_local.chat import file_commands, option_commands, reply_commands, report_commands
 from tgr_local.chat.session import ChatSession
@@ -30,16 +30,10 @@ def handle_line(session: ChatSession, line: str, next_line: Callable[[], str]) -
     if line.strip() in LEAVING:
         raise EOFError
     if is_command(line):
-        for text in run(session, line):
+        for text in run_command(session, line, COMMANDS, ALIASES):
             print(on_terminal(text) if sys.stdout.isatty() else text)
     elif line.strip():
         session.ask(read_block(line, next_line))
-
-
-def run(session: ChatSession, line: str) -> Iterable[str]:
-    """Runs a command; the lines to print. ValueError for a bad one, EOFError for one that
-    leaves."""
-    return run_command(session, line, COMMANDS, ALIASES)
 
 
 def _help(_: ChatSession, __: str) -> Iterator[str]:

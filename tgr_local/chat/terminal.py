@@ -12,8 +12,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from prompt_toolkit import PromptSession
+from prompt_toolkit import Application, PromptSession
 from prompt_toolkit.completion import Completer, NestedCompleter, PathCompleter, WordCompleter
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout import HSplit, Layout, Window
+from prompt_toolkit.layout.controls import FormattedTextControl
+from prompt_toolkit.widgets import TextArea
 
 from tgr_local import methods
 from tgr_local.chat import store
@@ -23,14 +27,14 @@ from tgr_local.chat.file_commands import begin
 from tgr_local.chat.session import ChatSession, Start
 from tgr_local.console import live, render
 from tgr_local.console.command_table import LEAVING, LEAVING_COMMANDS, on_terminal
-from tgr_local.console.dialog import until_left
+from tgr_local.console.dialog import no_echo, until_left
 from tgr_local.console.input_line import CommandCompleter, InputLine, words
-from tgr_local.console.keyboard import no_echo
 from tgr_local.console.live import Events, OnReplyEvent
 from tgr_local.console.wrap import shortened, terminal_width
 from tgr_local.generation import Reply
 from tgr_local.options import model_files
 from tgr_local.options.config import ChatConfig, SearchConfig
+from tgr_local.system.sanitize import printable
 
 _CLIPBOARDS = ("pbcopy", "wl-copy", "xclip -selection clipboard", "xsel --clipboard --input")
 
@@ -105,9 +109,7 @@ class Terminal:
             raise ValueError("stopped; the earlier reply stays") from None
 
     def choose(self, replies: Sequence[Reply]) -> int | None:
-        from tgr_local.chat import pager
-
-        chosen = pager.choose(replies)
+        chosen = _choice(replies)
         if chosen is not None:
             self._print(replies[chosen].text, replies[chosen].thinking)
         return chosen
@@ -157,6 +159,57 @@ class Terminal:
         # OSC 52: the terminal sets its own clipboard, also over ssh
         code = base64.b64encode(text.encode()).decode()
         print(f"\x1b]52;c;{code}\x07", end="", flush=True)
+
+
+def _choice(replies: Sequence[Reply]) -> int | None:
+    """Shows replies on the whole screen, one at a time; the index of the chosen one, or None."""
+    shown = 0
+    area = TextArea(read_only=True, scrollbar=True, wrap_lines=True)
+    keys = KeyBindings()
+
+    def turn_to(number: int) -> None:
+        nonlocal shown
+        shown = number % len(replies)
+        area.text = _page(replies[shown])
+
+    def head() -> str:
+        reply = replies[shown]
+        return (
+            f"reply {shown + 1} of {len(replies)}, seed {reply.seed}, {reply.n_tokens} tokens, "
+            f"{reply.finish}"
+        )
+
+    for names, go in {
+        ("right", "n", "tab"): lambda event: turn_to(shown + 1),
+        ("left", "p", "s-tab"): lambda event: turn_to(shown - 1),
+        ("enter",): lambda event: event.app.exit(shown),
+        ("q", "escape", "c-c", "c-d"): lambda event: event.app.exit(None),
+    }.items():
+        for name in names:
+            keys.add(name, eager=True)(go)
+
+    @keys.add("<any>")
+    def _(event: KeyPressEvent) -> None:
+        digit = event.key_sequence[0].data
+        if digit.isdecimal() and 0 < int(digit) <= len(replies):
+            turn_to(int(digit) - 1)
+
+    turn_to(0)
+    foot = "← → other replies, ↑ ↓ scroll, Enter chooses this one, q chooses none"
+    screen = HSplit([_bar(head), area, _bar(lambda: foot)])
+    application: Application[int | None] = Application(
+        Layout(screen, focused_element=area), key_bindings=keys, full_screen=True
+    )
+    return application.run()
+
+
+def _bar(text: object) -> Window:
+    return Window(FormattedTextControl(text), height=1, style="reverse")  # type: ignore[arg-type]
+
+
+def _page(reply: Reply) -> str:
+    thinking = f"\n\n--- thinking ---\n{reply.thinking}" if reply.thinking else ""
+    return printable(f"{reply.text or '(no answer)'}{thinking}")
 
 
 def _arguments() -> dict[str, Completer]:

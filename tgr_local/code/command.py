@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
             _agree(weakness)
         from tgr_local import methods
         from tgr_local.code.session import CodeSession
-        from tgr_local.console.keyboard import typed_ahead
+        from tgr_local.console.dialog import typed_ahead
         from tgr_local.engine import load_with_progress
         from tgr_local.options import model_files
 

@@ -33,8 +33,8 @@ def run(session: CodeSession, config: ChatConfig) -> int:
 def _on_terminal(session: CodeSession, config: ChatConfig) -> int:
     from prompt_toolkit.completion import Completer, WordCompleter
 
+    from tgr_local.console.dialog import no_echo
     from tgr_local.console.input_line import CommandCompleter, InputLine, words
-    from tgr_local.console.keyboard import no_echo
 
     arguments: dict[str, Completer] = {
         "/add": WordCompleter(lambda: list(session.workplace.paths()), WORD=True),

@@ -21,7 +21,7 @@ from tgr_local.code.report import Report, say_on
 from tgr_local.code.rounds import Listener, Outcome, Task, solve
 from tgr_local.code.test_command import suggest
 from tgr_local.code.workplace import Workplace
-from tgr_local.console import live
+from tgr_local.console import dialog
 from tgr_local.console.render import plural
 from tgr_local.engine import Cancel, Engine
 from tgr_local.methods import Method
@@ -54,7 +54,7 @@ class CodeSession:
         """The files that may be changed; empty = those that the tests and the task point to."""
         self.outcome: Outcome | None = None
         """Of the last task."""
-        self.is_live = live.is_live() and on_stdout is not False
+        self.is_live = dialog.is_live() and on_stdout is not False
         self.say = say_on(sys.stdout.isatty() if on_stdout is None else on_stdout)
         self.task = ""
         """The last task."""

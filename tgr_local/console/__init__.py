@@ -13,8 +13,7 @@ growing.py        text that grows: the pieces that are finished, and the rest
 markdown.py       Markdown as rich's renderables
 wrap.py           long lines broken between words, or cut
 input_line.py     the line that a person types into: completion, history, keys, long pastes
-keyboard.py       what is typed while no line is read
 text_input.py     bytes → text; blocks of several lines
 command_table.py  slash commands in a table, for any session
-dialog.py         lines answered one by one until the end; messages on stderr
+dialog.py         lines answered one by one until the end; keys between them; messages on stderr
 """

@@ -1,15 +1,23 @@
-"""Lines of input answered one by one, until there is no other; messages on stderr."""
+"""The terminal of a dialog: lines of input answered one by one, until there is no other; what is
+typed meanwhile, which is not shown and waits for the next prompt; messages on stderr."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 from tgr_local.console.wrap import terminal_width, wrapped
 from tgr_local.system.errors import describe
 from tgr_local.system.sanitize import printable_line
+
+try:
+    import termios
+except ImportError:  # not on Windows
+    termios = None  # type: ignore[assignment]
 
 
 def print_error(error: Exception) -> None:
@@ -61,3 +69,45 @@ def print_note(text: str) -> None:
         line = wrapped(line, terminal_width(sys.stderr))
     sys.stdout.flush()
     print(line, file=sys.stderr, flush=True)
+
+
+def is_live() -> bool:
+    """Whether stdout is a terminal that can move its cursor. Windows counts as none: under Wine the
+    live view stands still."""
+    return (
+        os.name != "nt"
+        and sys.stdout.isatty()
+        and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+    )
+
+
+def is_interactive() -> bool:
+    """Whether a person types the input and reads the output."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def typed_ahead() -> AbstractContextManager[None]:
+    """Inside, as while the model is loaded, what is typed and pasted on a terminal waits for the
+    first prompt, and is not shown before."""
+    return no_echo() if is_interactive() else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def no_echo() -> Iterator[None]:
+    """Typed and pasted text is not shown and waits for the next prompt; Ctrl-C interrupts as
+    ever. On Windows what is typed meanwhile is shown."""
+    if termios is None:
+        yield
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    changed = termios.tcgetattr(descriptor)
+    changed[3] &= ~(termios.ECHO | termios.ICANON)
+    changed[3] |= termios.NOFLSH  # else Ctrl-C discards the typed text
+    termios.tcsetattr(descriptor, termios.TCSANOW, changed)
+    if is_live():
+        print("\x1b[?2004h", end="", flush=True)  # bracketed paste: it arrives in one piece
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSANOW, before)

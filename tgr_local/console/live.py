@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import sys
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
+from tgr_local.console.dialog import is_live
 from tgr_local.console.pace import Pace
 from tgr_local.console.render import fitted, score_bars, winner
 from tgr_local.generation import Event, Reply, TextDelta
 from tgr_local.search.scoring import Scores
-from tgr_local.search.steps import Progress
 from tgr_local.system.sanitize import printable
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def show_live(events: Events, thinking: bool = True, markdown: bool = True) -> R
         for event in events:
             if isinstance(event, TextDelta) and (thinking or event.kind == "answer"):
                 view.write(event)
-            view.status.update(event)
+            view.pace.update(event)
     assert isinstance(event, Reply)
     return event
 
@@ -88,10 +87,10 @@ def show_live(events: Events, thinking: bool = True, markdown: bool = True) -> R
 def show_many(k: int, work: Callable[[OnReplyEvent], list[Reply]]) -> list[Reply]:
     """Calls `work`, which writes k replies and reports their events; shows the progress of each on
     a terminal. Returns the result of `work`."""
-    statuses = [ReplyStatus() for _ in range(k)]
+    paces = [Pace() for _ in range(k)]
 
     def on_event(index: int, event: Event) -> None:
-        statuses[index].update(event)
+        paces[index].update(event)
 
     if not is_live():
         return work(on_event)
@@ -101,8 +100,8 @@ def show_many(k: int, work: Callable[[OnReplyEvent], list[Reply]]) -> list[Reply
 
     def picture() -> tuple[list[Piece], list[RenderableType]]:
         # a region may take half of the screen; its first rows would be left out
-        shown = list(enumerate(statuses, 1))[: max(console.height // 2, 1)]
-        rows = (f"{i:2} {status.line(console.width - 3)}" for i, status in shown)
+        shown = list(enumerate(paces, 1))[: max(console.height // 2, 1)]
+        rows = (f"{i:2} {status_line(pace, console.width - 3)}" for i, pace in shown)
         return [], [_row(console, row) for row in rows]
 
     with region.Region(console, picture):
@@ -137,39 +136,18 @@ def print_note(text: str) -> None:
     console.print(Text(text, "" if console.no_color else "dim"))
 
 
-def is_live() -> bool:
-    """Whether stdout is a terminal that can move its cursor. Windows counts as none: under Wine the
-    live view stands still."""
-    return (
-        os.name != "nt"
-        and sys.stdout.isatty()
-        and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
-    )
+def status_line(pace: Pace, width: int) -> str:
+    """``writing · chunk 3 · 96 tokens · 12 tokens/s``, or fewer facts where it is narrow."""
+    return fitted(pace.facts(), width)
 
 
-class ReplyStatus:
-    """The progress of one reply, and the scores of its last candidates, from its events."""
-
-    def __init__(self) -> None:
-        self._pace = Pace()
-        self._scores: Scores | None = None
-
-    def update(self, event: Event) -> None:
-        self._pace.update(event)
-        if isinstance(event, Progress) and event.candidates is not None:
-            self._scores = event.candidates.scores
-
-    def line(self, width: int) -> str:
-        """``writing · chunk 3 · 96 tokens · 12 tokens/s``, or fewer facts where it is narrow."""
-        return fitted(self._pace.facts(), width)
-
-    def scores_line(self, width: int) -> str:
-        """``▃▅█▁ best 2: -1.2345, 0.0213 ahead``, or less; empty before the first boundary."""
-        if self._scores is None:
-            return ""
-        best, _, ahead = winner(self._scores.total, self._scores.chosen).partition(", ")
-        bars = f"{score_bars(self._scores.total)} {best}"
-        return f"{bars}, {ahead}" if ahead and len(f"{bars}, {ahead}") <= width else bars
+def scores_line(scores: Scores | None, width: int) -> str:
+    """``▃▅█▁ best 2: -1.2345, 0.0213 ahead``, or less; empty before the first boundary."""
+    if scores is None:
+        return ""
+    best, _, ahead = winner(scores.total, scores.chosen).partition(", ")
+    bars = f"{score_bars(scores.total)} {best}"
+    return f"{bars}, {ahead}" if ahead and len(f"{bars}, {ahead}") <= width else bars
 
 
 # ---- drawing ----
@@ -181,7 +159,7 @@ class _ReplyView:
     def __init__(self, markdown: bool) -> None:
         from tgr_local.console import region
 
-        self.status = ReplyStatus()
+        self.pace = Pace()
         self._console = region.make_console()
         self._region = region.Region(self._console, self._picture)
         self._markdown = markdown
@@ -227,7 +205,7 @@ class _ReplyView:
 
     def _status_rows(self) -> list[RenderableType]:
         width = self._console.width
-        lines = [self.status.line(width), self.status.scores_line(width)]
+        lines = [status_line(self.pace, width), scores_line(self.pace.scores, width)]
         return [_row(self._console, line) for line in lines if line]
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Generator, Iterable
 
 from tgr_local.generation import Event, Reply, TextDelta
+from tgr_local.search.scoring import Scores
 from tgr_local.search.steps import Progress
 from tgr_local.system.progress import ProgressLine
 
@@ -25,6 +26,8 @@ class Pace:
 
     def __init__(self) -> None:
         self.stage, self.chunk, self.tokens = "starting", 0, 0
+        self.scores: Scores | None = None
+        """Of the last candidates."""
         self._read = self._query = 0
         self._began: tuple[float, int] | None = None  # when the query's first tokens were read
         self._wrote: float | None = None  # when the first token came
@@ -37,6 +40,8 @@ class Pace:
             self.stage = "done"
         elif isinstance(event, Progress):
             self.chunk, self.stage = event.chunk, _STAGES.get(event.stage, "writing")
+            if event.candidates is not None:
+                self.scores = event.candidates.scores
             self._read, self._query = event.n_read, event.n_query
             if event.n_read and self._began is None:
                 self._began = self._now, event.n_read
