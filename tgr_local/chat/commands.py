@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 
-from tgr_local.chat import file_commands, option_commands, reply_commands, report_commands
+from tgr_local.chat import option_commands, report_commands, turn_commands
 from tgr_local.chat.session import ChatSession
 from tgr_local.console.command_table import (
     LEAVING,
@@ -56,19 +56,19 @@ ALIASES = {
 COMMANDS: dict[str, Command[ChatSession]] = {
     "/help": Command(_help, "", "list the commands"),
     "/exit": Command(leave, "", "leave; so do /quit, /bye, exit and quit"),
-    "/clear": Command(reply_commands.clear, "", "begin a new conversation"),
+    "/clear": Command(turn_commands.clear, "", "begin a new conversation"),
     "/regen": Command(
-        reply_commands.regenerate, "", "reply to the last question again, with another seed"
+        turn_commands.regenerate, "", "reply to the last question again, with another seed"
     ),
     "/retry": Command(
-        reply_commands.retry, "N", "write N more replies together and choose one of them"
+        turn_commands.retry, "N", "write N more replies together and choose one of them"
     ),
-    "/undo": Command(reply_commands.undo, "", "remove the last question and its answer"),
+    "/undo": Command(turn_commands.undo, "", "remove the last question and its answer"),
     "/drop": Command(
-        reply_commands.drop, "N", "remove the oldest N turns, to make room in the context"
+        turn_commands.drop, "N", "remove the oldest N turns, to make room in the context"
     ),
     "/summarise": Command(
-        reply_commands.summarise,
+        turn_commands.summarise,
         "N",
         "replace the oldest N turns by a summary; without N: all turns",
     ),
@@ -92,7 +92,7 @@ COMMANDS: dict[str, Command[ChatSession]] = {
     "/budget": Command(
         option_commands.budget, "N", "limit a reply: N forward tokens; Ns seconds; thinking N; off"
     ),
-    "/system": Command(reply_commands.system, "TEXT", "set the system prompt; none removes it"),
+    "/system": Command(turn_commands.system, "TEXT", "set the system prompt; none removes it"),
     "/show": Command(
         report_commands.show, "WHAT", "show the options, the prompt or the conversation"
     ),
@@ -102,12 +102,12 @@ COMMANDS: dict[str, Command[ChatSession]] = {
     "/stats": Command(
         report_commands.stats, "", "tokens and seconds of the last reply and of all replies"
     ),
-    "/save": Command(file_commands.save, "NAME", "save the conversation under a name or in a file"),
-    "/load": Command(file_commands.load, "NAME", "continue a copy of a saved conversation"),
+    "/save": Command(turn_commands.save, "NAME", "save the conversation under a name or in a file"),
+    "/load": Command(turn_commands.load, "NAME", "continue a copy of a saved conversation"),
     "/resume": Command(
-        file_commands.resume, "N", "continue a saved conversation; without N: list the latest"
+        turn_commands.resume, "N", "continue a saved conversation; without N: list the latest"
     ),
-    "/read": Command(reply_commands.read, "FILE", "put a text file before the next question"),
-    "/copy": Command(reply_commands.copy, "", "copy the last answer to the clipboard"),
-    "/editor": Command(reply_commands.edit, "TEXT", "write the question in $EDITOR"),
+    "/read": Command(turn_commands.read, "FILE", "put a text file before the next question"),
+    "/copy": Command(turn_commands.copy, "", "copy the last answer to the clipboard"),
+    "/editor": Command(turn_commands.edit, "TEXT", "write the question in $EDITOR"),
 }

@@ -210,10 +210,10 @@ class Conversation:
     def set_option(self, name: str, text: str) -> None:
         """Sets an option of `SearchConfig` or `ChatConfig` from its text; `none` empties an option
         that may be empty. ValueError for an unknown option or a bad value."""
-        if name in _field_names(EngineConfig):
+        if name in EngineConfig.__dataclass_fields__:
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(f"{name} is fixed when the model is loaded: start again with {flag}")
-        if name in _field_names(ChatConfig):
+        if name in ChatConfig.__dataclass_fields__:
             self.chat_config = updated(self.chat_config, {name: parse(ChatConfig, name, text)})
             return
         default = getattr(SearchConfig(), name, None)
@@ -235,7 +235,3 @@ class Conversation:
             self.engine = Engine(old.path, old.config)
             raise
         self.steps, self.unfinished = [], None
-
-
-def _field_names(config_type: Any) -> set[str]:
-    return {spec.name for spec in dataclasses.fields(config_type)}

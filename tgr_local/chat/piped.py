@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from tgr_local.chat.commands import handle_line
 from tgr_local.chat.conversation import Conversation, Turn
-from tgr_local.chat.file_commands import begin
 from tgr_local.chat.session import ChatSession, Start
+from tgr_local.chat.turn_commands import begin
 from tgr_local.console.dialog import until_end
 from tgr_local.console.live import Events, OnReplyEvent, show_plain
 from tgr_local.console.pace import ReplyProgress

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tgr_local import generation
-from tgr_local.chat import option_commands, reply_commands
+from tgr_local.chat import option_commands, turn_commands
 from tgr_local.chat.conversation import Unfinished
 from tgr_local.chat.session import ChatSession
 from tgr_local.console import render, trace_file
@@ -53,7 +53,7 @@ def _options(session: ChatSession) -> Iterator[str]:
         if value != default[name]:
             text = printable_line(settings.as_text(value))
             yield f"{name} {text} ({resolved.sources[name]})"
-    yield from reply_commands.system(session, "")
+    yield from turn_commands.system(session, "")
     saved = f"saved in {session.path}" if session.path else "not saved"
     yield f"{render.plural(len(conversation.turns), 'turn')}, {saved}"
 

@@ -23,8 +23,8 @@ from tgr_local import methods
 from tgr_local.chat import store
 from tgr_local.chat.commands import ALIASES, COMMANDS, handle_line
 from tgr_local.chat.conversation import Conversation, Turn
-from tgr_local.chat.file_commands import begin
 from tgr_local.chat.session import ChatSession, Start
+from tgr_local.chat.turn_commands import begin
 from tgr_local.console import live, render
 from tgr_local.console.command_table import LEAVING, LEAVING_COMMANDS, on_terminal
 from tgr_local.console.dialog import no_echo, until_left
