@@ -20,7 +20,7 @@ from tgr_local.system.errors import TgrError
 @pytest.mark.parametrize("kind", ["f16", "q8_0", "Q4_K_M"])
 def test_a_shape_loads_and_generates(kind: str) -> None:
     path = shapes.model_file("tiny", kind)
-    assert model_files.card(path).quantization == kind.upper()
+    assert model_files.card(path).facts()["quantization"] == kind.upper()
     with Engine(path) as engine, engine.session(64, 1) as session:
         assert (engine.n_vocab, engine.n_embd, engine.n_layer) == (4096, 256, 2)
         text = engine.tokenize("hello<|im_end|>")

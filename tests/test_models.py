@@ -50,7 +50,7 @@ def test_a_number_is_the_shortest_decimal_of_its_float32(
     model: Model, tmp_path: Path, value: float, text: str
 ) -> None:
     path = changed(tmp_path / "m.gguf", model(), {"tgr.temperature": (F32, value)})
-    assert model_files.card(path).advice["temperature"] == text
+    assert model_files.card(path).facts()["advice"]["temperature"] == text
     same = np.float32(text) == np.float32(value)
     assert same or np.isnan(value)
 

@@ -16,6 +16,7 @@ from tgr_local.engine.devices import available_memory, backend_devices
 from tgr_local.options import model_files
 from tgr_local.options.config import AUTO_LAYERS, EngineConfig
 
+_MOST_LAYERS = 10_000_000  # a header that says more is damaged
 _SHARE = 1.1  # of the weights: with the cache and the buffers of a typical model
 _USABLE = 0.75  # of the memory of GPUs, which a screen uses too
 
@@ -96,10 +97,9 @@ def memory_need(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNee
 def _need_of(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNeed:
     if config.rpc and config.n_gpu_layers:  # what servers take is known when they are connected
         return MemoryNeed(0, 0)
-    card = model_files.card(path)
+    layers = model_files.card(path).facts()["layers"]
     n_bytes = sum(part.stat().st_size for part in model_files.parts_of(path))
-    layers = card.metadata.get(f"{card.architecture}.block_count", "")
-    n_layers = int(layers) + 1 if layers.isdecimal() and len(layers) < 8 else 1
+    n_layers = layers + 1 if layers is not None and layers < _MOST_LAYERS else 1
     wanted = n_layers if config.n_gpu_layers < 0 else config.n_gpu_layers
     on_gpu = min(wanted, n_layers) / n_layers if free.gpu else 0.0
     if config.n_gpu_layers == AUTO_LAYERS and free.gpu_total:  # the rest stays in RAM

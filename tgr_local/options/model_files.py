@@ -179,37 +179,24 @@ class Card:
     def metadata(self) -> dict[str, str]:
         return self.header.metadata
 
-    @property
-    def architecture(self) -> str:
-        return self.metadata.get("general.architecture", "unknown")
-
-    @property
-    def quantization(self) -> str:
-        """Such as Q4_K_M; "unknown" for a type that llama.cpp does not have."""
-        return FILE_TYPES.get(self.metadata.get("general.file_type", ""), "unknown")
-
-    @property
-    def advice(self) -> dict[str, str]:
-        """Options that the file recommends."""
-        return advice(self.metadata)
-
     def facts(self) -> dict[str, Any]:
         """The most important facts by name, as ``models show`` prints them."""
-        of = self.architecture
+        metadata = self.metadata
+        of = metadata.get("general.architecture", "unknown")
         return {
             "name": listed_name(self.path),
-            "general.name": self.metadata.get("general.name"),
+            "general.name": metadata.get("general.name"),
             "path": str(self.path),
             "bytes": self.header.n_bytes,
             "architecture": of,
             "parameters": self.header.n_parameters,
-            "quantization": self.quantization,
-            "layers": _whole(self.metadata.get(f"{of}.block_count")),
-            "width": _whole(self.metadata.get(f"{of}.embedding_length")),
-            "trained context": _whole(self.metadata.get(f"{of}.context_length")),
-            "vocabulary": _whole(self.metadata.get("tokenizer.ggml.tokens", "").strip("[]")),
-            "chat template": "tokenizer.chat_template" in self.metadata,
-            "advice": self.advice,
+            "quantization": FILE_TYPES.get(metadata.get("general.file_type", ""), "unknown"),
+            "layers": _whole(metadata.get(f"{of}.block_count")),
+            "width": _whole(metadata.get(f"{of}.embedding_length")),
+            "trained context": _whole(metadata.get(f"{of}.context_length")),
+            "vocabulary": _whole(metadata.get("tokenizer.ggml.tokens", "").strip("[]")),
+            "chat template": "tokenizer.chat_template" in metadata,
+            "advice": advice(metadata),
         }
 
 
