@@ -23,7 +23,7 @@ from tgr_local.code.project import Project, RefusedError, SourceFile
 from tgr_local.code.snapshot import CopyError
 from tgr_local.system import paths
 from tgr_local.system.errors import describe
-from tgr_local.system.locks import Lock
+from tgr_local.system.files import Lock
 from tgr_local.system.sandbox import usage
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.sandbox.commands import Place, is_linked

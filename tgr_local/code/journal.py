@@ -28,8 +28,8 @@ from tgr_local.code.edits import Change
 from tgr_local.code.project import Project, RefusedError
 from tgr_local.system import json_checks, paths
 from tgr_local.system.errors import TgrError
+from tgr_local.system.files import Lock
 from tgr_local.system.json_checks import Count
-from tgr_local.system.locks import Lock
 
 MAX_ENTRIES = 50
 MAX_BYTES = 64 << 20

@@ -88,7 +88,8 @@ def fetch(remote: Remote, target: Path, on_progress: OnProgress = lambda have, n
         _check_space(remote, target, file.tell())
         _fill(remote, file, on_progress)
         os.fsync(file.fileno())
-        files.before_move(file)
+        if os.name == "nt":  # which neither renames nor removes an open file
+            file.close()
         if file_hash.read(part) != remote.sha256:
             part.unlink()
             raise TgrError(f"{remote.url} has a wrong sha256 and was deleted; try again")

@@ -36,11 +36,7 @@ THEME = Theme(
     {
         "markdown.code": "cyan",
         "markdown.h1": "bold underline",
-        "markdown.h2": "bold",
-        "markdown.h3": "bold",
-        "markdown.h4": "bold",
-        "markdown.h5": "bold",
-        "markdown.h6": "bold",
+        **{f"markdown.h{level}": "bold" for level in range(2, 7)},
         "markdown.item": "none",
         "markdown.mark": "bold",
         "markdown.block_quote": "italic",

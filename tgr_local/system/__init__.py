@@ -8,8 +8,7 @@ progress.py          the progress line; a pause that another thread ends
 paths.py             the XDG folders
 versions.py          versions of the installed parts, the processor
 file_hash.py         the sha256 of a file, computed once
-files.py             flags, locks, renames and marks of files, where systems differ
-locks.py             locks between processes
+files.py             flags and marks of files, where systems differ; locks between processes
 json_checks.py       checks values read from JSON
 python_source.py     the syntax tree of Python code, safe in threads
 slots.py             places for work that few may do at a time

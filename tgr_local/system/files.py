@@ -1,14 +1,17 @@
-"""Files, where systems differ: flags of `os.open`, a lock on an open file, the mark before a text.
+"""Files, where systems differ: flags of `os.open`, locks, the mark before a text.
 
-Windows has no such flags, locks parts of files, neither renames nor removes an open file, and its
-programs begin UTF-8 with a byte order mark.
+Windows has no such flags, locks parts of files, and its programs begin UTF-8 with a byte order
+mark.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from typing import IO, BinaryIO
+import time
+from pathlib import Path
+from typing import BinaryIO
 
 try:
     import fcntl
@@ -19,6 +22,7 @@ NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 """Refuses a link; 0 where the system cannot."""
 NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)
 """Does not wait for the other end of a pipe; 0 where the system cannot."""
+_PAUSE, _LONGEST = 0.05, 60.0  # seconds between two attempts to lock, and of all of them
 
 
 def utf8_text(data: bytes) -> str:
@@ -57,7 +61,42 @@ def _lock_far_byte(descriptor: int) -> None:
         raise BlockingIOError
 
 
-def before_move(file: IO[bytes]) -> None:
-    """Closes a file that is about to be renamed or removed, where an open one cannot be."""
-    if os.name == "nt":
-        file.close()
+class Lock:
+    """A lock between processes: a file, which is removed when the lock is released. The system
+    releases it when its process ends, however that happens."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def take(self, *, wait: bool = True) -> bool:
+        """Takes the lock; False if another process has it, and still had it after a minute. Raises
+        OSError."""
+        deadline = time.monotonic() + (_LONGEST if wait else 0.0)
+        while True:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | NOFOLLOW, 0o600)
+            try:
+                lock(descriptor)
+                # its last holder may have removed the file before we had the lock
+                if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
+                    self._descriptor = descriptor
+                    return True
+            except FileNotFoundError:
+                pass
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    os.close(descriptor)
+                    return False
+                time.sleep(_PAUSE)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+    def release(self) -> None:
+        """Releases the lock; nothing happens if it is not held."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+            os.close(self._descriptor)
+            self._descriptor = -1

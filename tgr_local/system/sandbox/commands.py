@@ -17,8 +17,7 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -140,7 +139,7 @@ def _run(
         finally:
             os.close(write_end)
             os.close(is_ready)
-        output = _Output(read_end, limits.output)
+        output = _Output(read_end)
         start = time.monotonic()
         try:
             stopped = _watch(process, output, place, limits, cancel)
@@ -303,7 +302,7 @@ def _watch(
         now = time.monotonic()
         if now >= deadline:
             return "time"
-        if output.is_exceeded:
+        if output.total > limits.output:
             return "output"
         if now >= next_check:
             pids = usage.tree(process.pid)
@@ -323,19 +322,13 @@ class _Output:
     """A pipe's beginning and end."""
 
     descriptor: int
-    most: int
     total: int = 0
     _head: bytes = b""
-    _tail: deque[bytes] = field(default_factory=deque)
-    _n_tail: int = 0
+    _tail: bytes = b""
     _is_open: bool = True
 
     def __post_init__(self) -> None:
         os.set_blocking(self.descriptor, False)
-
-    @property
-    def is_exceeded(self) -> bool:
-        return self.total > self.most
 
     def wait(self, seconds: float) -> None:
         """Waits for output, and reads what there is."""
@@ -357,21 +350,13 @@ class _Output:
             if not data:
                 self._is_open = False
                 return
-            self._add(data)
-
-    def _add(self, data: bytes) -> None:
-        self.total += len(data)
-        n = max(0, _KEPT - len(self._head))
-        self._head += data[:n]
-        if rest := data[n:]:
-            self._tail.append(rest)
-            self._n_tail += len(rest)
-        while self._tail and self._n_tail - len(self._tail[0]) >= _KEPT:
-            self._n_tail -= len(self._tail.popleft())
+            self.total += len(data)
+            n = _KEPT - len(self._head)
+            self._head += data[:n]
+            self._tail = (self._tail + data[n:])[-_KEPT:]
 
     def text(self) -> str:
-        tail = b"".join(self._tail)[-_KEPT:]
-        left_out = self.total - len(self._head) - len(tail)
+        left_out = self.total - len(self._head) - len(self._tail)
         middle = f"\n… {left_out:,} bytes left out …\n".encode() if left_out else b""
-        text = (self._head + middle + tail).decode("utf-8", "replace")
+        text = (self._head + middle + self._tail).decode("utf-8", "replace")
         return text.replace("\r\n", "\n")
