@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tgr_local.system import confined_worker
-from tgr_local.system.confined_worker import CPU_SECONDS, HEADER
+from tgr_local.system.confined_worker import CPU_SECONDS
 from tgr_local.system.errors import CancelledError, InstallError, TgrError
 from tgr_local.system.slots import Flag, Slots
 
@@ -254,27 +254,23 @@ class _Worker:
 
         with cancel.watched(look) if cancel else contextlib.nullcontext():
             _check(cancel)
-            return self._answer(data, deadline, cancel)
+            assert self._process.stdin is not None
+            try:
+                self._process.stdin.write(data + b"\n")
+                self._process.stdin.flush()
+            except OSError:  # the process has ended
+                _check(cancel)
+                self._failed()
+            answer: dict[str, Any] = json.loads(self._line(deadline, cancel))
+            return answer
 
-    def _answer(self, data: bytes, deadline: float, cancel: Flag | None) -> dict[str, Any]:
-        stdin = self._process.stdin
-        assert stdin is not None
-        try:
-            stdin.write(HEADER.pack(len(data)) + data)
-            stdin.flush()
-        except OSError:  # the process has ended
-            _check(cancel)
-            self._failed()
-        answer: dict[str, Any] = json.loads(self._read(deadline, cancel))
-        return answer
-
-    def _read(self, deadline: float, cancel: Flag | None) -> bytearray:
-        """The message that comes, without its header."""
+    def _line(self, deadline: float, cancel: Flag | None) -> bytearray:
+        """The line that comes."""
         assert self._process.stdout is not None
-        pipe, data, length = self._process.stdout.fileno(), bytearray(), HEADER.size
+        pipe, data = self._process.stdout.fileno(), bytearray()
         late = ConfinedError(f"takes more than {WALL_SECONDS:g} s")
         with self._wait(pipe, deadline) as comes:
-            while len(data) < length:
+            while not data.endswith(b"\n"):
                 if not comes():
                     raise late
                 part = os.read(pipe, 1 << 20)
@@ -284,9 +280,7 @@ class _Worker:
                         raise late
                     self._failed()
                 data += part
-                if len(data) >= HEADER.size:
-                    length = HEADER.size + HEADER.unpack_from(data)[0]
-        return data[HEADER.size : length]
+        return data
 
     @contextlib.contextmanager
     def _wait(self, pipe: int, deadline: float) -> Iterator[Callable[[], bool]]:

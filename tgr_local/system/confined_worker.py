@@ -2,24 +2,22 @@
 
 Started as a script, without the package: ``python confined_worker.py EXTENSION PATH...``, where
 EXTENSION is the file of the module ``_chat`` and the PATHs become sys.path. A frozen program starts
-itself instead, and calls `serve`. A message is its length in 4 bytes, then JSON. The process ends
-with its parent.
+itself instead, and calls `serve`. A message is a line with JSON. The process ends with its parent.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import json
 import math
 import os
 import signal
-import struct
 import sys
 from collections.abc import Callable
 from typing import Any
 
-HEADER = struct.Struct("<I")
 CPU_SECONDS = 2
 """CPU time of one request."""
 MEMORY = 256 << 20
@@ -30,8 +28,6 @@ _TEMPLATES, _PARSERS = 2, 16  # that are kept
 
 extension = ""
 """The file of the module ``_chat``."""
-_modules: dict[str, Any] = {}
-_templates: dict[tuple[str, ...], Any] = {}
 _parsers: dict[str, Any] = {}
 
 
@@ -59,16 +55,15 @@ def _chat() -> Any:
     return _loaded(extension)
 
 
+@functools.cache
 def _loaded(path: str) -> Any:
-    """The module of a file, loaded once."""
-    if path not in _modules:
-        name = os.path.basename(path).partition(".")[0]
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        _modules[path] = module
-    return _modules[path]
+    """The module of a file."""
+    name = os.path.basename(path).partition(".")[0]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _apply(request: dict[str, Any]) -> dict[str, Any]:
@@ -85,13 +80,9 @@ def _abilities(request: dict[str, Any]) -> dict[str, bool]:
     return found
 
 
+@functools.lru_cache(maxsize=_TEMPLATES)
 def _template(*key: str) -> Any:
-    if key not in _templates:
-        compiled = _chat().Template(*key)
-        while len(_templates) >= _TEMPLATES:
-            del _templates[next(iter(_templates))]
-        _templates[key] = compiled
-    return _templates[key]
+    return _chat().Template(*key)
 
 
 def _parse(request: dict[str, Any]) -> dict[str, Any] | None:
@@ -164,12 +155,11 @@ def serve(file: str) -> None:
     extension = file
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _limit_memory()
-    while header := sys.stdin.buffer.read(HEADER.size):
-        request = json.loads(sys.stdin.buffer.read(HEADER.unpack(header)[0]))
+    for line in sys.stdin.buffer:
+        request = json.loads(line)
         _prepare(request)
         _limit_seconds()
-        data = answer(request)
-        sys.stdout.buffer.write(HEADER.pack(len(data)) + data)
+        sys.stdout.buffer.write(answer(request) + b"\n")
         sys.stdout.buffer.flush()
 
 
