@@ -15,7 +15,6 @@ import difflib
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +38,6 @@ _NAMES = {"model", "chat_template"}
 """Options that are names or paths."""
 _VALUE_LENGTH = 200  # characters of a value in the table
 _ONE_LINE = "write one option to a line: sigma = 0.1"
-
-
-@dataclass(frozen=True)
-class Setting:
-    """An option set in one place."""
-
-    name: str
-    value: str | list[str]
-    """As on the command line; a list for an option that may be given several times."""
-    source: str
-    """The path of a file, or the name of a variable."""
 
 
 def user_file() -> Path:
@@ -80,10 +68,10 @@ def fill(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
     """
     read = files()
     sources = {name: flag(name) for name in options if hasattr(args, name)}
-    for setting in _settings(read, options):
-        if not sources.get(setting.name, "").startswith("--"):
-            setattr(args, setting.name, setting.value)
-            sources[setting.name] = setting.source
+    for name, value, place in _settings(read, options):
+        if not sources.get(name, "").startswith("--"):
+            setattr(args, name, value)
+            sources[name] = place
     for name, default in options.items():
         if not hasattr(args, name):
             setattr(args, name, default)
@@ -103,16 +91,18 @@ def misspelt(options: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{name} is not an option; did you mean {near}?"
 
 
-def _settings(read: list[Path], options: Mapping[str, Any]) -> Iterator[Setting]:
+def _settings(read: list[Path], options: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    """The name of each option that is set, its value as on the command line, a list for one that
+    may be given several times, and where: the path of a file, or the name of a variable."""
     for path in read:
         yield from _of_file(path, options)
     for name in options:
         variable = PREFIX + name.upper()
         if text := os.environ.get(variable):
-            yield Setting(name, text, variable)
+            yield name, text, variable
 
 
-def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[Setting]:
+def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     for name, value in _read(path).items():
         values = value if isinstance(value, list) else [value]
         if any(isinstance(one, dict) for one in values):
@@ -136,7 +126,7 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[Setting]:
             )
         if name in ("model", "method") and not isinstance(value, str):
             raise ValueError(f"{path}: {name} is {_as_flag(value)}, but must be a text")
-        yield Setting(name, _as_flag(_placed(path, name, value)), str(path))
+        yield name, _as_flag(_placed(path, name, value)), str(path)
 
 
 def _placed(path: Path, name: str, value: Any) -> Any:
