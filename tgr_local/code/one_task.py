@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from typing import Any
 
 from tgr_local.code import table
@@ -12,6 +11,7 @@ from tgr_local.code.candidate import Candidate
 from tgr_local.code.judge import Verdict
 from tgr_local.code.rounds import Outcome
 from tgr_local.code.session import CodeSession, print_diff
+from tgr_local.console.dialog import is_interactive
 from tgr_local.system.errors import TgrError, describe
 from tgr_local.system.sanitize import printable_json, printable_line
 
@@ -22,7 +22,7 @@ ACCEPTED, FAILED, NONE_PASSES, NOT_ACCEPTED = 0, 1, 3, 4
 def one_task(session: CodeSession, text: str, *, accepts: bool, as_json: bool) -> int:
     """Carries out a task, shows the best edit, and accepts it if `accepts` and it passes, or if
     the person says so. Returns the exit code."""
-    asks = not accepts and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
+    asks = not accepts and not as_json and is_interactive()
     outcome = session.carry_out(text, can_stop=asks)
     best = outcome.best
     accepted = None

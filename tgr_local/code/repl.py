@@ -17,7 +17,7 @@ from tgr_local.code.one_task import ask
 from tgr_local.code.repl_commands import ALIASES, COMMANDS
 from tgr_local.code.session import CodeSession, print_diff
 from tgr_local.console.command_table import LEAVING, is_command, on_terminal, run_command
-from tgr_local.console.dialog import until_end, until_left
+from tgr_local.console.dialog import is_interactive, no_echo, until_end, until_left
 from tgr_local.console.text_input import read_block, stdin_lines
 from tgr_local.options.config import ChatConfig
 
@@ -25,7 +25,7 @@ from tgr_local.options.config import ChatConfig
 def run(session: CodeSession, config: ChatConfig) -> int:
     """Carries out tasks until the input ends; returns the exit code: through pipes 1 if one
     failed."""
-    if sys.stdin.isatty() and sys.stdout.isatty():
+    if is_interactive():
         return _on_terminal(session, config)
     return _piped(session)
 
@@ -33,7 +33,6 @@ def run(session: CodeSession, config: ChatConfig) -> int:
 def _on_terminal(session: CodeSession, config: ChatConfig) -> int:
     from prompt_toolkit.completion import Completer, WordCompleter
 
-    from tgr_local.console.dialog import no_echo
     from tgr_local.console.input_line import CommandCompleter, InputLine, words
 
     arguments: dict[str, Completer] = {
