@@ -10,7 +10,7 @@ import dataclasses
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -46,21 +46,20 @@ def examine(model: str | None, config: EngineConfig) -> Iterator[Finding]:
     yield from _try("model", lambda: _model(model, config))
 
 
-def broken(findings: Iterable[Finding]) -> bool:
-    """Whether a finding prevents replies."""
-    return any(finding.status == "broken" for finding in findings)
-
-
-def as_text(finding: Finding) -> str:
-    """A finding as a line of text; warnings and failures are marked."""
-    mark = {"ok": "  ", "warning": "! ", "broken": "X "}[finding.status]
-    label = "" if finding.status == "ok" else f"{finding.status.upper()}: "
-    return f"{mark}{printable_line(finding.name):16}  {label}{printable_line(finding.detail)}"
-
-
-def as_json(findings: Iterable[Finding]) -> str:
-    """All findings as one JSON list."""
-    return printable_json([dataclasses.asdict(finding) for finding in findings])
+def run(model: str | None, config: EngineConfig, as_json: bool) -> int:
+    """Prints the findings as they come, warnings and failures marked, or as one JSON list; 1 if one
+    prevents replies."""
+    findings = []
+    for finding in examine(model, config):
+        findings.append(finding)
+        if not as_json:
+            mark = {"ok": "  ", "warning": "! ", "broken": "X "}[finding.status]
+            label = "" if finding.status == "ok" else f"{finding.status.upper()}: "
+            name, detail = printable_line(finding.name), printable_line(finding.detail)
+            print(f"{mark}{name:16}  {label}{detail}", flush=True)
+    if as_json:
+        print(printable_json([dataclasses.asdict(finding) for finding in findings]))
+    return int(any(finding.status == "broken" for finding in findings))
 
 
 def _try(name: str, part: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:

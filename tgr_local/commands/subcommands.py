@@ -219,12 +219,4 @@ def _trace(args: argparse.Namespace) -> int:
 def _doctor(args: argparse.Namespace) -> int:
     from tgr_local.commands import doctor
 
-    config = configured(args, EngineConfig)
-    findings = []
-    for finding in doctor.examine(args.model, config):
-        findings.append(finding)
-        if not args.json:
-            print(doctor.as_text(finding), flush=True)
-    if args.json:
-        print(doctor.as_json(findings))
-    return 1 if doctor.broken(findings) else 0
+    return doctor.run(args.model, configured(args, EngineConfig), args.json)

@@ -110,20 +110,11 @@ def show_many(k: int, work: Callable[[OnReplyEvent], list[Reply]]) -> list[Reply
 
 def print_reply(text: str, thinking: str = "", markdown: bool = True) -> None:
     """Prints a finished reply as `show_live` leaves it on the screen."""
-    from tgr_local.console import region
-
-    console = region.make_console()
-    begun = False
-    for kind, part in (("thinking", thinking), ("answer", text)):
-        if not part:
-            continue
-        if begun:
-            console.print()
-        growing = _growing_text(kind, markdown, console)
-        growing.feed(part)
-        for piece in growing.end():
-            console.print(piece.content, soft_wrap=piece.wraps)
-        begun = True
+    view = _ReplyView(markdown)
+    for delta in (TextDelta(thinking, "thinking"), TextDelta(text, "answer")):
+        if delta.text:
+            view.write(delta)
+    view.print()
 
 
 def print_note(text: str) -> None:
@@ -180,6 +171,12 @@ class _ReplyView:
     def write(self, delta: TextDelta) -> None:
         with self._region.lock:
             self._deltas.append(delta)
+
+    def print(self) -> None:
+        """Prints the whole text at once."""
+        self._ended = True
+        for piece in self._picture()[0]:
+            self._console.print(piece.content, soft_wrap=piece.wraps)
 
     def _picture(self) -> tuple[list[Piece], list[RenderableType]]:
         pieces: list[Piece] = []
