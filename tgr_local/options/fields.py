@@ -107,6 +107,8 @@ class _Rule(NamedTuple):
     choices: tuple[str, ...] | None
     longest: int | None
     most: int | None
+    is_text: bool
+    """Whether it has texts that are no paths."""
 
     def checked(self, value: Any) -> Any:
         """The value as the field holds it. Raises ValueError."""
@@ -138,8 +140,9 @@ def _rules(config_type: type[Config]) -> tuple[_Rule, ...]:
     rules = []
     for spec in dataclasses.fields(config_type):
         bounds = dict(spec.metadata)
+        is_text = types[spec.name] in (str, tuple[str, ...]) and not bounds["is_path"]
         del bounds["doc"], bounds["is_path"], bounds["words"]
-        rule = _Rule(spec.name, types[spec.name], spec.default, **bounds)
+        rule = _Rule(spec.name, types[spec.name], spec.default, **bounds, is_text=is_text)
         if rule.type is int and rule.high is None:
             rule = rule._replace(high=_INT_MAX)
         rule.checked(spec.default)
@@ -158,26 +161,18 @@ def validate(config: Config) -> None:
 def check_unicode(config: Config) -> None:
     """Raises ValueError for the first text that is not a path and that the engine cannot take: one
     with half a surrogate pair."""
-    for name in _text_names(type(config)):
-        value = getattr(config, name)
+    for rule in _rules(type(config)):
+        if not rule.is_text:
+            continue
+        value = getattr(config, rule.name)
         for text in value if isinstance(value, tuple) else (value,):
             try:
                 text.encode()
             except UnicodeEncodeError as error:
                 raise ValueError(
-                    f"{name} is {value!a:.80}, but must be valid Unicode, which it is not at "
+                    f"{rule.name} is {value!a:.80}, but must be valid Unicode, which it is not at "
                     f"character {error.start}; remove that character"
                 ) from None
-
-
-@functools.cache
-def _text_names(config_type: type[Config]) -> tuple[str, ...]:
-    types = types_of(config_type)
-    return tuple(
-        spec.name
-        for spec in dataclasses.fields(config_type)
-        if types[spec.name] in (str, tuple[str, ...]) and not spec.metadata["is_path"]
-    )
 
 
 def _check_type(name: str, value: object, expected: Any) -> None:
