@@ -16,8 +16,21 @@ import pytest
 from serving import Served, served
 from surroundings import HANG
 
+from tgr_local.openai.bodies import (
+    ChatRequest,
+    CompletionRequest,
+    InfillRequest,
+    NativeCompletionRequest,
+)
+from tgr_local.openai.messages import CountTokensRequest, MessagesRequest
+from tgr_local.openai.rerank import RerankRequest
+from tgr_local.openai.responses import ResponsesRequest
 from tgr_local.options.config import SearchConfig
-from tgr_local.server import openapi
+from tgr_local.server.embeddings import EmbeddingsRequest
+from tgr_local.server.models import ModelRequest
+from tgr_local.server.rendering import RenderRequest
+from tgr_local.server.slots import SlotRequest
+from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is absent")
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is absent")
@@ -45,11 +58,23 @@ def fuzzed(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory)
         assert not any("Traceback" in line for line in running.lines)
 
 
-OPERATIONS = (
-    "/v1/chat/completions", "/v1/completions", "/completion", "/infill", "/v1/messages",
-    "/v1/messages/count_tokens", "/v1/responses", "/v1/embeddings", "/v1/rerank", "/tokenize",
-    "/detokenize", "/render", "/slots/{id_slot}", "/models/load",
-)  # fmt: skip
+BODIES = {
+    "/v1/chat/completions": ChatRequest,
+    "/v1/completions": CompletionRequest,
+    "/completion": NativeCompletionRequest,
+    "/infill": InfillRequest,
+    "/v1/messages": MessagesRequest,
+    "/v1/messages/count_tokens": CountTokensRequest,
+    "/v1/responses": ResponsesRequest,
+    "/v1/embeddings": EmbeddingsRequest,
+    "/v1/rerank": RerankRequest,
+    "/tokenize": TokenizeRequest,
+    "/detokenize": DetokenizeRequest,
+    "/render": RenderRequest,
+    "/slots/{id_slot}": SlotRequest,
+    "/models/load": ModelRequest,
+}
+OPERATIONS = tuple(BODIES)
 SETTABLE = {spec.name for spec in dataclasses.fields(SearchConfig) if not spec.metadata["is_path"]}
 """Options of ``tgr``."""
 ALIKE = ("/apply-template", "/v1/responses/input_tokens", "/models/unload", "/lora-adapters")
@@ -58,7 +83,6 @@ ALIKE = ("/apply-template", "/v1/responses/input_tokens", "/models/unload", "/lo
 
 SMALL = {"messages": [{"role": "user", "content": "hi"}], "prompt": "hi", "max_tokens": 1}
 SMALL |= {"input": "hi", "tokens": [1], "content": "hi"}
-BODIES = dict(zip(OPERATIONS, openapi.BODIES, strict=True))
 
 
 @pytest.fixture(scope="module")

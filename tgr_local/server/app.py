@@ -7,7 +7,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -26,7 +26,7 @@ from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.loaded import LoadedModel
 from tgr_local.server.log import Observe
 from tgr_local.server.model_routes import add_models
-from tgr_local.server.openapi import ANSWERS, Application, takes
+from tgr_local.server.openapi import ANSWERS, Application
 from tgr_local.server.page_files import add_page
 from tgr_local.server.rendering import RenderRequest
 from tgr_local.server.replies import add_replies
@@ -45,12 +45,12 @@ _PRIVATE_NETWORK: dict[str, Any] = dict.fromkeys({"allow_private_network"} & _KN
 
 def create_app(
     service: Service, keys: tuple[str, ...] = (), loaded: Callable[[], object] = lambda: None
-) -> FastAPI:
+) -> Application:
     """The application. `loaded` is called once the model of the start is there, or could not be
     loaded."""
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: Application) -> AsyncIterator[None]:
         service.models.load_first(loaded)
         yield
         await service.close()
@@ -98,7 +98,7 @@ async def _failed(request: Request, error: Exception) -> Response:
     return failure(api_error(error), request.url.path)
 
 
-def _add_embeddings(app: FastAPI, service: Service) -> None:
+def _add_embeddings(app: Application, service: Service) -> None:
     def read(model: LoadedModel, body: EmbeddingsRequest) -> _Embedded:
         return body, embeddings.input_tokens(model.engine, body)
 
@@ -106,12 +106,12 @@ def _add_embeddings(app: FastAPI, service: Service) -> None:
         return embeddings.respond(model.engine, *asked, model.name, cancel)
 
     @app.post("/embeddings", include_in_schema=False)
-    @app.post("/v1/embeddings", **takes(EmbeddingsRequest))
+    @app.post("/v1/embeddings", **app.takes(EmbeddingsRequest))
     async def embed(request: Request) -> Response:
         return JsonResponse(await service.run(request, EmbeddingsRequest, make, read=read))
 
 
-def _add_rerank(app: FastAPI, service: Service) -> None:
+def _add_rerank(app: Application, service: Service) -> None:
     def make(model: LoadedModel, body: RerankRequest, cancel: Cancel) -> Any:
         return rerank_response(model.engine, body, model.name, cancel)
 
@@ -120,25 +120,25 @@ def _add_rerank(app: FastAPI, service: Service) -> None:
 
     for same in ("/rerank", "/reranking", "/v1/reranking"):  # as llama-server has them
         app.post(same, include_in_schema=False)(rerank)
-    app.post("/v1/rerank", **takes(RerankRequest))(rerank)
+    app.post("/v1/rerank", **app.takes(RerankRequest))(rerank)
 
 
-def _add_tokens(app: FastAPI, service: Service) -> None:
-    @app.post("/tokenize", **takes(TokenizeRequest))
+def _add_tokens(app: Application, service: Service) -> None:
+    @app.post("/tokenize", **app.takes(TokenizeRequest))
     async def tokenize(request: Request) -> Response:
         def read(model: LoadedModel, body: TokenizeRequest) -> bytes:
             return tokens.tokenize(model.engine, body)
 
         return EncodedResponse(await service.run(request, TokenizeRequest, read=read, quick=True))
 
-    @app.post("/detokenize", **takes(DetokenizeRequest))
+    @app.post("/detokenize", **app.takes(DetokenizeRequest))
     async def detokenize(request: Request) -> Response:
         def read(model: LoadedModel, body: DetokenizeRequest) -> bytes:
             return tokens.detokenize(model.engine, body)
 
         return EncodedResponse(await service.run(request, DetokenizeRequest, read=read, quick=True))
 
-    @app.post("/render", **takes(RenderRequest))
+    @app.post("/render", **app.takes(RenderRequest))
     async def render(request: Request) -> Response:
         def make(fields: Fields, cancel: Cancel) -> bytes:
             return rendering.render(RenderRequest.parse(fields), cancel)
@@ -150,7 +150,7 @@ def _add_tokens(app: FastAPI, service: Service) -> None:
         return JsonResponse(tokens.tokenizer_info((await service.models.find(model)).engine))
 
 
-def _add_state(app: FastAPI, service: Service) -> None:
+def _add_state(app: Application, service: Service) -> None:
     @app.get("/v1/health", include_in_schema=False)
     @app.get("/health", **ANSWERS)
     async def health() -> Response:
@@ -167,7 +167,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
         loaded = await service.models.find(model)
         return JsonResponse(loaded.slots.shown(loaded.context, n_running))
 
-    @app.post("/slots/{id_slot}", **takes(SlotRequest))
+    @app.post("/slots/{id_slot}", **app.takes(SlotRequest))
     async def slot_action(
         id_slot: str, request: Request, action: str = "", model: str = ""
     ) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
@@ -13,12 +13,12 @@ from tgr_local.server.bodies import Fields
 from tgr_local.server.errors import ApiError
 from tgr_local.server.lora import ScalesRequest
 from tgr_local.server.models import ModelRequest
-from tgr_local.server.openapi import ANSWERS, takes, takes_list_of
+from tgr_local.server.openapi import ANSWERS, Application, takes_list_of
 from tgr_local.server.service import Service
 from tgr_local.server.wire import OPENAI, STREAM_HEADERS, JsonResponse
 
 
-def add_models(app: FastAPI, service: Service) -> None:
+def add_models(app: Application, service: Service) -> None:
     """Adds the routes."""
     models = service.models
 
@@ -50,12 +50,12 @@ def add_models(app: FastAPI, service: Service) -> None:
 
         return StreamingResponse(written(), media_type="text/event-stream", headers=STREAM_HEADERS)
 
-    @app.post("/models/load", **takes(ModelRequest))
+    @app.post("/models/load", **app.takes(ModelRequest))
     async def load(request: Request) -> Response:
         await models.load_now(await asked(request))
         return JsonResponse({"success": True})
 
-    @app.post("/models/unload", **takes(ModelRequest))
+    @app.post("/models/unload", **app.takes(ModelRequest))
     async def unload(request: Request) -> Response:
         await models.unload(await asked(request))
         return JsonResponse({"success": True})

@@ -5,50 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import FastAPI
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from tgr_local.openai.bodies import (
-    ChatRequest,
-    CompletionRequest,
-    InfillRequest,
-    NativeCompletionRequest,
-)
-from tgr_local.openai.messages import CountTokensRequest, MessagesRequest
-from tgr_local.openai.rerank import RerankRequest
-from tgr_local.openai.responses import ResponsesRequest
 from tgr_local.openai.validation import RequestBody
-from tgr_local.server.embeddings import EmbeddingsRequest
 from tgr_local.server.errors import ErrorBody
-from tgr_local.server.models import ModelRequest
-from tgr_local.server.rendering import RenderRequest
-from tgr_local.server.slots import SlotRequest
-from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 
-BODIES: tuple[type[RequestBody], ...] = (
-    ChatRequest,
-    CompletionRequest,
-    NativeCompletionRequest,
-    InfillRequest,
-    MessagesRequest,
-    CountTokensRequest,
-    ResponsesRequest,
-    EmbeddingsRequest,
-    RerankRequest,
-    TokenizeRequest,
-    DetokenizeRequest,
-    RenderRequest,
-    SlotRequest,
-    ModelRequest,
-)
 _REFERENCE = "#/components/schemas/{model}"
 
 
 class Application(FastAPI):
     """FastAPI, which reads bodies in `bodies` and has their schemas from here."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._bodies: set[type[BaseModel]] = {ErrorBody}
+
+    def takes(self, model: type[RequestBody]) -> dict[str, Any]:
+        """The arguments of a route with such a body."""
+        self._bodies.add(model)
+        return _with_body(_reference(model.__name__))
+
     def openapi(self) -> dict[str, Any]:
         if not self.openapi_schema:
-            models: list[Any] = [(model, "validation") for model in (*BODIES, ErrorBody)]
+            models: list[Any] = [(model, "validation") for model in self._bodies]
             _, schemas = models_json_schema(models, ref_template=_REFERENCE)
             components = super().openapi().setdefault("components", {})
             components["schemas"] = components.get("schemas", {}) | schemas["$defs"]
@@ -75,11 +55,6 @@ _ERRORS = {
 }
 ANSWERS: dict[str, Any] = {"responses": _ERRORS}
 """The arguments of a route without a body."""
-
-
-def takes(model: type[RequestBody]) -> dict[str, Any]:
-    """The arguments of a route with such a body."""
-    return _with_body(_reference(model.__name__))
 
 
 def takes_list_of(name: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import functools
 from operator import attrgetter
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -27,7 +27,7 @@ from tgr_local.openai.response_events import ResponseTranslation, failed_event
 from tgr_local.openai.response_store import Responses, ResponseStore
 from tgr_local.openai.responses import ResponsesRequest, responses_request
 from tgr_local.server.answer_now import owner_of
-from tgr_local.server.openapi import ANSWERS, takes
+from tgr_local.server.openapi import ANSWERS, Application
 from tgr_local.server.service import Api, Service
 from tgr_local.server.wire import Frames, JsonResponse
 
@@ -57,7 +57,7 @@ _WRITERS = (
 """The name in /openapi.json, the API, the address, and other addresses of the same."""
 
 
-def add_replies(app: FastAPI, service: Service) -> None:
+def add_replies(app: Application, service: Service) -> None:
     """Adds the endpoints of all APIs."""
     for name, api, *paths in _WRITERS:
         _add_writer(app, service, name, api, paths)
@@ -65,30 +65,30 @@ def add_replies(app: FastAPI, service: Service) -> None:
     _add_responses(app, service)
 
 
-def _add_writer(app: FastAPI, service: Service, name: str, api: Api, paths: list[str]) -> None:
+def _add_writer(app: Application, service: Service, name: str, api: Api, paths: list[str]) -> None:
     async def write(request: Request) -> Response:
         return await service.complete(request, api)
 
     path, *others = paths
-    app.post(path, name=name, **takes(api.body))(write)
+    app.post(path, name=name, **app.takes(api.body))(write)
     for other in others:
         app.post(other, include_in_schema=False)(write)
 
 
-def _add_inspections(app: FastAPI, service: Service) -> None:
-    @app.post("/apply-template", **takes(ChatRequest))
+def _add_inspections(app: Application, service: Service) -> None:
+    @app.post("/apply-template", **app.takes(ChatRequest))
     async def apply_template(request: Request) -> Response:
         def made(engine: Engine, prepared: PreparedRequest) -> Any:
             return {"prompt": text_of(engine, list(prepared.prompts[0]))}
 
         return await service.inspect(request, _CHAT, made)
 
-    @app.post("/v1/messages/count_tokens", **takes(CountTokensRequest))
+    @app.post("/v1/messages/count_tokens", **app.takes(CountTokensRequest))
     async def count_tokens(request: Request) -> Response:
         return await service.inspect(request, _COUNT, _input_tokens)
 
 
-def _add_responses(app: FastAPI, service: Service) -> None:
+def _add_responses(app: Application, service: Service) -> None:
     limits = service.limits
     kept = Responses(limits.stored_responses, limits.stored_mib << 20)
 
@@ -105,11 +105,11 @@ def _add_responses(app: FastAPI, service: Service) -> None:
         )
 
     @app.post("/responses", include_in_schema=False)
-    @app.post("/v1/responses", **takes(ResponsesRequest))
+    @app.post("/v1/responses", **app.takes(ResponsesRequest))
     async def responses(request: Request) -> Response:
         return await service.complete(request, api(request))
 
-    @app.post("/v1/responses/input_tokens", **takes(ResponsesRequest))
+    @app.post("/v1/responses/input_tokens", **app.takes(ResponsesRequest))
     async def input_tokens(request: Request) -> Response:
         def made(engine: Engine, prepared: PreparedRequest) -> Any:
             return {"object": "response.input_tokens"} | _input_tokens(engine, prepared)
