@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from surroundings import HANG
 
-from tgr_local.engine import Cancel, FreeMemory, MemoryNeed
+from tgr_local.engine import Cancel, FreeMemory, MemoryNeed, memory_need
 from tgr_local.methods import METHODS
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.catalog import Catalog
@@ -20,7 +20,6 @@ from tgr_local.server.errors import ApiError
 from tgr_local.server.jobs import Jobs, Put
 from tgr_local.server.lease import Lease
 from tgr_local.server.pool import Pool
-from tgr_local.server.room import Room
 from tgr_local.system.errors import CancelledError, ModelError
 
 # ---- names ----
@@ -204,7 +203,7 @@ class Loads:
         return Made(name, self.closed)
 
 
-Scene = Callable[[Loads, Pool[Made]], Coroutine[Any, Any, None]]
+Scene = Callable[[Loads, Pool], Coroutine[Any, Any, None]]
 
 
 def played(most: int = 1, size: int = 1, **options: Any) -> Callable[[Scene], Callable[[], None]]:
@@ -213,7 +212,7 @@ def played(most: int = 1, size: int = 1, **options: Any) -> Callable[[Scene], Ca
     def test_of(scene: Scene) -> Callable[[], None]:
         async def whole() -> None:
             loads = Loads(size)
-            pool: Pool[Made] = Pool(loads, most, clock=lambda: loads.now, **options)
+            pool: Pool = Pool(loads, most, clock=lambda: loads.now, **options)
             await asyncio.wait_for(scene(loads, pool), HANG)
             await pool.close()
 
@@ -225,7 +224,7 @@ def played(most: int = 1, size: int = 1, **options: Any) -> Callable[[Scene], Ca
     return test_of
 
 
-async def granted(*leases: Lease[Made]) -> None:
+async def granted(*leases: Lease) -> None:
     """Waits until all are decided."""
     for lease in leases:
         future = asyncio.get_running_loop().create_future()
@@ -240,7 +239,7 @@ async def until(holds: Callable[[], object]) -> None:
 
 
 @played()
-async def test_a_model_in_use_is_not_unloaded(loads: Loads, pool: Pool[Made]) -> None:
+async def test_a_model_in_use_is_not_unloaded(loads: Loads, pool: Pool) -> None:
     first = pool.lease("a")
     await granted(first)
     others = [pool.lease("b"), pool.lease("b")]
@@ -267,7 +266,7 @@ async def test_a_model_in_use_is_not_unloaded(loads: Loads, pool: Pool[Made]) ->
 
 @played()
 async def test_nobody_starves_and_those_who_wait_for_one_model_begin_together(
-    loads: Loads, pool: Pool[Made]
+    loads: Loads, pool: Pool
 ) -> None:
     first = pool.lease("a")
     await granted(first)
@@ -288,7 +287,7 @@ async def test_nobody_starves_and_those_who_wait_for_one_model_begin_together(
 
 @played()
 async def test_a_steady_stream_for_one_model_does_not_keep_another_out(
-    loads: Loads, pool: Pool[Made]
+    loads: Loads, pool: Pool
 ) -> None:
     running = pool.lease("a")
     await granted(running)
@@ -306,9 +305,7 @@ async def test_a_steady_stream_for_one_model_does_not_keep_another_out(
 
 
 @played(most=2)
-async def test_the_least_recently_used_idle_model_goes_first(
-    loads: Loads, pool: Pool[Made]
-) -> None:
+async def test_the_least_recently_used_idle_model_goes_first(loads: Loads, pool: Pool) -> None:
     async def use(name: str) -> None:
         loads.now += 1
         lease = pool.lease(name)
@@ -327,7 +324,7 @@ async def test_the_least_recently_used_idle_model_goes_first(
 
 
 @played(most=5, size=40)
-async def test_memory_bounds_the_models_too(loads: Loads, pool: Pool[Made]) -> None:
+async def test_memory_bounds_the_models_too(loads: Loads, pool: Pool) -> None:
     for name in "abc":
         lease = pool.lease(name)
         await granted(lease)
@@ -343,7 +340,7 @@ async def test_memory_bounds_the_models_too(loads: Loads, pool: Pool[Made]) -> N
 
 @played()
 async def test_a_failed_load_answers_all_and_the_next_request_tries_again(
-    loads: Loads, pool: Pool[Made]
+    loads: Loads, pool: Pool
 ) -> None:
     loads.errors["a"] = [ModelError("/models/a.gguf is not what it should be")]
     leases = [pool.lease("a") for _ in range(3)]
@@ -364,7 +361,7 @@ async def test_a_failed_load_answers_all_and_the_next_request_tries_again(
 
 
 @played(idle_seconds=1000)
-async def test_idle_models_are_unloaded_by_the_clock(loads: Loads, pool: Pool[Made]) -> None:
+async def test_idle_models_are_unloaded_by_the_clock(loads: Loads, pool: Pool) -> None:
     lease = pool.lease("a")
     await granted(lease)
     for now, ends in ((5000.0, True), (5999.0, False)):  # in use, and idle for too short a time
@@ -385,9 +382,7 @@ async def test_idle_models_are_unloaded_by_the_clock(loads: Loads, pool: Pool[Ma
 
 
 @played(rest_seconds=0.05)
-async def test_a_model_rests_when_nobody_has_used_it_for_a_while(
-    loads: Loads, pool: Pool[Made]
-) -> None:
+async def test_a_model_rests_when_nobody_has_used_it_for_a_while(loads: Loads, pool: Pool) -> None:
     first, second = pool.lease("a"), pool.lease("a")
     await granted(first, second)
     first.end()
@@ -402,7 +397,7 @@ async def test_a_model_rests_when_nobody_has_used_it_for_a_while(
 
 
 @played()
-async def test_a_load_that_nobody_waits_for_gives_way(loads: Loads, pool: Pool[Made]) -> None:
+async def test_a_load_that_nobody_waits_for_gives_way(loads: Loads, pool: Pool) -> None:
     loads.go.clear()
     left, other = pool.lease("a"), pool.lease("b")
     await until(lambda: loads.begun == ["a"])
@@ -424,9 +419,7 @@ async def test_a_load_that_nobody_waits_for_gives_way(loads: Loads, pool: Pool[M
 
 
 @played()
-async def test_an_unload_ends_a_load_that_no_request_waits_for(
-    loads: Loads, pool: Pool[Made]
-) -> None:
+async def test_an_unload_ends_a_load_that_no_request_waits_for(loads: Loads, pool: Pool) -> None:
     loads.go.clear()
     pool.want("a")
     await until(lambda: loads.begun == ["a"])
@@ -450,7 +443,7 @@ async def test_an_unload_ends_a_load_that_no_request_waits_for(
 
 
 @played()
-async def test_a_pool_closes_in_the_middle_of_a_load(loads: Loads, pool: Pool[Made]) -> None:
+async def test_a_pool_closes_in_the_middle_of_a_load(loads: Loads, pool: Pool) -> None:
     loads.go.clear()
     lease = pool.lease("a")
     await until(lambda: loads.begun == ["a"])
@@ -461,7 +454,7 @@ async def test_a_pool_closes_in_the_middle_of_a_load(loads: Loads, pool: Pool[Ma
 
 
 @played()
-async def test_a_job_waits_for_its_lease_and_ends_it(loads: Loads, pool: Pool[Made]) -> None:
+async def test_a_job_waits_for_its_lease_and_ends_it(loads: Loads, pool: Pool) -> None:
     jobs = Jobs(1, 2, 0)
     loads.go.clear()
     leases = [pool.lease("a") for _ in range(3)]
@@ -498,20 +491,22 @@ def test_room_counts_mapped_files_and_the_layers_on_a_gpu(model: Callable[..., P
     path = model()
     size = path.stat().st_size
 
-    def room(ram: int | None, gpu: int = 0, **config: Any) -> Room:
-        return Room(EngineConfig(**config), lambda _: FreeMemory(ram, gpu))
+    def needed(gpu: int = 0, **config: Any) -> MemoryNeed:
+        return memory_need(path, EngineConfig(**config), FreeMemory(None, gpu))
 
-    assert room(None).needed(path) == MemoryNeed(size, 0)
-    assert room(None, 1).needed(path) == MemoryNeed(0, size)
-    partly = room(None, 1, n_gpu_layers=1).needed(path)  # of two layers and the output
+    def fits(ram: int | None, *loaded: MemoryNeed, **config: Any) -> bool:
+        return FreeMemory(ram, 0).fits(need, EngineConfig(**config), loaded)
+
+    assert needed() == MemoryNeed(size, 0) and needed(1) == MemoryNeed(0, size)
+    partly = needed(1, n_gpu_layers=1)  # of two layers and the output
     assert partly.ram + partly.gpu == pytest.approx(size, abs=1) and partly.gpu == size // 3
-    need = MemoryNeed(1000, 0)
-    assert room(1100).fits(need, []) and not room(1099).fits(need, [])
-    assert room(2100).fits(need, [need]) and not room(2099).fits(need, [need])
-    assert room(1100, use_mmap=False).fits(need, [need])  # the other one's is taken already
-    assert room(None).fits(need, [need] * 9)
-    assert room(None, 1100).fits(MemoryNeed(0, 1000), []) and not room(0, 1099).fits(
-        MemoryNeed(0, 1000), []
-    )
+    need, config = MemoryNeed(1000, 0), EngineConfig()
+    assert fits(1100) and not fits(1099)
+    assert fits(2100, need) and not fits(2099, need)
+    assert fits(1100, need, use_mmap=False)  # the other one's is taken already
+    assert fits(None, *[need] * 9)
+    on_gpu = MemoryNeed(0, 1000)
+    assert FreeMemory(None, 1100).fits(on_gpu, config)
+    assert not FreeMemory(0, 1099).fits(on_gpu, config)
     with pytest.raises(ModelError):
-        room(None).needed(Path(__file__))
+        memory_need(Path(__file__), config, FreeMemory(None, 0))

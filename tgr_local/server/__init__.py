@@ -14,7 +14,6 @@ parameter means: `tgr_local.openai` has the bodies, their meaning and the respon
     catalog.py     … which files there are, under which names
     pool.py        … which are in memory, who uses them, which goes
     lease.py       … a place in it, and a request's claim to that
-    room.py        … whether another one fits
     loaded.py      a loaded model, and what its requests share
     lora.py        … and whose LoRA scales it has now
     model_routes.py    /v1/models, /models/load, /models/unload, /models/sse, /lora-adapters

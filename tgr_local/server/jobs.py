@@ -51,7 +51,7 @@ class Jobs:
     def waiting(self) -> int:
         return len(self._jobs) - self.running
 
-    def submit(self, work: Work, lease: Lease[Any] | None = None) -> Job:
+    def submit(self, work: Work, lease: Lease | None = None) -> Job:
         """Starts the work when its lease is granted, which ends with it, and a thread is free.
         Raises ApiError when the queue is full, or too little address space is left."""
         if self._closing:
@@ -142,7 +142,7 @@ class Job:
         self.future: Future[None] | None = None
         """Its place in the executor's queue."""
         self._why: ApiError | None = None
-        self.lease: Lease[Any] | None = None
+        self.lease: Lease | None = None
         self._leave: Callable[[Job], object] | None = None  # while its lease is not granted
         self.is_taken_over = False
         """Whether another coroutine than the submitting one reads and ends it."""
@@ -161,7 +161,7 @@ class Job:
 
     def begin_after(
         self,
-        lease: Lease[Any] | None,
+        lease: Lease | None,
         begin: Callable[[Job], object],
         leave: Callable[[Job], object],
     ) -> None:

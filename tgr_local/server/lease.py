@@ -6,33 +6,22 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
 
 from tgr_local.engine import MemoryNeed
 from tgr_local.server.errors import ApiError
+from tgr_local.server.loaded import LoadedModel
 from tgr_local.system.errors import TgrError, describe
 
 UNLOADED, LOADING, LOADED = "unloaded", "loading", "loaded"
 
 
-class Closable(Protocol):
-    """A loaded model."""
-
-    def close(self) -> None: ...
-    def rest(self) -> None:
-        """Gives back the memory that only running requests need; any thread."""
-
-
-Model = TypeVar("Model", bound=Closable)
-
-
-class Place(Generic[Model]):
+class Place:
     """What the pool knows of one model."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.status = UNLOADED
-        self.model: Model | None = None
+        self.model: LoadedModel | None = None
         self.path = Path()
         self.need = MemoryNeed(0, 0)
         self.n_leases = 0
@@ -49,14 +38,14 @@ class Place(Generic[Model]):
         return self.is_idle or self.is_needed
 
 
-class Lease(Generic[Model]):
+class Lease:
     """One request's use of a model. `end` it, whether or not it was granted."""
 
-    def __init__(self, place: Place[Model], ended: Callable[[Lease[Model], bool], object]) -> None:
+    def __init__(self, place: Place, ended: Callable[[Lease, bool], object]) -> None:
         """`ended` is called at the end, with whether the lease was granted before."""
         self.place = place
         self._ended = ended
-        self._model: Model | None = None
+        self._model: LoadedModel | None = None
         self.failure: Exception | None = None
         """Why the model could not be loaded."""
         self._then: list[Callable[[], object]] = []
@@ -67,7 +56,7 @@ class Lease(Generic[Model]):
         return self.place.name
 
     @property
-    def model(self) -> Model:
+    def model(self) -> LoadedModel:
         """The model, once the lease is granted."""
         assert self._model is not None, "the lease is not granted"
         return self._model
@@ -103,7 +92,7 @@ class Lease(Generic[Model]):
         was_granted, self._model = self._model is not None, None
         self._ended(self, was_granted)
 
-    def decide(self, model: Model | None, failure: Exception | None = None) -> None:
+    def decide(self, model: LoadedModel | None, failure: Exception | None = None) -> None:
         """Grants the lease, or gives up with a failure."""
         self._model, self.failure = model, failure
         calls, self._then = self._then, []

@@ -11,7 +11,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from tgr_local.engine import EngineStats
 from tgr_local.server.jobs import Jobs
-from tgr_local.server.loaded import LoadedModel
 from tgr_local.server.pool import Pool
 
 _COUNTED = ("n_positions", "n_decodes", "decode_seconds", "sample_seconds")
@@ -23,7 +22,7 @@ class Metrics:
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
-    def __init__(self, jobs: Jobs, pool: Pool[LoadedModel]) -> None:
+    def __init__(self, jobs: Jobs, pool: Pool) -> None:
         self._jobs, self._pool = jobs, pool
         self._registry = registry = CollectorRegistry()
         registry.register(self)

@@ -12,7 +12,7 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from tgr_local import methods
-from tgr_local.engine import Cancel, MemoryNeed
+from tgr_local.engine import Cancel, MemoryNeed, free_memory, memory_need
 from tgr_local.openai.bodies import SAMPLERS, SAMPLING
 from tgr_local.openai.validation import RequestBody
 from tgr_local.options import model_files
@@ -24,9 +24,8 @@ from tgr_local.server.lease import LOADED, Lease, without_folder
 from tgr_local.server.limits import longest_conversation
 from tgr_local.server.loaded import LoadedModel, Setup, spare_collector
 from tgr_local.server.lora import LoraScales
-from tgr_local.server.pool import Pool
+from tgr_local.server.pool import Pool, is_out_of_memory
 from tgr_local.server.prompt_cache import PromptFolder
-from tgr_local.server.room import Room, is_out_of_memory
 from tgr_local.server.slots import SlotFiles
 from tgr_local.system import confined
 from tgr_local.system.errors import ModelError, describe
@@ -58,9 +57,8 @@ class Models:
         self.slot_files = SlotFiles(limits)
         self.lora = LoraScales(setup.engine_config.lora)
         self._prompts = PromptFolder(limits, setup.engine_config.prefix_cells, tell)
-        self._room = Room(setup.engine_config)
         self.catalog = Catalog(limits, first)
-        self.pool: Pool[LoadedModel] = Pool(self, limits.models_max, limits.idle_seconds, tell=tell)
+        self.pool = Pool(self, limits.models_max, limits.idle_seconds, tell=tell)
         # files that the engine refused: no other model is unloaded for them again and again
         self._bad: dict[Path, tuple[_Key, str, float]] = {}
         self._starting = first is not None
@@ -92,10 +90,12 @@ class Models:
         key, why, until = self._bad.get(path, (None, "", 0.0))
         if key == _key(path) and time.monotonic() < until:
             raise ModelError(why)
-        return self._room.needed(path)
+        config = self._setup.engine_config
+        return memory_need(path, config, free_memory(config))
 
     def fits(self, need: MemoryNeed, loaded: list[MemoryNeed]) -> bool:
-        return self._room.fits(need, loaded)
+        config = self._setup.engine_config
+        return free_memory(config).fits(need, config, loaded)
 
     def load(self, name: str, path: Path, cancel: Cancel) -> LoadedModel:
         try:
@@ -119,7 +119,7 @@ class Models:
         if self._starting:
             raise ApiError(503, "the model is still being loaded", headers={"Retry-After": "2"})
 
-    async def lease(self, name: object) -> Lease[LoadedModel]:
+    async def lease(self, name: object) -> Lease:
         """A lease on the model of that name; the model is loaded for it. Raises ApiError."""
         self.check_started()
         return self.pool.lease(await self._chosen(name))

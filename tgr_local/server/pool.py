@@ -21,49 +21,38 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from tgr_local.engine import Cancel, MemoryNeed
 from tgr_local.server.errors import ApiError
-from tgr_local.server.lease import (
-    LOADED,
-    LOADING,
-    UNLOADED,
-    Closable,
-    Lease,
-    Model,
-    Place,
-    without_folder,
-)
+from tgr_local.server.lease import LOADED, LOADING, UNLOADED, Lease, Place, without_folder
+from tgr_local.server.loaded import LoadedModel
 from tgr_local.server.model_events import ModelEvents
-from tgr_local.server.room import is_out_of_memory
-from tgr_local.system.errors import CancelledError, TgrError, describe
+from tgr_local.system.errors import CancelledError, ModelError, TgrError, describe
 
 _REST_SECONDS = 20.0  # without a request until a model gives back what only requests need
 _STOP_SECONDS = 2.0  # for a load that is cancelled
 
-
-Loaded = TypeVar("Loaded", bound=Closable, covariant=True)
 Result = TypeVar("Result")
 
 
-class Loader(Protocol[Loaded]):
+class Loader(Protocol):
     """Finds, measures and loads models; its functions run in threads."""
 
     def path(self, name: str) -> Path: ...
     def needed(self, path: Path) -> MemoryNeed: ...
     def fits(self, need: MemoryNeed, loaded: list[MemoryNeed]) -> bool: ...
-    def load(self, name: str, path: Path, cancel: Cancel) -> Loaded: ...
+    def load(self, name: str, path: Path, cancel: Cancel) -> LoadedModel: ...
 
 
-class Pool(Generic[Model]):
+class Pool:
     """At most `most` models in memory, each for `idle_seconds` after its last use; 0 = until its
     memory is needed. One that nobody has used for `rest_seconds` rests. `tell` receives a line for
     the owner about every load and unload."""
 
     def __init__(
         self,
-        loader: Loader[Model],
+        loader: Loader,
         most: int,
         idle_seconds: float = 0.0,
         *,
@@ -73,9 +62,9 @@ class Pool(Generic[Model]):
     ) -> None:
         self._loader, self._most, self._idle_seconds = loader, most, idle_seconds
         self._rest_seconds, self._told, self._clock = rest_seconds, tell, clock
-        self._places: dict[str, Place[Model]] = {}
-        self._waiting: list[Lease[Model]] = []  # in order of arrival
-        self._coming: Place[Model] | None = None  # is being loaded, or waits for room
+        self._places: dict[str, Place] = {}
+        self._waiting: list[Lease] = []  # in order of arrival
+        self._coming: Place | None = None  # is being loaded, or waits for room
         self._cancel = Cancel()  # of the present load
         self._runner: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -93,7 +82,7 @@ class Pool(Generic[Model]):
     # ---- what there is ----
 
     @property
-    def loaded(self) -> list[Model]:
+    def loaded(self) -> list[LoadedModel]:
         """The models in memory; any thread may ask."""
         return [place.model for place in tuple(self._places.values()) if place.model is not None]
 
@@ -106,19 +95,19 @@ class Pool(Generic[Model]):
         place = self._places.get(name)
         return place.failure if place else None
 
-    def model(self, name: str) -> Model | None:
+    def model(self, name: str) -> LoadedModel | None:
         """A model if it is in memory."""
         place = self._places.get(name)
         return place.model if place else None
 
-    def latest(self) -> Model | None:
+    def latest(self) -> LoadedModel | None:
         """The model in memory that is in use, or was last."""
         loaded = self._loaded()
         return max(loaded, key=lambda place: (place.n_leases, place.used)).model if loaded else None
 
     # ---- leases ----
 
-    def lease(self, name: str) -> Lease[Model]:
+    def lease(self, name: str) -> Lease:
         """A lease on a model, which is loaded if it is not there. ApiError when the pool closes."""
         if self._closing:
             raise ApiError(503, "the server is shutting down")
@@ -175,13 +164,13 @@ class Pool(Generic[Model]):
             if model is not None:
                 await in_thread(model.close)
 
-    def _grant(self, lease: Lease[Model], place: Place[Model]) -> None:
+    def _grant(self, lease: Lease, place: Place) -> None:
         self._waiting.remove(lease)
         place.n_leases += 1
         place.used = self._clock()
         lease.decide(place.model)
 
-    def _ended(self, lease: Lease[Model], was_granted: bool) -> None:
+    def _ended(self, lease: Lease, was_granted: bool) -> None:
         place = lease.place
         if was_granted:
             place.n_leases -= 1
@@ -194,16 +183,16 @@ class Pool(Generic[Model]):
                 self._cancel.cancel()  # others wait for another model
         self._kick()
 
-    def _is_next(self, place: Place[Model]) -> bool:
+    def _is_next(self, place: Place) -> bool:
         """Whether a request that came before needs the place of this model."""
         loaded = self._loaded()
         is_needed = any(lease.place.model is None for lease in self._waiting)
         return is_needed and len(loaded) >= self._most and _victim(loaded) is place
 
-    def _is_awaited(self, place: Place[Model]) -> bool:
+    def _is_awaited(self, place: Place) -> bool:
         return place.is_wanted or any(lease.place is place for lease in self._waiting)
 
-    def _fail(self, place: Place[Model], failure: Exception) -> None:
+    def _fail(self, place: Place, failure: Exception) -> None:
         """Every request that waits for the model gets the error."""
         for lease in [lease for lease in self._waiting if lease.place is place]:
             self._waiting.remove(lease)
@@ -211,7 +200,7 @@ class Pool(Generic[Model]):
 
     # ---- models come and go, one after another ----
 
-    def _loaded(self) -> list[Place[Model]]:
+    def _loaded(self) -> list[Place]:
         return [place for place in self._places.values() if place.model is not None]
 
     def _kick(self) -> None:
@@ -234,7 +223,7 @@ class Pool(Generic[Model]):
             else:
                 await self._bring(place)
 
-    async def _bring(self, place: Place[Model]) -> None:
+    async def _bring(self, place: Place) -> None:
         """Makes room for a model and loads it; the requests that wait for it begin, or fail."""
         self._coming, self._cancel, place.status = place, Cancel(), LOADING
         self.events.status(place.name, LOADING)
@@ -273,7 +262,7 @@ class Pool(Generic[Model]):
             self._coming, place.is_wanted = None, False
             self._grant_waiting()
 
-    async def _measure(self, place: Place[Model]) -> None:
+    async def _measure(self, place: Place) -> None:
         """Raises the error for a file that is not a model before another one is unloaded for it."""
         place.need = MemoryNeed(0, 0)
         try:
@@ -283,7 +272,7 @@ class Pool(Generic[Model]):
                 raise
             # the engine says better what is wrong
 
-    async def _make_room(self, place: Place[Model]) -> None:
+    async def _make_room(self, place: Place) -> None:
         """Unloads models until another one may be loaded. Raises CancelledError if it need not be
         any more."""
         while loaded := self._loaded():
@@ -293,10 +282,10 @@ class Pool(Generic[Model]):
                 return
             await self._free_one(place)
 
-    async def _free_one(self, place: Place[Model]) -> None:
+    async def _free_one(self, place: Place) -> None:
         """Unloads the model that was used least recently, an idle one if there is one, else one
         that becomes idle. Raises CancelledError if the place need not be filled any more."""
-        victim: Place[Model] | None = None
+        victim: Place | None = None
         try:
             while loaded := self._loaded():
                 if self._cancel.is_set() or not self._is_awaited(place):
@@ -321,7 +310,7 @@ class Pool(Generic[Model]):
             if place.model is not None and not place.leaves:
                 self._grant(lease, place)
 
-    async def _unload(self, place: Place[Model]) -> None:
+    async def _unload(self, place: Place) -> None:
         """Frees a model that nobody uses."""
         model, place.model = place.model, None
         place.status, place.is_idle, place.is_needed = UNLOADED, False, False
@@ -333,7 +322,7 @@ class Pool(Generic[Model]):
 
     # ---- idle time ----
 
-    def _rest_later(self, place: Place[Model]) -> None:
+    def _rest_later(self, place: Place) -> None:
         """Lets a model rest once it has been idle for a while."""
         if place.rest:
             place.rest.cancel()
@@ -342,7 +331,7 @@ class Pool(Generic[Model]):
             loop = asyncio.get_running_loop()
             place.rest = loop.call_later(self._rest_seconds, self._rest, place)
 
-    def _rest(self, place: Place[Model]) -> None:
+    def _rest(self, place: Place) -> None:
         place.rest = None
         if (model := place.model) is not None and not place.n_leases:
 
@@ -352,7 +341,7 @@ class Pool(Generic[Model]):
 
             threading.Thread(target=rest, name="rest", daemon=True).start()
 
-    def _idle_left(self, place: Place[Model]) -> float:
+    def _idle_left(self, place: Place) -> float:
         return place.used + self._idle_seconds - self._clock()
 
     def _set_timer(self) -> None:
@@ -363,7 +352,12 @@ class Pool(Generic[Model]):
             self._timer = asyncio.get_running_loop().call_later(wait, self.look)
 
 
-def _victim(loaded: list[Place[Model]]) -> Place[Model]:
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a model could not be loaded because other things hold the memory."""
+    return isinstance(error, ModelError) and "not enough memory" in str(error)
+
+
+def _victim(loaded: list[Place]) -> Place:
     """The model that goes first: idle, already to be unloaded, used least recently."""
     return min(loaded, key=lambda one: (one.n_leases > 0, not one.leaves, one.used))
 

@@ -167,9 +167,7 @@ class Service:
             (result,) = await job.first(None)
         return result
 
-    async def _lease(
-        self, request: Request, body: Body, model: str | None = None
-    ) -> Lease[LoadedModel]:
+    async def _lease(self, request: Request, body: Body, model: str | None = None) -> Lease:
         """A lease on the model that a request names. Raises ApiError."""
         if model is not None or not self.models.catalog.folder:
             return await self.models.lease(model)
@@ -255,7 +253,7 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _job(
-        self, request: Request, work: Work, jobs: Jobs, lease: Lease[LoadedModel] | None = None
+        self, request: Request, work: Work, jobs: Jobs, lease: Lease | None = None
     ) -> AsyncIterator[Job]:
         """A job that ends with the block or with the connection, unless it is taken over. It begins
         when its lease is granted, and ends it."""
