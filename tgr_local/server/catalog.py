@@ -48,12 +48,8 @@ class Catalog:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`first` is the model that is loaded at the start, in the folder or elsewhere."""
-        self.folder = paths.expanded("models_dir", limits.models_dir) if limits.models_dir else None
-        if self.folder and not self.folder.is_dir():
-            raise ValueError(
-                f"models_dir is {limits.models_dir!r}, but must be an existing folder; "
-                "make it, or name another"
-            )
+        named = limits.models_dir
+        self.folder = paths.existing_folder("models_dir", named) if named else None
         names, self._aliases = _aliases(limits.alias, several=self.folder is not None)
         if first is None and (names or self.folder is None):
             raise ValueError(

@@ -38,6 +38,7 @@ from tgr_local.engine.prefix_files import TEMPORARY
 from tgr_local.options.config import ServerConfig
 from tgr_local.system import paths
 from tgr_local.system.errors import CancelledError, PrefixError, PrefixRoomError, TgrError, describe
+from tgr_local.system.slots import Slots
 
 LEAST_TOKENS = 256  # fewer are read again in a few seconds
 ENDING = ".prompt"
@@ -48,7 +49,6 @@ _UNFINISHED_SECONDS = 3600  # after which a file that is being written was given
 _HEADER = 1 << 16  # bytes of a file without its data, at most
 _HALF, _QUARTER = 2, 4  # 1/share of a text that must be new, so that it is written again
 _LEAST_SHARE = 4  # 1/share of a file that a prompt must have, so that all of it is read
-_LOOK_SECONDS = 0.1  # between looks at `cancel`
 
 Tell = Callable[[str], object]
 _Tokens = NDArray[np.int32]
@@ -59,16 +59,10 @@ class PromptFolder:
     other or the disk."""
 
     def __init__(self, limits: ServerConfig, prefix_cells: int, tell: Tell) -> None:
-        self.path = (
-            paths.expanded("prompt_cache", limits.prompt_cache) if limits.prompt_cache else None
-        )
+        named = limits.prompt_cache
+        self.path = paths.existing_folder("prompt_cache", named) if named else None
         self.most, self.writing = limits.prompt_cache_mib << 20, threading.Lock()
         self._tell, self._told = tell, set[str]()
-        if self.path and not self.path.is_dir():
-            raise ValueError(
-                f"prompt_cache is {limits.prompt_cache!r}, but must be an existing folder; "
-                "make it, or name another"
-            )
         if self.path and prefix_cells == 0:
             raise ValueError(
                 "prompt_cache keeps what is remembered, but prefix_cells is 0; raise prefix_cells, "
@@ -137,7 +131,7 @@ class PromptCache:
         self._engine, self._folder, self._hold = engine, folder, hold
         self._known_of: dict[tuple[Adapter, ...], _Known] = {}  # the latest used last
         self._no_room: dict[Path, float] = {}  # when they found none
-        self._lock, self._loading = threading.Lock(), threading.Lock()
+        self._lock, self._loading = threading.Lock(), Slots(1)
         self._changed, self._closed = threading.Event(), False
         if engine.known_hash:  # files of this model are there only if it is
             self._look()
@@ -320,20 +314,10 @@ class PromptCache:
             return False
         except OSError:  # a folder that can be read only
             pass
-        with self._loads_alone(cancel):
+        with self._loading.taken(cancel):
             if n - self._n_remembered(tokens) < LEAST_TOKENS or self._pauses(path):
                 return True
             return self._load(path, cancel)
-
-    @contextlib.contextmanager
-    def _loads_alone(self, cancel: Cancel) -> Iterator[None]:
-        while not self._loading.acquire(timeout=_LOOK_SECONDS):
-            if cancel.is_set():
-                raise CancelledError("cancelled while another kept prompt was loaded")
-        try:
-            yield
-        finally:
-            self._loading.release()
 
     def _pauses(self, path: Path) -> bool:
         failed = self._no_room.get(path)

@@ -41,6 +41,16 @@ def expanded(option: str, value: str) -> Path:
         ) from None
 
 
+def existing_folder(option: str, value: str) -> Path:
+    """The folder that an option names, where ~ is a home folder. Raises ValueError where there is
+    none."""
+    if (path := expanded(option, value)).is_dir():
+        return path
+    raise ValueError(
+        f"{option} is {value!r}, but must be an existing folder; make it, or name another"
+    )
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Writes a file in a folder that only the owner may read, whole or not at all. Raises
     OSError."""
