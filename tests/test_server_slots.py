@@ -11,6 +11,9 @@ import pytest
 from command_line import run
 from serving import Served, served
 
+from tgr_local.options.config import ServerConfig
+from tgr_local.server.slots import SlotFiles
+
 LONG = "tell me of the fox and the dog, " * 4
 Start = Callable[..., Any]
 
@@ -140,3 +143,12 @@ def test_the_folder_must_exist(
     flags = ["--model", str(model()), "--slot-save-path", str(tmp_path / "absent")]
     assert run("serve", *flags) == 2
     assert "existing folder" in capsys.readouterr().err
+
+
+def test_the_folder_may_be_in_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A settings file has no shell that replaces ~, and the other folders of `serve` take it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "slots").mkdir()
+    assert SlotFiles(ServerConfig(slot_save_path="~/slots")).folder == tmp_path / "slots"

@@ -20,6 +20,7 @@ from tgr_local.engine import Cancel, Engine, load_prefix, remembered, save_prefi
 from tgr_local.openai.validation import RequestBody, RequestError
 from tgr_local.options.config import ServerConfig
 from tgr_local.server.errors import ApiError
+from tgr_local.system import paths
 from tgr_local.system.errors import PrefixError
 
 _NAME_BYTES = 200  # the name of a temporary file is a little longer
@@ -39,12 +40,8 @@ class SlotFiles:
     for a `slot_save_path` that is not a folder."""
 
     def __init__(self, limits: ServerConfig) -> None:
-        self.folder = Path(limits.slot_save_path) if limits.slot_save_path else None
-        if self.folder and not self.folder.is_dir():
-            raise ValueError(
-                f"slot_save_path is {limits.slot_save_path!r}, but must be an existing folder; "
-                "make it, or name another"
-            )
+        named = limits.slot_save_path
+        self.folder = paths.existing_folder("slot_save_path", named) if named else None
         self.n, self.most = limits.max_running, limits.slot_save_mib << 20
         self.writing = threading.Lock()  # so that two files together keep within the limit
 
