@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from tgr_local.engine import Cancel
+from tgr_local.engine import Cancel, Engine
 from tgr_local.openai.rerank import RerankRequest, rerank_response
 from tgr_local.openai.validation import RequestError
 from tgr_local.server import embeddings, rendering, tokens
@@ -99,8 +99,8 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 def _add_embeddings(app: Application, service: Service) -> None:
-    def read(model: LoadedModel, body: EmbeddingsRequest) -> _Embedded:
-        return body, embeddings.input_tokens(model.engine, body)
+    def read(engine: Engine, body: EmbeddingsRequest) -> _Embedded:
+        return body, embeddings.input_tokens(engine, body)
 
     def make(model: LoadedModel, asked: _Embedded, cancel: Cancel) -> Any:
         return embeddings.respond(model.engine, *asked, model.name, cancel)
@@ -126,17 +126,13 @@ def _add_rerank(app: Application, service: Service) -> None:
 def _add_tokens(app: Application, service: Service) -> None:
     @app.post("/tokenize", **app.takes(TokenizeRequest))
     async def tokenize(request: Request) -> Response:
-        def read(model: LoadedModel, body: TokenizeRequest) -> bytes:
-            return tokens.tokenize(model.engine, body)
-
-        return EncodedResponse(await service.run(request, TokenizeRequest, read=read, quick=True))
+        made = await service.run(request, TokenizeRequest, read=tokens.tokenize, quick=True)
+        return EncodedResponse(made)
 
     @app.post("/detokenize", **app.takes(DetokenizeRequest))
     async def detokenize(request: Request) -> Response:
-        def read(model: LoadedModel, body: DetokenizeRequest) -> bytes:
-            return tokens.detokenize(model.engine, body)
-
-        return EncodedResponse(await service.run(request, DetokenizeRequest, read=read, quick=True))
+        made = await service.run(request, DetokenizeRequest, read=tokens.detokenize, quick=True)
+        return EncodedResponse(made)
 
     @app.post("/render", **app.takes(RenderRequest))
     async def render(request: Request) -> Response:

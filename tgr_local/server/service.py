@@ -20,12 +20,10 @@ from tgr_local.engine import Cancel, Engine
 from tgr_local.methods import Method
 from tgr_local.openai import answer
 from tgr_local.openai.answer import Translation
-from tgr_local.openai.bodies import GenerationRequest
+from tgr_local.openai.bodies import CommonRequest, SampledRequest
 from tgr_local.openai.completions import progress_object
 from tgr_local.openai.events import ApiEvent, Searched, TextPart, Totals, Usage
-from tgr_local.openai.messages import CountTokensRequest, MessagesRequest
 from tgr_local.openai.requests import PreparedRequest
-from tgr_local.openai.responses import ResponsesRequest
 from tgr_local.openai.validation import RequestBody
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.answer_now import Running
@@ -48,8 +46,6 @@ from tgr_local.server.wire import (
 )
 from tgr_local.system.errors import ModelError
 
-Prepare = Callable[..., PreparedRequest]
-AnyRequest = GenerationRequest | CountTokensRequest | ResponsesRequest
 AnyBody = TypeVar("AnyBody", bound=RequestBody)
 
 _FIRST_SECONDS = 1.0  # in which an early error still becomes a status
@@ -60,8 +56,8 @@ _QUICK_AT_ONCE, _QUICK_SECONDS = 2, 30.0  # for requests without a reply of the 
 class Api:
     """An API for replies: how its requests are read, and how its responses are written."""
 
-    body: type[AnyRequest]
-    prepare: Prepare
+    body: type[CommonRequest]
+    prepare: Callable[..., PreparedRequest]
     """Makes a `PreparedRequest` of an engine, a checked body and the server's options."""
     translate: Callable[[Engine, PreparedRequest], Translation]
     frames: Frames = OPENAI
@@ -123,7 +119,7 @@ class Service:
         kind: type[AnyBody],
         make: Callable[[LoadedModel, Any, Cancel], Any] = lambda _, value, __: value,
         *,
-        read: Callable[[LoadedModel, AnyBody], Any] = lambda _, body: body,
+        read: Callable[[Engine, AnyBody], Any] = lambda _, body: body,
         model: str | None = None,
         quick: bool = False,
     ) -> Any:
@@ -137,12 +133,10 @@ class Service:
         def work(cancel: Cancel, put: Put) -> None:
             loaded = lease.model
             with body.used(cancel) as fields:
-                value = read(loaded, kind.parse(fields))
+                value = read(loaded.engine, kind.parse(fields))
             del fields
-            if quick:
-                put(make(loaded, value, cancel))
-                return
-            with loaded.scales.held(self.models.lora.default, cancel):
+            default = self.models.lora.default
+            with contextlib.nullcontext() if quick else loaded.scales.held(default, cancel):
                 put(make(loaded, value, cancel))
 
         jobs = self._quick_jobs if quick else self.jobs
@@ -246,7 +240,7 @@ class Service:
     ) -> Response:
         """What `make` says of a chat, which is only prepared and may be of any length."""
 
-        def made(loaded: LoadedModel, body: AnyRequest, cancel: Cancel) -> Any:
+        def made(loaded: LoadedModel, body: CommonRequest, cancel: Cancel) -> Any:
             return make(loaded.engine, self._prepared(loaded, body, api, cancel, bounded=False))
 
         return JsonResponse(await self.run(request, api.body, made, quick=True))
@@ -273,12 +267,12 @@ class Service:
                 job.end(ApiError(499, "the client does not wait for the reply"))
 
     def _prepared(
-        self, loaded: LoadedModel, body: AnyRequest, api: Api, cancel: Cancel, **options: Any
+        self, loaded: LoadedModel, body: CommonRequest, api: Api, cancel: Cancel, **options: Any
     ) -> PreparedRequest:
         """The request with this server's options. Raises RequestError, ApiError and others."""
         name, method = self.models.catalog.name_and_method(body.model)
         own: dict[str, Any] = {"model": name, "lora": None}
-        if isinstance(body, GenerationRequest | MessagesRequest | ResponsesRequest):
+        if isinstance(body, SampledRequest):
             tgr = body.tgr.options() if body.tgr else {}
             own["seed"] = loaded.seed if body.seed is None and "seed" not in tgr else body.seed
         try:
