@@ -65,7 +65,7 @@ class ResponseTranslation(Translation):
         if isinstance(event, TextPart):
             return self._text(event)
         if isinstance(event, CallBegun):
-            item = _call_item(event.id, event.name, "", "in_progress")
+            item = _item("function_call", "fc", call_id=event.id, name=event.name, arguments="")
             return [*self._closed(), *self._opened(item)]
         if isinstance(event, CallArguments) and self._open:
             self._open.texts.append(event.text)
@@ -91,12 +91,11 @@ class ResponseTranslation(Translation):
         is_thinking = event.kind == "thinking"
         kind = "reasoning" if is_thinking else "message"
         if self._open is None or self._open.item["type"] != kind:
-            item = (
-                _thinking_item("", "in_progress")
-                if is_thinking
-                else _text_item("", [], "in_progress")
-            )
-            made = [*self._closed(), *self._opened(item | {"content": []})]
+            if is_thinking:
+                item = _item(kind, "rs", summary=[], content=[])
+            else:
+                item = _item(kind, "msg", role="assistant", content=[])
+            made = [*self._closed(), *self._opened(item)]
             part = dict(_THINKING_PART if is_thinking else _TEXT_PART)
             made.append(self._at_part("response.content_part.added", part=part))
         assert self._open is not None
@@ -157,20 +156,18 @@ class ResponseTranslation(Translation):
     # --- the whole ---
 
     def whole(self, answer: Answer) -> JsonObject:
-        """The response, when everything is written."""
+        """The response, when everything is written: what a stream of it ends with."""
         choice = answer.best()[0]
-        self._finish = choice.finish
-        status = "incomplete" if choice.finish == "length" else "completed"
+        events: list[ApiEvent] = []
         if thinking := choice.text("thinking"):
-            self._output.append(_thinking_item(thinking, "completed"))
+            events.append(TextPart(0, "thinking", thinking))
         if text := choice.text("answer"):
-            logprobs = self._logprobs(answer.answer_tokens(choice))
-            self._output.append(_text_item(text, logprobs, "completed"))
-        self._output += [
-            _call_item(call.id, call.name, call.arguments, "completed") for call in choice.calls
-        ]
-        if self._output:
-            self._output[-1]["status"] = status
+            events.append(TextPart(0, "answer", text, answer.answer_tokens(choice)))
+        for number, call in enumerate(choice.calls):
+            events.append(CallBegun(0, number, call.id, call.name))
+            events.append(CallArguments(0, number, call.arguments))
+        for event in (*events, answer.end(choice)):
+            self.parts(event)
         return self._ended(answer.usage(), answer.about())
 
     def _ended(self, usage: Usage, about: JsonObject) -> JsonObject:
@@ -231,24 +228,7 @@ def _usage_object(usage: Usage) -> JsonObject:
     }
 
 
-def _thinking_item(text: str, status: str) -> JsonObject:
-    content = [_THINKING_PART | {"text": text}]
-    name = f"rs_{uuid.uuid4().hex}"
-    return {"id": name, "type": "reasoning", "summary": [], "content": content, "status": status}
-
-
-def _text_item(text: str, logprobs: list[JsonObject], status: str) -> JsonObject:
-    content = [_TEXT_PART | {"text": text, "logprobs": logprobs}]
-    shape = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant"}
-    return shape | {"content": content, "status": status}
-
-
-def _call_item(call_id: str, name: str, arguments: str, status: str) -> JsonObject:
-    return {
-        "id": f"fc_{uuid.uuid4().hex}",
-        "type": "function_call",
-        "call_id": call_id,
-        "name": name,
-        "arguments": arguments,
-        "status": status,
-    }
+def _item(kind: str, prefix: str, **more: Any) -> JsonObject:
+    """An item that is under way."""
+    name = f"{prefix}_{uuid.uuid4().hex}"
+    return {"id": name, "type": kind, **more, "status": "in_progress"}
