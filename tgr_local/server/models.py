@@ -20,7 +20,7 @@ from tgr_local.options.config import RANDOM_SEED
 from tgr_local.options.resolve import resolve
 from tgr_local.server.catalog import NAME_LENGTH, Catalog
 from tgr_local.server.errors import ApiError
-from tgr_local.server.lease import LOADED, Lease, without_folder
+from tgr_local.server.lease import Lease, without_folder
 from tgr_local.server.limits import longest_conversation
 from tgr_local.server.loaded import LoadedModel, Setup, spare_collector
 from tgr_local.server.lora import LoraScales
@@ -226,63 +226,50 @@ class Models:
 
     async def _loaded_props(self, model: LoadedModel) -> dict[str, Any]:
         engine = model.engine
-        options = self._options(engine.metadata)
-        return {
-            "model": model.name,
-            "status": LOADED,
+        about = await self._about(
+            model.name, engine.path, engine.metadata, engine.n_ctx_train, engine.chat_template
+        )
+        return about | {
             "description": engine.description,
-            "model_path": engine.path.name,
-            "options": options,
             "n_ctx": model.context,
-            "n_ctx_train": engine.n_ctx_train,
-            "chat_template": engine.chat_template,
             "devices": sorted(set(engine.devices())),
             "lora": await run_in_threadpool(self.lora.listed),
-            **await self._as_llama_server(
-                model.name, options, engine.n_ctx_train, engine.chat_template
-            ),
         }
 
-    async def _as_llama_server(
-        self, name: str, options: dict[str, Any], n_ctx_train: int, template: str
+    async def _file_props(self, name: str) -> dict[str, Any]:
+        """The same, as far as the file says it."""
+        path = self.catalog.files[name]
+        try:
+            card = await run_in_threadpool(lambda: model_files.card(self.catalog.path(name)))
+        except (ModelError, OSError) as error:
+            raise ApiError(400, without_folder(describe(error), path), param="model") from None
+        template = card.metadata.get("tokenizer.chat_template", "")
+        trained = card.facts()["trained context"]
+        return await self._about(name, path, card.metadata, trained, template)
+
+    async def _about(
+        self, name: str, path: Path, metadata: dict[str, str], n_ctx_train: Any, template: str
     ) -> dict[str, Any]:
-        """What clients of llama-server read in /props: the tokens that a conversation may have, and
-        whether the model takes tools, which it does in any template."""
+        """What is known of every model, and what clients of llama-server read in /props: the
+        tokens that a conversation may have, and whether the model takes tools, which it does in any
+        template."""
+        options = self._options(metadata)
         params = {key: options[key] for key in (*SAMPLING, *SAMPLERS, "seed", "stop")}
         return {
+            "model": name,
+            "status": self.pool.status(name),
+            "model_path": path.name,
+            "options": options,
+            "n_ctx_train": n_ctx_train,
+            "chat_template": template,
             "model_alias": name,
             "default_generation_settings": {
-                "n_ctx": longest_conversation(n_ctx_train, self._setup.engine_config),
+                "n_ctx": longest_conversation(n_ctx_train or 0, self._setup.engine_config),
                 "params": params | {"n_predict": options["max_tokens"] or -1},
             },
             "chat_template_caps": await run_in_threadpool(_abilities, template),
             "modalities": {"vision": False, "audio": False},
             "build_info": f"tgr-local {__version__}",
-        }
-
-    async def _file_props(self, name: str) -> dict[str, Any]:
-        """The same, as far as the file says it."""
-
-        path = self.catalog.files[name]
-
-        def read() -> tuple[Any, str, dict[str, Any]]:
-            card = model_files.card(self.catalog.path(name))
-            trained = card.facts()["trained context"]
-            template = card.metadata.get("tokenizer.chat_template", "")
-            return trained, template, self._options(card.metadata)
-
-        try:
-            trained, template, options = await run_in_threadpool(read)
-        except (ModelError, OSError) as error:
-            raise ApiError(400, without_folder(describe(error), path), param="model") from None
-        return {
-            "model": name,
-            "status": self.pool.status(name),
-            "model_path": path.name,
-            "n_ctx_train": trained,
-            "chat_template": template,
-            "options": options,
-            **await self._as_llama_server(name, options, trained or 0, template),
         }
 
     def _options(self, metadata: dict[str, str]) -> dict[str, Any]:
