@@ -138,7 +138,6 @@ class _Translation(Translation):
         self._times: JsonObject = {}  # of the first choice that ended
 
     def parts(self, event: ApiEvent) -> list[JsonObject]:
-        """The chunks of an event."""
         if isinstance(event, Totals):
             return self._totals(event)
         if isinstance(event, Searched):
@@ -190,7 +189,6 @@ class _Translation(Translation):
         return []
 
     def whole(self, answer: Answer) -> JsonObject:
-        """The response, when everything is written."""
         choices = [self._whole_choice(answer, choice) for choice in answer.best()]
         usage = usage_object(answer.usage())
         first = answer.best()[0]

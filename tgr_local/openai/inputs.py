@@ -42,6 +42,13 @@ def content_text(where: str, parts: list[Any], unseen: list[str], *, is_asked: b
     return parts_text(parts)
 
 
+def needed(where: str, part: Any, key: str) -> Any:
+    """The value that a part of a conversation must have. Raises RequestError."""
+    if part.get(key) is None:
+        raise RequestError(f"{where}.{key} is missing; add it", where.partition("[")[0])
+    return part[key]
+
+
 def _template_message(i: int, message: Message, content: str | None) -> dict[str, Any]:
     role = "system" if message["role"] == "developer" else message["role"]
     if role not in _ROLES:

@@ -47,7 +47,6 @@ class MessageTranslation(Translation):
         return [{"type": "message_start", "message": message}]
 
     def parts(self, event: ApiEvent) -> list[JsonObject]:
-        """The events that a stream sends for an event."""
         if isinstance(event, TextPart):
             return self._text(event) if event.text else []
         if isinstance(event, CallBegun):
@@ -92,11 +91,9 @@ class MessageTranslation(Translation):
         return [*signed, {"type": "content_block_stop", "index": self._index}]
 
     def failed(self, error: JsonObject) -> list[JsonObject]:
-        """The event of an error."""
         return [error_object(error)]
 
     def whole(self, answer: Answer) -> JsonObject:
-        """The response, when everything is written."""
         choice = answer.best()[0]
         blocks: list[JsonObject] = []
         if self._shows_thinking and (thinking := choice.text("thinking")):

@@ -29,7 +29,7 @@ from tgr_local.openai.bodies import (
     ToolName,
 )
 from tgr_local.openai.client_parameters import Ignored
-from tgr_local.openai.inputs import content_text
+from tgr_local.openai.inputs import content_text, needed
 from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
 from tgr_local.openai.search_options import whole_field
@@ -239,7 +239,7 @@ def _chat_messages(
             flush()
             where = f"messages[{i}].content[{j}]"
             result = {"role": "tool", "content": _result_text(where, block, unseen)}
-            made.append(result | {"tool_call_id": _needed(where, block, "tool_use_id")})
+            made.append(result | {"tool_call_id": needed(where, block, "tool_use_id")})
         else:
             texts.append(_text(f"messages[{i}].content[{j}]", block))
     flush()
@@ -251,13 +251,13 @@ def _assistant_message(i: int, content: list[Any]) -> dict[str, Any]:
     for j, block in enumerate(content):
         where, kind = f"messages[{i}].content[{j}]", block["type"]
         if kind == "thinking":
-            thoughts.append(_needed(where, block, "thinking"))
+            thoughts.append(needed(where, block, "thinking"))
         elif kind == "tool_use":
             function = {
-                "name": _needed(where, block, "name"),
+                "name": needed(where, block, "name"),
                 "arguments": json.dumps(block.get("input") or {}, ensure_ascii=False),
             }
-            call_id = _needed(where, block, "id")
+            call_id = needed(where, block, "id")
             calls.append({"id": call_id, "type": "function", "function": function})
         elif kind == "text":
             texts.append(_text(where, block))
@@ -279,7 +279,7 @@ def _text(where: str, block: Any) -> str:
     """A block as text."""
     if block["type"] in ("tool_use", "tool_result"):
         raise RequestError(f"{where} is of type {block['type']}, which is out of place", "messages")
-    return str(_needed(where, block, "text")) if block["type"] == "text" else part_text(block)
+    return str(needed(where, block, "text")) if block["type"] == "text" else part_text(block)
 
 
 def _result_text(where: str, block: Any, unseen: list[str]) -> str:
@@ -295,9 +295,3 @@ def _result_text(where: str, block: Any, unseen: list[str]) -> str:
             "messages",
         )
     return f"Error: {text}" if block.get("is_error") else text
-
-
-def _needed(where: str, block: Any, key: str) -> Any:
-    if key not in block:
-        raise RequestError(f"{where}.{key} is missing; add it", "messages")
-    return block[key]

@@ -108,7 +108,6 @@ class NativeTranslation(Translation):
         self._last: JsonObject = {}  # the end of the last choice, which waits for the totals
 
     def parts(self, event: ApiEvent) -> list[JsonObject]:
-        """What a stream sends for an event."""
         if isinstance(event, TextPart):
             part = {"index": event.index, "content": event.text, "stop": False}
             return [part | self._about(event.index) | self._probabilities(event.tokens)]

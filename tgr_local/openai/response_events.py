@@ -61,7 +61,6 @@ class ResponseTranslation(Translation):
         ]
 
     def parts(self, event: ApiEvent) -> list[JsonObject]:
-        """The events that a stream sends for an event."""
         if isinstance(event, TextPart):
             return self._text(event)
         if isinstance(event, CallBegun):
@@ -80,7 +79,6 @@ class ResponseTranslation(Translation):
         return []
 
     def failed(self, error: JsonObject) -> list[JsonObject]:
-        """The end of a stream that fails."""
         response = self._response("failed")
         code = error["code"] or error["type"]
         response["error"] = {"code": code, "message": error["message"]}

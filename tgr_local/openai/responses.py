@@ -25,7 +25,7 @@ from tgr_local.openai.bodies import (
     ToolName,
 )
 from tgr_local.openai.client_parameters import Ignored, Only
-from tgr_local.openai.inputs import content_text
+from tgr_local.openai.inputs import content_text, needed
 from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
 from tgr_local.openai.response_store import ResponseStore
@@ -255,7 +255,7 @@ def _add(
     if kind is None:
         raise RequestError(f"{where}.type is missing; add it", "input")
     if kind == "message":
-        role = str(_needed(where, item, "role"))
+        role = str(needed(where, item, "role"))
         is_asked = is_asked and role == "user"
         text = _text(f"{where}.content", item.get("content"), unread, is_asked=is_asked)
         if role == "assistant":
@@ -268,12 +268,12 @@ def _add(
             message = _assistant(messages)
             message["reasoning_content"] = message.get("reasoning_content", "") + thinking
     elif kind == "function_call":
-        arguments = _needed(where, item, "arguments")
+        arguments = needed(where, item, "arguments")
         if not isinstance(arguments, str):
             raise RequestError(
                 f"{where}.arguments is {shown(arguments)}, but must be a text", "input"
             )
-        _add_call(messages, where, item, str(_needed(where, item, "name")), arguments)
+        _add_call(messages, where, item, str(needed(where, item, "name")), arguments)
     elif kind in _CLIENT_CALLS:
         said = {_CLIENT_CALLS[kind]: item.get(_CLIENT_CALLS[kind])}
         name = item.get("name") or kind.removesuffix("_call")
@@ -306,7 +306,7 @@ def _call_id(where: str, item: Any) -> str:
     if item.get("call_id") is None and isinstance(item.get("id"), str):
         return str(item["id"])[:NAME_MAX]
     may_lack = "output" in item or item["type"] == "tool_search_call"
-    return str(item.get("call_id") or "" if may_lack else _needed(where, item, "call_id"))
+    return str(item.get("call_id") or "" if may_lack else needed(where, item, "call_id"))
 
 
 def _assistant(messages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -321,12 +321,6 @@ def _text(where: str, content: Any, unread: list[str], *, is_asked: bool = False
     if content is None or isinstance(content, str):
         return content or ""
     return content_text(where, content, unread, is_asked=is_asked)
-
-
-def _needed(where: str, item: Any, key: str) -> Any:
-    if item.get(key) is None:
-        raise RequestError(f"{where}.{key} is missing; add it", "input")
-    return item[key]
 
 
 # --- the response ---

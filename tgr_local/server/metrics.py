@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,34 +27,18 @@ class Metrics:
         self._jobs, self._pool = jobs, pool
         self._registry = registry = CollectorRegistry()
         registry.register(self)
-        self._requests = Counter(
-            "tgr_requests", "Requests answered", ["path", "status"], registry=registry
+        counter = functools.partial(Counter, registry=registry)
+        times = functools.partial(Histogram, buckets=_BUCKETS, registry=registry)
+        self._requests = counter("tgr_requests", "Requests answered", ["path", "status"])
+        self._seconds = times("tgr_request_seconds", "Whole request", ["path"])
+        self._queued = times("tgr_queue_seconds", "Waiting for a turn")
+        self._first = times("tgr_first_part_seconds", "Until the first part of a stream")
+        self._tokens = counter("tgr_tokens", "Tokens of prompts and of replies", ["kind"])
+        self._forward = counter(
+            "tgr_forward_tokens", "Positions decoded for finished replies, by purpose", ["purpose"]
         )
-        self._seconds = Histogram(
-            "tgr_request_seconds", "Whole request", ["path"], buckets=_BUCKETS, registry=registry
-        )
-        self._queued = Histogram(
-            "tgr_queue_seconds", "Waiting for a turn", buckets=_BUCKETS, registry=registry
-        )
-        self._first = Histogram(
-            "tgr_first_part_seconds",
-            "Until the first part of a stream",
-            buckets=_BUCKETS,
-            registry=registry,
-        )
-        self._tokens = Counter(
-            "tgr_tokens", "Tokens of prompts and of replies", ["kind"], registry=registry
-        )
-        self._forward = Counter(
-            "tgr_forward_tokens",
-            "Positions decoded for finished replies, by purpose",
-            ["purpose"],
-            registry=registry,
-        )
-        self._reused = Counter(
-            "tgr_reused_tokens",
-            "Positions of finished replies that were in the cache already",
-            registry=registry,
+        self._reused = counter(
+            "tgr_reused_tokens", "Positions of finished replies that were in the cache already"
         )
 
     def count(self, path: str, facts: Mapping[str, Any]) -> None:

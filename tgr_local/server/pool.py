@@ -20,6 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -364,25 +365,14 @@ def _victim(loaded: list[Place]) -> Place:
 
 async def in_thread(call: Callable[[], Result], name: str = "models") -> Result:
     """The result of a call in a thread of its own, which does not delay the program's end."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Result] = loop.create_future()
-
-    def settle(result: Result | None, error: BaseException | None) -> None:
-        if future.cancelled():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
+    future: Future[Result] = Future()
+    future.set_running_or_notify_cancel()
 
     def work() -> None:
-        result, error = None, None
         try:
-            result = call()
-        except BaseException as caught:
-            error = caught
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, result, error)
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
 
     threading.Thread(target=work, name=name, daemon=True).start()
-    return await future
+    return await asyncio.wrap_future(future)
