@@ -151,11 +151,6 @@ class Job:
         """When its thread began, by time.monotonic; None while it is queued."""
 
     @property
-    def age(self) -> float:
-        """Seconds since it was submitted."""
-        return time.monotonic() - self._created
-
-    @property
     def seconds_queued(self) -> float:
         return (self.started or time.monotonic()) - self._created
 

@@ -22,7 +22,7 @@ from tgr_local.openai import answer
 from tgr_local.openai.answer import Translation
 from tgr_local.openai.bodies import CommonRequest, SampledRequest
 from tgr_local.openai.completions import progress_object
-from tgr_local.openai.events import ApiEvent, Searched, TextPart, Totals, Usage
+from tgr_local.openai.events import ApiEvent, Searched, TextPart, Usage
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.openai.validation import RequestBody
 from tgr_local.options.config import EngineConfig, ServerConfig
@@ -181,7 +181,8 @@ class Service:
         """The response to a request for replies."""
         body = await self.body(request)
         lease = await self._lease(request, body)
-        facts = facts_of(request.scope)
+        facts, events = facts_of(request.scope), _Events(api.frames)
+        created = time.monotonic()
 
         def work(cancel: Cancel, put: Put) -> None:
             start, loaded = time.monotonic(), lease.model
@@ -197,24 +198,28 @@ class Service:
                 loaded.slots.note(prepared.id_slot, prepared.prompts[0])
             del fields, asked
             translation = api.translate(loaded.engine, prepared)
+
+            def pass_on(made: ApiEvent) -> None:
+                if "first_part" not in facts:
+                    facts["first_part"] = round(time.monotonic() - created, 4)
+                    facts["queued"] = round(start - created, 4)
+                if self.limits.log_prompts and isinstance(made, TextPart):
+                    _log_text(facts, made)
+                put(events.encoded(made))
+
             with (
                 self.running.known(request.scope, (translation.id,), cancel),
                 loaded.scales.held(scales, cancel),
                 loaded.memory.held(memory_needed(loaded.engine, prepared), cancel),
             ):
-                put(_Begun(prepared, translation, translation.opening()))
+                put(events.opening(translation) if prepared.stream else b"")
                 if loaded.prompts:
                     loaded.prompts.restore(prepared.prompts, cancel)
                 prepared = within_time(prepared, self.limits, time.monotonic() - start)
-                if prepared.stream:
-
-                    def pass_on(made: ApiEvent) -> None:
-                        put((made, translation.parts(made)))
-
-                    answer.write(loaded.engine, prepared, pass_on, cancel=cancel)
-                else:
-                    made = answer.write(loaded.engine, prepared, cancel=cancel)
-                    self._note(facts, made.usage(), made.about())
+                on_event = pass_on if prepared.stream else None
+                made = answer.write(loaded.engine, prepared, on_event, cancel=cancel)
+                self._note(facts, made.usage(), made.about())
+                if not prepared.stream:
                     if self.limits.log_prompts:
                         facts["reply"] = [_said(choice) for choice in made.best()]
                     put(encoded(translation.whole(made)))
@@ -222,18 +227,15 @@ class Service:
                 loaded.prompts.request_ended()
 
         async with self._job(request, work, self.jobs, lease) as job:
-            begun: _Begun | None = await job.first(
-                None if body.streams is False else _FIRST_SECONDS
-            )
+            begun = await job.first(None if body.streams is False else _FIRST_SECONDS)
             # a request for a stream must not wait in silence
             if begun is None and not await self._streams(request, body):
                 begun = await job.first(None)
-            if begun is None or begun.prepared.stream:
-                first = await job.first(_FIRST_SECONDS) if begun else None
-                events = _Events(self, facts, api.frames)
-                stream = self._stream(job, begun, first, events)
-                return EventStream(job.taken_over(), stream, api.frames, events.failure)
-            return EncodedResponse(await job.first(None))
+            if not body.streams:
+                return EncodedResponse(await job.first(None))
+            first = None if begun is None else await job.first(_FIRST_SECONDS)
+            stream = self._stream(job, (begun or b"") + (first or b""), api.frames)
+            return EventStream(job.taken_over(), stream, api.frames, events.failure)
 
     async def inspect(
         self, request: Request, api: Api, make: Callable[[Engine, PreparedRequest], Any]
@@ -288,14 +290,11 @@ class Service:
         except ModelError as error:
             raise ModelError(without_folder(str(error), loaded.engine.path)) from None
 
-    async def _stream(
-        self, job: Job, begun: _Begun | None, first: Any, events: _Events
-    ) -> AsyncIterator[bytes]:
-        """The encoded events of a stream, as many at a time as there are. If `begun` is None,
-        it is the job's first item."""
-        yield events.encoded([item for item in (begun, first) if item is not None], job)
+    async def _stream(self, job: Job, begun: bytes, frames: Frames) -> AsyncIterator[bytes]:
+        """A stream that has begun, as many events at a time as there are."""
+        yield begun
         async for items in job.batches(self.limits.ping_seconds):
-            yield events.encoded(items, job) if items else events.frames.ping
+            yield b"".join(items) if items else frames.ping
 
     def _note(self, facts: Facts, usage: Usage, about: Mapping[str, Any]) -> None:
         facts["prompt_tokens"], facts["completion_tokens"] = usage.prompt, usage.completion
@@ -307,52 +306,35 @@ class Service:
             facts["ignored"] = sorted(new)
 
 
-@dataclass(frozen=True)
-class _Begun:
-    """The first item of a job: what it writes, and the opening of its stream."""
-
-    prepared: PreparedRequest
-    translation: Translation
-    opening: list[dict[str, Any]]
-
-
 class _Events:
     """The events of one response: what its API sends for them, and the search as comments, which
     clients skip."""
 
-    def __init__(self, service: Service, facts: Facts, frames: Frames) -> None:
-        self._service, self._facts, self.frames = service, facts, frames
-        self._begun: _Begun | None = None
-        self._is_logged = service.limits.log_prompts
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        self._translation: Translation | None = None
 
-    def encoded(self, items: Iterable[Any], job: Job) -> bytes:
-        """What is sent for some items of the job."""
-        data = b""
-        for item in items:
-            if isinstance(item, _Begun):
-                self._begun = item
-                data += b"".join(map(self.frames.event, item.opening))
-                continue
-            if "first_part" not in self._facts:
-                self._facts["first_part"] = round(job.age, 4)
-                self._facts["queued"] = round(job.seconds_queued, 4)
-            made, parts = item
-            if isinstance(made, Searched) and not parts:
-                data += b": tgr.step " + encoded(progress_object(made)) + b"\n\n"
-            elif isinstance(made, Totals):
-                self._service._note(self._facts, made.usage, made.about)
-            elif self._is_logged and isinstance(made, TextPart):
-                _log_text(self._facts, made)
-            for part in parts:
-                data += self.frames.event(part)
-        return data
+    def opening(self, translation: Translation) -> bytes:
+        """How the stream begins; `translation` has the format of the events that follow."""
+        self._translation = translation
+        return self._sent(translation.opening())
+
+    def encoded(self, made: ApiEvent) -> bytes:
+        """What is sent for an event; often nothing."""
+        assert self._translation is not None
+        parts = self._translation.parts(made)
+        if isinstance(made, Searched) and not parts:
+            return b": tgr.step " + encoded(progress_object(made)) + b"\n\n"
+        return self._sent(parts)
 
     def failure(self, error: ApiError) -> bytes:
         """What is sent for an error that ends the stream."""
-        if self._begun is None:
-            return self.frames.event(self.frames.failure(error))
-        parts = self._begun.translation.failed(error.body["error"])
-        return b"".join(map(self.frames.event, parts))
+        if self._translation is None:
+            return self._frames.event(self._frames.failure(error))
+        return self._sent(self._translation.failed(error.body["error"]))
+
+    def _sent(self, parts: Iterable[Any]) -> bytes:
+        return b"".join(map(self._frames.event, parts))
 
 
 def _said(choice: answer.Choice) -> dict[str, Any]:
