@@ -7,12 +7,13 @@ are not supported are refused unless they have a neutral value, one without an e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
-from pydantic import Field, GetCoreSchemaHandler, ValidationInfo, create_model
+from pydantic import Field, GetCoreSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
-from tgr_local.openai.validation import OpenObject, RequestBody, RequestError
+from tgr_local.openai.validation import Model, OpenObject, RequestBody, RequestError, with_fields
 
 _IGNORED = "ignored"
 Ignored = Annotated[Any, _IGNORED]
@@ -47,6 +48,11 @@ class Ignoring(RequestBody):
             for name, field in type(self).model_fields.items()
             if _IGNORED in field.metadata and getattr(self, name) is not None
         )
+
+
+def ignoring(*names: str) -> Callable[[type[Model]], type[Model]]:
+    """A decorator that adds parameters without an effect to a body."""
+    return with_fields(dict.fromkeys(names, (Ignored, None)))
 
 
 ADAPTERS_MAX = 256
@@ -117,7 +123,9 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
 """What cannot be followed, with its values that have no effect."""
 
 
-class _ClientParameters(Ignoring):
+@ignoring(*_IGNORED_NAMES)
+@with_fields({name: (Annotated[Any, Only(*neutral)], None) for name, neutral in _REFUSED.items()})
+class ClientParameters(Ignoring):
     """What clients send in addition to what has an effect."""
 
     lora: list[LoraScale] | None = Field(
@@ -125,16 +133,4 @@ class _ClientParameters(Ignoring):
         max_length=ADAPTERS_MAX,
         description="the server's LoRA adapters for this request alone; those that are not named "
         "have the scale 0",
-    )
-
-
-if TYPE_CHECKING:
-    ClientParameters = _ClientParameters
-else:
-    ClientParameters = create_model(
-        "ClientParameters",
-        __base__=_ClientParameters,
-        __doc__=_ClientParameters.__doc__,
-        **dict.fromkeys(_IGNORED_NAMES, (Ignored, None)),
-        **{name: (Annotated[Any, Only(*neutral)], None) for name, neutral in _REFUSED.items()},
     )

@@ -28,7 +28,7 @@ from tgr_local.openai.bodies import (
     ThinkingMode,
     ToolName,
 )
-from tgr_local.openai.client_parameters import Ignored
+from tgr_local.openai.client_parameters import ignoring
 from tgr_local.openai.inputs import content_text, needed
 from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
@@ -83,6 +83,11 @@ class OutputConfig(OpenObject):
     format: NotRequired[dict[str, Any] | None]
 
 
+@ignoring(
+    "cache_control", "container", "context_management", "inference_geo", "mcp_servers", "betas",
+    "speed", "billing_policy", "compaction", "diagnostics", "fallback_credit_token", "fallbacks",
+    "thread", "user_profile_id", "workspace_id",
+)  # fmt: skip
 class CountTokensRequest(CommonRequest):
     """The body of /v1/messages/count_tokens."""
 
@@ -101,21 +106,6 @@ class CountTokensRequest(CommonRequest):
     output_config: OutputConfig | None = Field(None, description="the JSON schema of the answer")
     output_format: dict[str, Any] | None = Field(None, description="an older name for its format")
     chat_template_kwargs: ChatTemplateOptions | None = None
-    cache_control: Ignored = None
-    container: Ignored = None
-    context_management: Ignored = None
-    inference_geo: Ignored = None
-    mcp_servers: Ignored = None
-    betas: Ignored = None
-    speed: Ignored = None
-    billing_policy: Ignored = None
-    compaction: Ignored = None
-    diagnostics: Ignored = None
-    fallback_credit_token: Ignored = None
-    fallbacks: Ignored = None
-    thread: Ignored = None
-    user_profile_id: Ignored = None
-    workspace_id: Ignored = None
 
 
 class MessagesRequest(CountTokensRequest, SampledRequest):

@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.pooling import relevances, rerank_tokens
-from tgr_local.openai.client_parameters import Ignored, Ignoring, Only
+from tgr_local.openai.client_parameters import Ignoring, Only, ignoring
 from tgr_local.openai.search_options import whole_field
 from tgr_local.openai.validation import OpenObject, RequestError
 
@@ -25,6 +25,10 @@ class Document(OpenObject):
     text: str
 
 
+@ignoring(
+    "user", "max_chunks_per_doc", "max_tokens_per_doc", "rank_fields", "truncation", "priority",
+    "truncate", "truncation_direction",
+)  # fmt: skip
 class RerankRequest(Ignoring):
     """The body of /v1/rerank: with `documents` as Jina has it, with `texts` as Text Embeddings
     Inference does, whose response is another one."""
@@ -37,14 +41,6 @@ class RerankRequest(Ignoring):
     return_documents: bool | None = Field(None, description="the results have the documents too")
     return_text: bool | None = Field(None, description="the same, beside `texts`")
     model: str | None = Field(None, description="the model, where there are several")
-    user: Ignored = None
-    max_chunks_per_doc: Ignored = None
-    max_tokens_per_doc: Ignored = None
-    rank_fields: Ignored = None
-    truncation: Ignored = None
-    priority: Ignored = None
-    truncate: Ignored = None
-    truncation_direction: Ignored = None
     raw_scores: Annotated[Any, Only(False)] = None
 
     @model_validator(mode="after")

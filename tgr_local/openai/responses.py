@@ -24,7 +24,7 @@ from tgr_local.openai.bodies import (
     SampledRequest,
     ToolName,
 )
-from tgr_local.openai.client_parameters import Ignored, Only
+from tgr_local.openai.client_parameters import Only, ignoring
 from tgr_local.openai.inputs import content_text, needed
 from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
@@ -63,6 +63,10 @@ class TextOptions(OpenObject):
     verbosity: NotRequired[str | None]
 
 
+@ignoring(
+    "stream_options", "truncation", "max_tool_calls", "client_metadata", "context_management",
+    "access_programs", "background_options", "image",
+)  # fmt: skip
 class ResponsesRequest(SampledRequest):
     """The body of /v1/responses."""
 
@@ -101,14 +105,6 @@ class ResponsesRequest(SampledRequest):
     )
     metadata: dict[str, Any] | None = Field(None, description="given back in the response")
     chat_template_kwargs: ChatTemplateOptions | None = None
-    stream_options: Ignored = None
-    truncation: Ignored = None
-    max_tool_calls: Ignored = None
-    client_metadata: Ignored = None
-    context_management: Ignored = None
-    access_programs: Ignored = None
-    background_options: Ignored = None
-    image: Ignored = None
     background: Annotated[Any, Only(False)] = None
     conversation: Annotated[Any, Only()] = None
     prompt: Annotated[Any, Only()] = None

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, create_model
+from pydantic import BeforeValidator, Field
 
-from tgr_local.openai.validation import RequestBody
+from tgr_local.openai.validation import RequestBody, with_fields
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import types_of
 
@@ -71,7 +71,8 @@ def _field(name: str) -> Any:
     return option_field(name, le=high)
 
 
-class _Tgr(RequestBody):
+@with_fields({name: (_type(name) | None, _field(name)) for name in _OPTIONS})
+class TgrOptions(RequestBody):
     """How this request is answered: the method, and any option of the search."""
 
     noun: ClassVar[str] = "option"
@@ -89,14 +90,3 @@ class _Tgr(RequestBody):
             for name, value in given.items()
             if value is not None
         }
-
-
-if TYPE_CHECKING:
-    TgrOptions = _Tgr
-else:
-    TgrOptions = create_model(
-        "TgrOptions",
-        __base__=_Tgr,
-        __doc__=_Tgr.__doc__,
-        **{name: (_type(name) | None, _field(name)) for name in _OPTIONS},
-    )

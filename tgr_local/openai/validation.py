@@ -8,10 +8,10 @@ and lists stop at their first bad item, so a hostile body costs no more than a g
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 from typing_extensions import Self, TypedDict
 
 from tgr_local.options.fields import interval, near_names
@@ -99,6 +99,19 @@ class RequestBody(BaseModel):
             if (whole := _without_halves(body.get(name))) is not body.get(name):
                 body = {**body, name: whole}
         return body
+
+
+Model = TypeVar("Model", bound=RequestBody)
+
+
+def with_fields(fields: Mapping[str, Any]) -> Callable[[type[Model]], type[Model]]:
+    """A decorator that adds fields to a body; each is a pair of a type and a default."""
+
+    def extended(model: type[Model]) -> type[Model]:
+        about: dict[str, Any] = {"__module__": model.__module__, "__doc__": model.__doc__}
+        return create_model(model.__name__, __base__=model, **about, **fields)
+
+    return extended
 
 
 def _without_halves(value: Any, depth: int = 0) -> Any:

@@ -16,11 +16,15 @@ from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import tokens_within
 from tgr_local.generation.pooling import embedding, pooling_of
 from tgr_local.openai.bodies import Tokens
-from tgr_local.openai.client_parameters import Ignored, Ignoring
+from tgr_local.openai.client_parameters import Ignoring, ignoring
 from tgr_local.openai.validation import RequestError
 from tgr_local.system.errors import ContextError, too_long
 
 
+@ignoring(
+    "user", "truncate", "input_type", "truncate_prompt_tokens", "embd_normalize", "keep_alive",
+    "options",
+)  # fmt: skip
 class EmbeddingsRequest(Ignoring):
     """The body of /v1/embeddings."""
 
@@ -33,13 +37,6 @@ class EmbeddingsRequest(Ignoring):
     )
     dimensions: int | None = Field(None, description="the width of the model, or absent")
     model: str | None = Field(None, description="the model, where there are several")
-    user: Ignored = None
-    truncate: Ignored = None
-    input_type: Ignored = None
-    truncate_prompt_tokens: Ignored = None
-    embd_normalize: Ignored = None
-    keep_alive: Ignored = None
-    options: Ignored = None
 
 
 INPUTS_MAX = 2048
