@@ -32,10 +32,11 @@ from urllib.parse import quote
 
 from target import Answer, Target, Watch, seconds_until_idle, start
 
+import tgr_local.server.app  # noqa: F401 - which loads the modules of all bodies
 from tgr_local.methods import METHODS
+from tgr_local.openai.validation import RequestBody
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.model_files import embedded_model
-from tgr_local.server import openapi
 
 SLACK = 5.0
 ERROR = {"message", "type", "param", "code"}
@@ -89,7 +90,18 @@ ITEMS: list[Any] = [
      {"type": "function_call_output", "call_id": "a", "output": "3"}],
 ]  # fmt: skip
 SLOT_ACTIONS = ("save", "restore", "erase", "none")
-PARAMETERS = sorted({name for body in openapi.BODIES for name in body.model_fields})
+
+
+def bodies(above: type[RequestBody] = RequestBody) -> Iterator[type[RequestBody]]:
+    """The bodies of the server's endpoints, and what they are made of."""
+    for body in above.__subclasses__():
+        yield body
+        yield from bodies(body)
+
+
+PARAMETERS = sorted(
+    {name for body in bodies() if body.noun == "parameter" for name in body.model_fields}
+)
 OPTIONS = [spec.name for spec in dataclasses.fields(SearchConfig)] + ["method", "progress"]
 
 

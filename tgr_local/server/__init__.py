@@ -5,8 +5,7 @@ parameter means: `tgr_local.openai` has the bodies, their meaning and the respon
 
     serve.py       the socket, the signals, the exit code
     connection.py  a client's connection, and its time limits
-    app.py         which address calls what
-    addresses.py   addresses as clients write them: doubled slashes, HEAD, wrong ones
+    app.py         which address calls what: doubled slashes, HEAD and wrong ones too
     replies.py     the addresses that write replies, API by API
     openapi.py     /openapi.json, made from the models of the bodies
     service.py     the path of a request

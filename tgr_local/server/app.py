@@ -1,10 +1,17 @@
-"""The endpoints: which address calls what."""
+"""The endpoints: which address calls what.
+
+Programs join a base address and a path in their own ways, so slashes are doubled or trail; monitors
+ask with HEAD. Both mean the endpoint without.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import difflib
+import functools
 import inspect
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from fastapi import Request
@@ -12,12 +19,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tgr_local.engine import Cancel, Engine
 from tgr_local.openai.rerank import RerankRequest, rerank_response
 from tgr_local.openai.validation import RequestError
 from tgr_local.server import embeddings, rendering, tokens
-from tgr_local.server.addresses import Addresses, unknown
 from tgr_local.server.answer_now import add_answer_now
 from tgr_local.server.auth import Auth, origin_pattern
 from tgr_local.server.bodies import Fields
@@ -37,6 +44,7 @@ from tgr_local.server.wire import EncodedResponse, JsonResponse, failure
 from tgr_local.system.errors import TgrError
 from tgr_local.system.versions import __version__
 
+_SHOWN = 200  # characters of a path
 _Embedded = tuple[EmbeddingsRequest, list[list[int]]]
 # Chromium asks before a page of the internet may reach this machine; older packages do not know it
 _KNOWN = inspect.signature(CORSMiddleware.__init__).parameters
@@ -191,3 +199,46 @@ def _add_state(app: Application, service: Service) -> None:
             await loaded.stats()
         content = await run_in_threadpool(service.metrics.text)
         return Response(content, media_type=service.metrics.content_type)
+
+
+# ---- addresses as clients write them ----
+
+
+class Addresses:
+    """ASGI middleware that makes `//v1//models/` the endpoint /v1/models, and answers HEAD as GET
+    without the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path = re.sub("^https?://[^/]+", "", scope["path"])  # a whole address, as for a proxy
+        path = re.sub("//+", "/", path)
+        scope = {**scope, "path": path.rstrip("/") or "/"}
+        if scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        is_over = False
+
+        async def without_body(message: Message) -> None:
+            nonlocal is_over
+            if message["type"] == "http.response.body":
+                if is_over:
+                    return
+                is_over, message = True, {"type": message["type"], "body": b"", "more_body": False}
+            await send(message)
+
+        await self._app({**scope, "method": "GET"}, receive, without_body)
+
+
+def unknown(path: str, known: Iterable[str]) -> str:
+    """The message for a path that is none of the known ones."""
+    paths = [one for one in known if "{" not in one]
+    ends = [one for one in paths if len(one) > 1 and path.endswith(one)]
+    like = functools.partial(difflib.get_close_matches, path[:_SHOWN], paths, n=1)
+    near = like(cutoff=0.9) or ends or like()
+    hint = f"did you mean {max(near, key=len)}?" if near else "the API is below /v1"
+    return f"there is no {path:.{_SHOWN}}; {hint}"

@@ -149,18 +149,15 @@ class Body:
             yield fields
 
     def peek(self, key: str, cancel: Cancel) -> Any:
-        """A value of the body, which can still be used. Raises as `used` does."""
-        if self.fields is not None:
-            return self.fields.get(key)
+        """A value of a long body, which can still be used. Raises as `used` does."""
         with self._bodies.turn.taken(cancel):
             return self.parsed().get(key)
 
     def wants_stream(self, cancel: Cancel) -> bool:
         """Whether it asks for a stream; it can still be used, or is in use. Raises as `used`."""
-        if self.streams is None:
-            with self._bodies.turn.taken(cancel):
-                if self.streams is None:  # it was not used meanwhile
-                    self.parsed()
+        with self._bodies.turn.taken(cancel):
+            if self.streams is None:  # it was not used meanwhile
+                self.parsed()
         return bool(self.streams)
 
     def parsed(self) -> Fields:

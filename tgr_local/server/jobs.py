@@ -176,11 +176,6 @@ class Job:
         self.lease, self._leave = lease, leave
         lease.then(decided)
 
-    def taken_over(self) -> Job:
-        """This job, for another coroutine to read and to end."""
-        self.is_taken_over = True
-        return self
-
     def run(self) -> None:
         """The work itself, in its thread."""
         self.started = time.monotonic()

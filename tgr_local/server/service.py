@@ -235,7 +235,8 @@ class Service:
                 return EncodedResponse(await job.first(None))
             first = None if begun is None else await job.first(_FIRST_SECONDS)
             stream = self._stream(job, (begun or b"") + (first or b""), api.frames)
-            return EventStream(job.taken_over(), stream, api.frames, events.failure)
+            job.is_taken_over = True
+            return EventStream(job, stream, api.frames, events.failure)
 
     async def inspect(
         self, request: Request, api: Api, make: Callable[[Engine, PreparedRequest], Any]
