@@ -234,9 +234,9 @@ class Service:
             if not body.streams:
                 return EncodedResponse(await job.first(None))
             first = None if begun is None else await job.first(_FIRST_SECONDS)
-            stream = self._stream(job, (begun or b"") + (first or b""), api.frames)
+            begun = (begun or b"") + (first or b"")
             job.is_taken_over = True
-            return EventStream(job, stream, api.frames, events.failure)
+            return EventStream(job, events.stream(job, begun, facts, self.limits.ping_seconds))
 
     async def inspect(
         self, request: Request, api: Api, make: Callable[[Engine, PreparedRequest], Any]
@@ -291,12 +291,6 @@ class Service:
         except ModelError as error:
             raise ModelError(without_folder(str(error), loaded.engine.path)) from None
 
-    async def _stream(self, job: Job, begun: bytes, frames: Frames) -> AsyncIterator[bytes]:
-        """A stream that has begun, as many events at a time as there are."""
-        yield begun
-        async for items in job.batches(self.limits.ping_seconds):
-            yield b"".join(items) if items else frames.ping
-
     def _note(self, facts: Facts, usage: Usage, about: Mapping[str, Any]) -> None:
         facts["prompt_tokens"], facts["completion_tokens"] = usage.prompt, usage.completion
         facts["cached_tokens"] = usage.cached
@@ -328,8 +322,20 @@ class _Events:
             return b": tgr.step " + encoded(progress_object(made)) + b"\n\n"
         return self._sent(parts)
 
-    def failure(self, error: ApiError) -> bytes:
-        """What is sent for an error that ends the stream."""
+    async def stream(
+        self, job: Job, begun: bytes, facts: Facts, ping_seconds: float
+    ) -> AsyncIterator[bytes]:
+        """All that is sent, as many events at a time as there are; `begun` is how it begins."""
+        try:
+            yield begun
+            async for items in job.batches(ping_seconds):
+                yield b"".join(items) if items else self._frames.ping
+            yield self._frames.end
+        except ApiError as error:
+            facts["failed"] = error.status
+            yield self._failure(error)
+
+    def _failure(self, error: ApiError) -> bytes:
         if self._translation is None:
             return self._frames.event(self._frames.failure(error))
         return self._sent(self._translation.failed(error.body["error"]))

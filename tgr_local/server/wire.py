@@ -14,7 +14,6 @@ from starlette.types import Receive, Scope, Send
 
 from tgr_local.server.errors import ApiError
 from tgr_local.server.jobs import Job
-from tgr_local.server.log import facts_of
 
 HALF_CLOSED = "half_closed"  # set in a scope's state once the client has ended its side
 _PROBE_SECONDS = 0.5
@@ -73,25 +72,15 @@ def failure(error: ApiError, path: str) -> Response:
 
 
 class EventStream(Response):
-    """Events as they come, and the end that `frames` has.
-
-    `events` are encoded, one or more at a time; none at a time are not sent. The work ends when
-    the client disconnects. `failure` encodes an error.
-    """
+    """Encoded events as they come, one or more at a time. The work ends when the client
+    disconnects."""
 
     media_type = "text/event-stream"
 
-    def __init__(
-        self,
-        job: Job,
-        events: AsyncIterator[bytes],
-        frames: Frames,
-        failure: Callable[[ApiError], bytes],
-    ) -> None:
+    def __init__(self, job: Job, events: AsyncIterator[bytes]) -> None:
         super().__init__(None, headers=STREAM_HEADERS)
         del self.headers["content-length"]
         self._job, self._events = job, events
-        self._frames, self._failure = frames, failure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def write(data: bytes, more: bool = True) -> None:
@@ -106,10 +95,6 @@ class EventStream(Response):
             async for events in self._events:
                 if events:
                     await write(events)
-            await write(self._frames.end)
-        except ApiError as error:
-            facts_of(scope)["failed"] = error.status
-            await write(self._failure(error))
         finally:
             watcher.cancel()
             prober.cancel()
