@@ -31,6 +31,7 @@ from tgr_local.server.bodies import SHORT
 from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.jobs import Job, Jobs, Put
 from tgr_local.server.models import Models
+from tgr_local.server.pool import Pool
 from tgr_local.server.service import Service
 from tgr_local.system.errors import CancelledError, CapacityError, ModelError, TgrError
 
@@ -242,7 +243,7 @@ def test_requests_before_the_model_is_loaded(waiting: TestClient) -> None:
 def test_a_bug_is_a_500_in_the_same_format(
     waiting: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Models, "loaded", property(lambda self: 1 // 0))
+    monkeypatch.setattr(Pool, "loaded", property(lambda self: 1 // 0))
     response = waiting.get("/metrics")
     assert response.status_code == 500 and response.json()["error"]["type"] == "server_error"
 

@@ -195,7 +195,7 @@ def _add_state(app: Application, service: Service) -> None:
 
     @app.get("/metrics", **ANSWERS)
     async def metrics() -> Response:
-        for loaded in service.models.loaded:
+        for loaded in service.models.pool.loaded:
             await loaded.stats()
         content = await run_in_threadpool(service.metrics.text)
         return Response(content, media_type=service.metrics.content_type)

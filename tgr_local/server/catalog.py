@@ -61,16 +61,12 @@ class Catalog:
         self._first_path = first
         self._clock, self._scanned = clock, float("-inf")
         self._lock = threading.Lock()
-        self._files: dict[str, Path] = {}
+        self.files: Mapping[str, Path] = {}
+        """The models that the last scan found, by name."""
         self.n_outside = 0
         """Links that the last scan left out because they lead out of the folder."""
         self._names: dict[str, str] = {}  # of the files, by their folders and names
         self.scan()
-
-    @property
-    def files(self) -> Mapping[str, Path]:
-        """The models that the last scan found, by name."""
-        return self._files
 
     def scan(self) -> None:
         """Looks which files there are now, unless it did a moment ago."""
@@ -83,7 +79,7 @@ class Catalog:
                 found[self.first] = self._first_path
             if self.folder:
                 self.n_outside = _add_files(found, self.folder, self._first_path)
-            self._files = found
+            self.files = found
             self._names = {
                 _plain(path, self.folder): name
                 for name, path in reversed(found.items())  # of two, the first
@@ -122,7 +118,7 @@ class Catalog:
     def path(self, name: str) -> Path:
         """The file of a model. Raises ModelError for one that is gone, or that leads out of the
         folder now."""
-        path = self._files.get(name)
+        path = self.files.get(name)
         if path is not None and (path == self._first_path or _stays(path, self.folder)):
             return path
         raise ModelError(f"the file of {name!r} is gone; GET /v1/models lists what there is")
@@ -131,7 +127,7 @@ class Catalog:
     def default(self) -> str | None:
         """The model of a request without a name: that of the start, else the one whose alias is
         ``*``, else the only one; None = a request must name one."""
-        only = next(iter(self._files)) if len(self._files) == 1 else None
+        only = next(iter(self.files)) if len(self.files) == 1 else None
         return self.first or self._file(self._aliases.get("*", "")) or only
 
     def _default(self) -> str:
@@ -147,8 +143,8 @@ class Catalog:
     def _file(self, name: str) -> str | None:
         """A model's own name, also with .gguf or with its folders."""
         plain = name.removesuffix(".gguf")
-        if name in self._files or plain in self._files:
-            return name if name in self._files else plain
+        if name in self.files or plain in self.files:
+            return name if name in self.files else plain
         return self._names.get(plain) if "/" in plain else None
 
     def _alias(self, name: str) -> str | None:
@@ -167,10 +163,10 @@ class Catalog:
 
     def _shown(self) -> str:
         """The models, for an error."""
-        names = list(itertools.islice(self._files, _SHOWN))
+        names = list(itertools.islice(self.files, _SHOWN))
         if not names:
             return "one when its file is in the folder, which has none now"
-        more = f", … ({len(self._files)} in all)" if len(self._files) > _SHOWN else ""
+        more = f", … ({len(self.files)} in all)" if len(self.files) > _SHOWN else ""
         return f"one of {', '.join(names)}{more}"
 
 

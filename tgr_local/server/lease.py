@@ -12,15 +12,12 @@ from tgr_local.server.errors import ApiError
 from tgr_local.server.loaded import LoadedModel
 from tgr_local.system.errors import TgrError, describe
 
-UNLOADED, LOADING, LOADED = "unloaded", "loading", "loaded"
-
 
 class Place:
     """What the pool knows of one model."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.status = UNLOADED
         self.model: LoadedModel | None = None
         self.path = Path()
         self.need = MemoryNeed(0, 0)
@@ -51,11 +48,6 @@ class Lease:
         self._then: list[Callable[[], object]] = []
 
     @property
-    def name(self) -> str:
-        """The name of its model."""
-        return self.place.name
-
-    @property
     def model(self) -> LoadedModel:
         """The model, once the lease is granted."""
         assert self._model is not None, "the lease is not granted"
@@ -69,7 +61,7 @@ class Lease:
         why = without_folder(describe(self.failure), self.place.path)
         return ApiError(
             400 if isinstance(self.failure, TgrError | ValueError | OSError) else 500,
-            f"the model {self.name!r} cannot be loaded: {why}",
+            f"the model {self.place.name!r} cannot be loaded: {why}",
             param="model",
             code="model_load_failed",
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from tgr_local.engine import Cancel, Engine, EngineStats, slow_cache, unused_gpu
+from tgr_local.engine import Cancel, Engine, EngineStats
 from tgr_local.methods import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.options.resolve import resolve
@@ -73,11 +73,6 @@ class LoadedModel:
             engine.close()
             raise
         self._stats_future: asyncio.Future[EngineStats] | None = None
-
-    @property
-    def warning(self) -> str | None:
-        """A warning for the owner."""
-        return unused_gpu(self.engine) or slow_cache(self.engine)
 
     @property
     def context(self) -> int:

@@ -109,11 +109,6 @@ class Models:
 
     # ---- for requests ----
 
-    @property
-    def loaded(self) -> list[LoadedModel]:
-        """The models that are in memory now; any thread may ask."""
-        return self.pool.loaded
-
     def check_started(self) -> None:
         """Raises ApiError while the model of the start is being loaded."""
         if self._starting:
@@ -201,7 +196,7 @@ class Models:
         await run_in_threadpool(self.catalog.scan)
         if before != set(self.catalog.files):
             self.pool.events.listed()
-        for model in self.loaded:
+        for model in self.pool.loaded:
             if model.name not in self.catalog.files:  # its file is gone
                 self.pool.unload(model.name)
 

@@ -26,7 +26,7 @@ from typing import Protocol, TypeVar
 
 from tgr_local.engine import Cancel, MemoryNeed
 from tgr_local.server.errors import ApiError
-from tgr_local.server.lease import LOADED, LOADING, UNLOADED, Lease, Place, without_folder
+from tgr_local.server.lease import Lease, Place, without_folder
 from tgr_local.server.loaded import LoadedModel
 from tgr_local.server.model_events import ModelEvents
 from tgr_local.system.errors import CancelledError, ModelError, TgrError, describe
@@ -35,6 +35,9 @@ _REST_SECONDS = 20.0  # without a request until a model gives back what only req
 _STOP_SECONDS = 2.0  # for a load that is cancelled
 
 Result = TypeVar("Result")
+
+
+UNLOADED, LOADING, LOADED = "unloaded", "loading", "loaded"
 
 
 class Loader(Protocol):
@@ -88,8 +91,9 @@ class Pool:
         return [place.model for place in tuple(self._places.values()) if place.model is not None]
 
     def status(self, name: str) -> str:
-        place = self._places.get(name)
-        return place.status if place else UNLOADED
+        if self.model(name) is not None:
+            return LOADED
+        return LOADING if self._coming and self._coming.name == name else UNLOADED
 
     def failure(self, name: str) -> str | None:
         """Why the latest load of a model failed, if it did."""
@@ -133,9 +137,10 @@ class Pool:
         """Unloads a model as soon as nobody uses it or waits for it; later requests load it again.
         Whether it is in memory, or on the way there."""
         place = self._places.get(name)
-        if place is None or (place.status == UNLOADED and not place.is_wanted):
+        is_there = self.status(name) != UNLOADED
+        if place is None or not (is_there or place.is_wanted):
             return False
-        place.is_wanted, place.is_idle = False, place.status != UNLOADED
+        place.is_wanted, place.is_idle = False, is_there
         if place is self._coming and not self._is_awaited(place):
             self._cancel.cancel()
         self._kick()
@@ -161,7 +166,7 @@ class Pool:
             self._changed.set()
             await asyncio.wait({self._runner}, timeout=_STOP_SECONDS)
         for place in self._loaded():
-            model, place.model, place.status = place.model, None, UNLOADED
+            model, place.model = place.model, None
             if model is not None:
                 await in_thread(model.close)
 
@@ -217,7 +222,7 @@ class Pool:
                     await self._unload(one)
             wanted = [one for one in self._places.values() if one.is_wanted]
             asked = [*(lease.place for lease in self._waiting), *wanted]
-            unloaded = (one for one in asked if one.status == UNLOADED)
+            unloaded = (one for one in asked if one.model is None)
             if (place := next(unloaded, None)) is None:
                 if not any(one.leaves and not one.n_leases for one in self._loaded()):
                     return
@@ -226,7 +231,7 @@ class Pool:
 
     async def _bring(self, place: Place) -> None:
         """Makes room for a model and loads it; the requests that wait for it begin, or fail."""
-        self._coming, self._cancel, place.status = place, Cancel(), LOADING
+        self._coming, self._cancel = place, Cancel()
         self.events.status(place.name, LOADING)
         start = self._clock()
         try:
@@ -243,15 +248,15 @@ class Pool:
                         raise
                     await self._free_one(place)
         except CancelledError:
-            place.status, place.is_idle = UNLOADED, False
+            place.is_idle = False
             self.events.status(place.name, UNLOADED)
         except Exception as error:
-            place.status, place.is_idle = UNLOADED, False
+            place.is_idle = False
             self.events.status(place.name, UNLOADED, failed=True)
             place.failure = without_folder(describe(error), place.path)
             self._fail(place, error)
         else:
-            place.status, place.failure = LOADED, None
+            place.failure = None
             self.events.status(place.name, LOADED)
             place.used = self._clock()
             self.loads[place.name] += 1
@@ -314,7 +319,7 @@ class Pool:
     async def _unload(self, place: Place) -> None:
         """Frees a model that nobody uses."""
         model, place.model = place.model, None
-        place.status, place.is_idle, place.is_needed = UNLOADED, False, False
+        place.is_idle, place.is_needed = False, False
         if model is not None:
             with contextlib.suppress(TgrError):
                 await in_thread(model.close)

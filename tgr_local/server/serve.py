@@ -21,7 +21,7 @@ from typing import Any
 
 import uvicorn
 
-from tgr_local.engine import Engine, require_address_space
+from tgr_local.engine import Engine, require_address_space, slow_cache, unused_gpu
 from tgr_local.methods import Method
 from tgr_local.options import gguf_header
 from tgr_local.options.config import EngineConfig, ServerConfig
@@ -76,13 +76,13 @@ def run(
         if service.models.failure:
             server.should_exit = True
             return
-        for model in service.models.loaded:
+        for model in service.models.pool.loaded:
             _say(
                 f"{model.engine.description} ({model.name}) is ready, {_use(model.engine, method)}"
             )
             _say(model.cache)
-            if model.warning:
-                _say(f"warning: {model.warning}")
+            if warning := unused_gpu(model.engine) or slow_cache(model.engine):
+                _say(f"warning: {warning}")
         if path is None:
             catalog = service.models.catalog
             n, left_out = len(catalog.files), ""
