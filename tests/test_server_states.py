@@ -21,6 +21,7 @@ from serving import HELD, START, Served, long_text, served
 from starlette.testclient import TestClient
 from surroundings import HANG
 from threads import in_threads
+from tool_models import WEATHER, tool, write_tool_model
 
 from tgr_local.commands import cli
 from tgr_local.engine import Cancel
@@ -192,6 +193,18 @@ def test_a_reply_ends_where_the_server_says(model: Callable[..., Path], tmp_path
         )
         assert foreign.status_code == 400
         assert "access-control-allow-origin" not in foreign.headers
+
+
+def test_the_log_has_calls_of_tools_streamed_or_not(tmp_path: Path) -> None:
+    options = {"log_file": "log.jsonl", "log_prompts": True}
+    body = {"tools": [tool(WEATHER)], "tool_choice": "required", "max_tokens": 99, "seed": 1}
+    with served(write_tool_model(tmp_path / "caller.gguf"), tmp_path, **options) as server:
+        for stream in (False, True):
+            assert server.chat("a", stream=stream, **body).status_code == 200
+        server.until(lambda: (tmp_path / "log.jsonl").read_text().count('"reply"') == 2)
+    lines = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
+    replies = [line["reply"] for line in lines if "reply" in line]
+    assert [[call["name"] for call in one["calls"]] for (one,) in replies] == [["weather"]] * 2
 
 
 def test_a_model_that_cannot_be_loaded_ends_it(tmp_path: Path) -> None:

@@ -219,9 +219,9 @@ class Service:
                 on_event = pass_on if prepared.stream else None
                 made = answer.write(loaded.engine, prepared, on_event, cancel=cancel)
                 self._note(facts, made.usage(), made.about())
+                if self.limits.log_prompts:
+                    facts["reply"] = [_said(choice) for choice in made.best()]
                 if not prepared.stream:
-                    if self.limits.log_prompts:
-                        facts["reply"] = [_said(choice) for choice in made.best()]
                     put(encoded(translation.whole(made)))
             if loaded.prompts:
                 loaded.prompts.request_ended()
@@ -355,6 +355,7 @@ def _said(choice: answer.Choice) -> dict[str, Any]:
 
 
 def _log_text(facts: Facts, part: TextPart) -> None:
+    """Notes a part of a stream, which may be cut."""
     choices: list[dict[str, Any]] = facts.setdefault("reply", [])
     found = next((one for one in choices if one["index"] == part.index), None)
     if found is None:
