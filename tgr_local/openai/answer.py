@@ -55,6 +55,8 @@ class Translation(ABC):
         self._created, self._start = int(time.time()), time.monotonic()
         self.id = f"{self.prefix}{uuid.uuid4().hex}" if self.prefix else ""
         """As clients see it; empty where the API has none."""
+        self._unfinished = request.n * len(request.prompts)
+        self._last: JsonObject = {}  # the end of the last choice, where that waits for the totals
 
     def opening(self) -> list[JsonObject]:
         """What a stream sends before anything is written."""

@@ -130,11 +130,11 @@ class _Translation(Translation):
 
     kind: str
     chunk_kind: str
+    new: tuple[str, type]
+    """What a choice of a chunk adds: its name, and the type whose empty value is nothing."""
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         super().__init__(engine, request)
-        self._unfinished = request.n * len(request.prompts)
-        self._last: JsonObject = {}  # the end of the last choice, which waits for the totals
         self._times: JsonObject = {}  # of the first choice that ended
 
     def parts(self, event: ApiEvent) -> list[JsonObject]:
@@ -156,13 +156,9 @@ class _Translation(Translation):
 
     def _choice(self, index: int, logprobs: JsonObject | None = None, **more: Any) -> JsonObject:
         """A choice of a chunk."""
+        name, kind = self.new
         shape: JsonObject = {"index": index, "finish_reason": None, "logprobs": logprobs}
-        return shape | self._nothing() | more
-
-    @abstractmethod
-    def _nothing(self) -> JsonObject:
-        """What a choice of a chunk has in the place of text; a new one, which a program that gets
-        the chunk may change."""
+        return shape | {name: kind()} | more
 
     def _timings(self, number: int, reply: Reply | None) -> JsonObject:
         return timings(self._engine, reply, len(self._request.prompts[number]))
@@ -218,13 +214,11 @@ class ChatTranslation(_Translation):
     """The format of /v1/chat/completions."""
 
     kind, chunk_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
+    new = ("delta", dict)
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         super().__init__(engine, request)
         self._opened: set[int] = set()
-
-    def _nothing(self) -> JsonObject:
-        return {"delta": {}}
 
     def _choices(self, event: ApiEvent) -> list[JsonObject]:
         assert not isinstance(event, Searched | Totals)
@@ -275,13 +269,11 @@ class TextTranslation(_Translation):
 
     kind = chunk_kind = "text_completion"
     prefix = "cmpl-"
+    new = ("text", str)
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         super().__init__(engine, request)
         self._scored: dict[int, JsonObject] = {}  # of each prompt, once for all its choices
-
-    def _nothing(self) -> JsonObject:
-        return {"text": ""}
 
     def _choices(self, event: ApiEvent) -> list[JsonObject]:
         if isinstance(event, TextPart):

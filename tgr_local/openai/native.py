@@ -102,11 +102,6 @@ def _request(
 class NativeTranslation(Translation):
     """llama.cpp's format of a completion."""
 
-    def __init__(self, engine: Engine, request: PreparedRequest) -> None:
-        super().__init__(engine, request)
-        self._unfinished = request.n * len(request.prompts)
-        self._last: JsonObject = {}  # the end of the last choice, which waits for the totals
-
     def parts(self, event: ApiEvent) -> list[JsonObject]:
         if isinstance(event, TextPart):
             part = {"index": event.index, "content": event.text, "stop": False}
