@@ -35,7 +35,8 @@ class Jobs:
 
     def __init__(self, max_running: int, max_queue: int, seconds: float) -> None:
         self._max_running, self._max_queue = max_running, max_queue
-        self._seconds = seconds
+        self.seconds = seconds
+        """The longest that a job may run; 0 = no limit."""
         self._executor = ThreadPoolExecutor(max_running, thread_name_prefix="request")
         self._jobs: set[Job] = set()
         self._mailbox: _Mailbox | None = None
@@ -70,17 +71,29 @@ class Jobs:
             )
         if self._mailbox is None:
             self._mailbox = _Mailbox()
-        job = Job(work, self._seconds, self._mailbox)
+        job = Job(work, self, self._mailbox, lease)
         self._jobs.add(job)
-        job.begin_after(lease, self._begin, self._done)
+        if lease:
+            lease.then(lambda: self._decided(job, lease.error))
+        else:
+            self._begin(job)
         return job
+
+    def _decided(self, job: Job, error: ApiError | None) -> None:
+        job.waits = False
+        if error:
+            job.put(error)
+            self.done(job)
+        else:
+            self._begin(job)
 
     def _begin(self, job: Job) -> None:
         future = job.future = self._executor.submit(job.run)
         loop = asyncio.get_running_loop()
-        future.add_done_callback(lambda _: _soon(loop, self._done, job))
+        future.add_done_callback(lambda _: _soon(loop, self.done, job))
 
-    def _done(self, job: Job) -> None:
+    def done(self, job: Job) -> None:
+        """The job has ended, or will never begin."""
         self._jobs.discard(job)
         if job.lease:
             job.lease.end()
@@ -129,9 +142,8 @@ class _Mailbox:
 class Job:
     """One request's work."""
 
-    def __init__(self, work: Work, seconds: float, mailbox: _Mailbox) -> None:
-        self._work = work
-        self._seconds = seconds
+    def __init__(self, work: Work, jobs: Jobs, mailbox: _Mailbox, lease: Lease | None) -> None:
+        self._work, self._jobs = work, jobs
         self._cancel = Cancel()
         self._mailbox = mailbox
         self._loop = mailbox.loop
@@ -142,8 +154,9 @@ class Job:
         self.future: Future[None] | None = None
         """Its place in the executor's queue."""
         self._why: ApiError | None = None
-        self.lease: Lease | None = None
-        self._leave: Callable[[Job], object] | None = None  # while its lease is not granted
+        self.lease = lease
+        self.waits = lease is not None
+        """Whether its lease is not decided."""
         self.is_taken_over = False
         """Whether another coroutine than the submitting one reads and ends it."""
         self._created = time.monotonic()
@@ -154,28 +167,6 @@ class Job:
     def seconds_queued(self) -> float:
         return (self.started or time.monotonic()) - self._created
 
-    def begin_after(
-        self,
-        lease: Lease | None,
-        begin: Callable[[Job], object],
-        leave: Callable[[Job], object],
-    ) -> None:
-        """Calls `begin` when the lease is granted, or `leave` if the job ends before."""
-
-        def decided() -> None:
-            self._leave = None
-            if lease and lease.error:
-                self._put(lease.error)
-                leave(self)
-            else:
-                begin(self)
-
-        if lease is None:
-            begin(self)
-            return
-        self.lease, self._leave = lease, leave
-        lease.then(decided)
-
     def run(self) -> None:
         """The work itself, in its thread."""
         self.started = time.monotonic()
@@ -183,10 +174,10 @@ class Job:
         try:
             if self._cancel.is_set():
                 raise CancelledError("cancelled")
-            self._work(self._cancel, self._put)
-            self._put(_END)
+            self._work(self._cancel, self.put)
+            self.put(_END)
         except BaseException as error:
-            self._put(error)
+            self.put(error)
 
     def end(self, why: ApiError) -> None:
         """Cancels the work; its reader gets the error `why`."""
@@ -195,13 +186,13 @@ class Job:
         self._cancel.cancel()
         if self._timer:
             self._timer.cancel()
-        if self._leave or (self.future and self.future.cancel()):  # had not begun
+        if self.waits or (self.future and self.future.cancel()):  # had not begun
             # the executor keeps the job in its queue, but not the prompt
             self._work = lambda *_: None
-            self._put(CancelledError("cancelled"))
-        if self._leave:
-            leave, self._leave = self._leave, None
-            leave(self)
+            self.put(CancelledError("cancelled"))
+        if self.waits:
+            self.waits = False
+            self._jobs.done(self)
 
     async def watch(self, receive: Callable[[], Any]) -> None:
         """Cancels the work when the client disconnects."""
@@ -260,12 +251,12 @@ class Job:
         return item
 
     def _set_timer(self) -> None:
-        if self._seconds and self._why is None:
-            message = f"the request ran for {self._seconds:g} s, the limit here"
+        if self._jobs.seconds and self._why is None:
+            message = f"the request ran for {self._jobs.seconds:g} s, the limit here"
             why = ApiError(503, message, code="timeout")
-            self._timer = self._loop.call_later(self._seconds + _GRACE, self.end, why)
+            self._timer = self._loop.call_later(self._jobs.seconds + _GRACE, self.end, why)
 
-    def _put(self, item: Any) -> None:
+    def put(self, item: Any) -> None:
         self._mailbox.post(self, item)
 
 
