@@ -21,7 +21,7 @@ from tgr_local import methods
 from tgr_local.methods import Method
 from tgr_local.options.config import ServerConfig
 from tgr_local.options.model_files import parts_of
-from tgr_local.server.errors import ApiError
+from tgr_local.server.errors import ApiError, no_model
 from tgr_local.system import paths
 from tgr_local.system.errors import ModelError
 
@@ -98,7 +98,9 @@ class Catalog:
             assert self.first is not None
             return self.first, model_and_method(name, self.first)[1]
         if not name:
-            return self._default(), None
+            if self.default:
+                return self.default, None
+            raise no_model(f"model is missing; name {self._shown()}", 400)
         if found := self._file(name):
             return found, None
         plain, colon, suffix = name.rpartition(":")
@@ -107,7 +109,7 @@ class Catalog:
                 return found, model_and_method(name, plain)[1]
         elif found := self._found(name):
             return found, None
-        raise self._unknown(name)
+        raise no_model(f"there is no model {name!r:.80} here; name {self._shown()}")
 
     def name_and_method(self, name: str | None) -> tuple[str | None, Method | None]:
         """The same for the reply, which has the client's own name where there is one model."""
@@ -130,13 +132,6 @@ class Catalog:
         only = next(iter(self.files)) if len(self.files) == 1 else None
         return self.first or self._file(self._aliases.get("*", "")) or only
 
-    def _default(self) -> str:
-        if found := self.default:
-            return found
-        raise ApiError(
-            400, f"model is missing; name {self._shown()}", param="model", code="model_not_found"
-        )
-
     def _found(self, name: str) -> str | None:
         return self._file(name) or self._alias(name)
 
@@ -152,14 +147,6 @@ class Catalog:
             return None
         fitting = (to for one, to in self._aliases.items() if fnmatch.fnmatchcase(name, one))
         return self._file(self._aliases.get(name) or next(fitting, ""))
-
-    def _unknown(self, name: str) -> ApiError:
-        return ApiError(
-            404,
-            f"there is no model {name!r:.80} here; name {self._shown()}",
-            param="model",
-            code="model_not_found",
-        )
 
     def _shown(self) -> str:
         """The models, for an error."""
@@ -182,7 +169,7 @@ def model_and_method(name: str | None, served: str) -> tuple[str | None, Method 
     try:
         return plain, methods.get(suffix)
     except ValueError as error:
-        raise ApiError(404, str(error), param="model", code="model_not_found") from None
+        raise no_model(str(error)) from None
 
 
 def _aliases(given: tuple[str, ...], *, several: bool) -> tuple[list[str], dict[str, str]]:

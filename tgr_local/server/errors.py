@@ -84,6 +84,16 @@ class ApiError(Exception):
         return error_object(error | ({"message": self._anthropic} if self._anthropic else {}))
 
 
+def no_model(message: str, status: int = 404) -> ApiError:
+    """The error for a request whose `model` names none."""
+    return ApiError(status, message, param="model", code="model_not_found")
+
+
+def out_of_memory(message: str) -> ApiError:
+    """The error for a lack of memory, which may be over soon."""
+    return ApiError(503, message, code="out_of_memory", headers={"Retry-After": "1"})
+
+
 def _too_long(error: ContextError) -> ApiError:
     """The error with the words by which clients know it, and then shorten their conversation: those
     of llama-server, and in Anthropic's API those of Anthropic."""
@@ -119,5 +129,5 @@ def api_error(error: BaseException) -> ApiError:
     if isinstance(error, ValueError | TgrError):
         return ApiError(400, text, param=getattr(error, "param", None))
     if is_shortage(error):
-        return ApiError(503, text, code="out_of_memory", headers={"Retry-After": "1"})
+        return out_of_memory(text)
     return ApiError(500, text)

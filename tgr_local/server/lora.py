@@ -20,7 +20,7 @@ from tgr_local.engine import Cancel, Engine, named_adapters, rescaled
 from tgr_local.openai.client_parameters import ADAPTERS_MAX, LoraScale
 from tgr_local.openai.validation import RequestBody, RequestError, shown
 from tgr_local.options import gguf_header
-from tgr_local.server.errors import ApiError
+from tgr_local.server.errors import out_of_memory
 from tgr_local.system.errors import CancelledError, CapacityError, ModelError, describe
 
 Scales = tuple[float, ...]
@@ -145,8 +145,7 @@ class ScaleTurns:
             self._engine.set_adapter_scales(scales)
         except CapacityError as error:  # of the memory; no prompt is too long
             message = f"there is no memory for a change of LoRA scales: {describe(error)}"
-            headers = {"Retry-After": "1"}
-            raise ApiError(503, message, code="out_of_memory", headers=headers) from None
+            raise out_of_memory(message) from None
         finally:
             with self._changed:
                 self._changing = False

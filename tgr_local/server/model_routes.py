@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from tgr_local.server.bodies import Fields
-from tgr_local.server.errors import ApiError
+from tgr_local.server.errors import ApiError, no_model
 from tgr_local.server.lora import ScalesRequest
 from tgr_local.server.models import ModelRequest
 from tgr_local.server.openapi import ANSWERS, Application, takes_list_of
@@ -33,10 +33,7 @@ def add_models(app: Application, service: Service) -> None:
     @app.get("/v1/models/{name:path}", **ANSWERS)
     async def model(name: str) -> Response:
         if name not in (found := await models.listed(with_methods=True)):
-            raise ApiError(
-                404, f"there is no model {name!r:.80} here; GET /v1/models lists them",
-                param="model", code="model_not_found",
-            )  # fmt: skip
+            raise no_model(f"there is no model {name!r:.80} here; GET /v1/models lists them")
         return JsonResponse(found[name])
 
     # not in /openapi.json, whose readers call what it lists: this answer has no end
