@@ -24,8 +24,11 @@ from tgr_local.openai.logprobs import chat_logprobs
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.openai.response_store import ResponseStore
 
-_TEXT_PART: JsonObject = {"type": "output_text", "annotations": [], "logprobs": [], "text": ""}
-_THINKING_PART: JsonObject = {"type": "reasoning_text", "text": ""}
+_PARTS: dict[str, JsonObject] = {
+    "message": {"type": "output_text", "annotations": [], "logprobs": [], "text": ""},
+    "reasoning": {"type": "reasoning_text", "text": ""},
+}
+"""What an item of each type consists of; the events of its text have the part's name."""
 
 
 @dataclass
@@ -85,27 +88,23 @@ class ResponseTranslation(Translation):
         return [self._event("response.failed", response=response)]
 
     def _text(self, event: TextPart) -> list[JsonObject]:
+        kind = "reasoning" if event.kind == "thinking" else "message"
         made: list[JsonObject] = []
-        is_thinking = event.kind == "thinking"
-        kind = "reasoning" if is_thinking else "message"
         if self._open is None or self._open.item["type"] != kind:
-            if is_thinking:
+            if kind == "reasoning":
                 item = _item(kind, "rs", summary=[], content=[])
             else:
                 item = _item(kind, "msg", role="assistant", content=[])
             made = [*self._closed(), *self._opened(item)]
-            part = dict(_THINKING_PART if is_thinking else _TEXT_PART)
-            made.append(self._at_part("response.content_part.added", part=part))
+            made.append(self._at_part("response.content_part.added", part=dict(_PARTS[kind])))
         assert self._open is not None
         self._open.texts.append(event.text)
-        if is_thinking:
-            made.append(self._at_part("response.reasoning_text.delta", delta=event.text))
-            return made
-        logprobs = self._logprobs(event.tokens)
-        self._open.logprobs += logprobs
-        delta = {"delta": event.text, "logprobs": logprobs}
-        made.append(self._at_part("response.output_text.delta", **delta))
-        return made
+        more = {}
+        if kind == "message":
+            more = {"logprobs": self._logprobs(event.tokens)}
+            self._open.logprobs += more["logprobs"]
+        delta = f"response.{_PARTS[kind]['type']}.delta"
+        return [*made, self._at_part(delta, delta=event.text, **more)]
 
     def _opened(self, item: JsonObject) -> list[JsonObject]:
         self._open = _Open(item)
@@ -121,16 +120,11 @@ class ResponseTranslation(Translation):
             item = opened.item | {"arguments": text, "status": status}
             done = {"arguments": text, "name": item["name"]}
             made.append(self._at_open("response.function_call_arguments.done", **done))
-        elif kind == "reasoning":
-            part = _THINKING_PART | {"text": text}
-            item = opened.item | {"content": [part], "status": status}
-            made.append(self._at_part("response.reasoning_text.done", text=text))
-            made.append(self._at_part("response.content_part.done", part=part))
         else:
-            part = _TEXT_PART | {"text": text, "logprobs": opened.logprobs}
+            more = {"text": text} | ({"logprobs": opened.logprobs} if kind == "message" else {})
+            part = _PARTS[kind] | more
             item = opened.item | {"content": [part], "status": status}
-            done = {"text": text, "logprobs": opened.logprobs}
-            made.append(self._at_part("response.output_text.done", **done))
+            made.append(self._at_part(f"response.{part['type']}.done", **more))
             made.append(self._at_part("response.content_part.done", part=part))
         made.append(self._at_item("response.output_item.done", item=item))
         self._output.append(item)
