@@ -30,9 +30,11 @@ def template_messages(messages: Sequence[Message]) -> tuple[list[dict[str, Any]]
     return made, unseen
 
 
-def content_text(where: str, parts: list[Any], unseen: list[str], *, is_asked: bool) -> str:
-    """The text of a message's parts; adds the places of what cannot be read. RequestError for the
-    question that has nothing else."""
+def content_text(where: str, parts: Any, unseen: list[str], *, is_asked: bool = False) -> str:
+    """The text of a content, which may be one, or None; adds the places of what cannot be read.
+    RequestError for the question that has nothing else."""
+    if parts is None or isinstance(parts, str):
+        return parts or ""
     found = [j for j, part in enumerate(parts) if is_unseen(part)]
     if is_asked and found and len(found) == len(parts):
         name = where.partition("[")[0]

@@ -253,14 +253,14 @@ def _add(
     if kind == "message":
         role = str(needed(where, item, "role"))
         is_asked = is_asked and role == "user"
-        text = _text(f"{where}.content", item.get("content"), unread, is_asked=is_asked)
+        text = content_text(f"{where}.content", item.get("content"), unread, is_asked=is_asked)
         if role == "assistant":
             _assistant(messages)["content"] += text
         else:
             messages.append({"role": role, "content": text})
     elif kind == "reasoning":
-        thinking = _text(where, item.get("content"), []) or _text(where, item.get("summary"), [])
-        if thinking:
+        texts = (content_text(where, item.get(key), []) for key in ("content", "summary"))
+        if thinking := next(filter(None, texts), ""):
             message = _assistant(messages)
             message["reasoning_content"] = message.get("reasoning_content", "") + thinking
     elif kind == "function_call":
@@ -277,7 +277,7 @@ def _add(
     elif kind.endswith("_output") and "output" in item:
         output = item["output"]
         parts = output if isinstance(output, str | list) else [output]
-        text = _text(f"{where}.output", parts, unread)
+        text = content_text(f"{where}.output", parts, unread)
         call_id = _call_id(where, item)
         messages.append({"role": "tool", "content": text, "tool_call_id": call_id})
     elif kind in _UNREAD:
@@ -310,13 +310,6 @@ def _assistant(messages: list[dict[str, Any]]) -> dict[str, Any]:
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": ""})
     return messages[-1]
-
-
-def _text(where: str, content: Any, unread: list[str], *, is_asked: bool = False) -> str:
-    """The text of an item's content; adds the places of what cannot be read."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return content_text(where, content, unread, is_asked=is_asked)
 
 
 # --- the response ---
