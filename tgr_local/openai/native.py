@@ -18,14 +18,7 @@ from tgr_local.openai.bodies import (
     NativeCompletionRequest,
     NativeRequest,
 )
-from tgr_local.openai.events import (
-    ApiEvent,
-    ChoiceEnded,
-    JsonObject,
-    Searched,
-    TextPart,
-    Totals,
-)
+from tgr_local.openai.events import ApiEvent, ChoiceEnded, JsonObject, Searched, TextPart, Totals
 from tgr_local.openai.infill import fill_in_tokens
 from tgr_local.openai.inputs import given_prompts
 from tgr_local.openai.logprobs import chat_logprobs

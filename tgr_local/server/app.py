@@ -40,7 +40,7 @@ from tgr_local.server.replies import add_replies
 from tgr_local.server.service import Service
 from tgr_local.server.slots import SlotRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
-from tgr_local.server.wire import EncodedResponse, JsonResponse, failure
+from tgr_local.server.wire import JsonResponse, failure
 from tgr_local.system.errors import TgrError
 from tgr_local.system.versions import __version__
 
@@ -135,19 +135,19 @@ def _add_tokens(app: Application, service: Service) -> None:
     @app.post("/tokenize", **app.takes(TokenizeRequest))
     async def tokenize(request: Request) -> Response:
         made = await service.run(request, TokenizeRequest, read=tokens.tokenize, quick=True)
-        return EncodedResponse(made)
+        return JsonResponse(made)
 
     @app.post("/detokenize", **app.takes(DetokenizeRequest))
     async def detokenize(request: Request) -> Response:
         made = await service.run(request, DetokenizeRequest, read=tokens.detokenize, quick=True)
-        return EncodedResponse(made)
+        return JsonResponse(made)
 
     @app.post("/render", **app.takes(RenderRequest))
     async def render(request: Request) -> Response:
         def make(fields: Fields, cancel: Cancel) -> bytes:
             return rendering.render(RenderRequest.parse(fields), cancel)
 
-        return EncodedResponse(await service.make(request, make))
+        return JsonResponse(await service.make(request, make))
 
     @app.get("/tokenizer_info", **ANSWERS)
     async def tokenizer_info(model: str = "") -> Response:

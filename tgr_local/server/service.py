@@ -36,14 +36,7 @@ from tgr_local.server.loaded import LoadedModel, Setup
 from tgr_local.server.log import Facts, Log, facts_of
 from tgr_local.server.metrics import Metrics
 from tgr_local.server.models import Models
-from tgr_local.server.wire import (
-    OPENAI,
-    EncodedResponse,
-    EventStream,
-    Frames,
-    JsonResponse,
-    encoded,
-)
+from tgr_local.server.wire import OPENAI, EventStream, Frames, JsonResponse, encoded
 from tgr_local.system.errors import ModelError
 
 AnyBody = TypeVar("AnyBody", bound=RequestBody)
@@ -232,7 +225,7 @@ class Service:
             if begun is None and not await self._streams(request, body):
                 begun = await job.first(None)
             if not body.streams:
-                return EncodedResponse(await job.first(None))
+                return JsonResponse(await job.first(None))
             first = None if begun is None else await job.first(_FIRST_SECONDS)
             begun = (begun or b"") + (first or b"")
             job.is_taken_over = True

@@ -51,18 +51,12 @@ STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class JsonResponse(Response):
-    """A value as a JSON response."""
+    """A value as a JSON response; bytes are JSON already."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return encoded(content)
-
-
-class EncodedResponse(Response):
-    """A response whose content is JSON already."""
-
-    media_type = "application/json"
+        return content if isinstance(content, bytes) else encoded(content)
 
 
 def failure(error: ApiError, path: str) -> Response:
