@@ -14,7 +14,7 @@ from tgr_local import methods
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry
-from tgr_local.search.diagnostics import diagnostics, measure
+from tgr_local.search.diagnostics import Geometry, measure, summary
 from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Step
 
@@ -26,15 +26,20 @@ def step(index: int, origin: Any, state: Any, **more: Any) -> Step:
     return dataclasses.replace(plain, origin=origin, state=state, **more)
 
 
+def measured(steps: list[Step]) -> list[Geometry]:
+    return [measure(step, before) for step, before in zip(steps, [None, *steps], strict=False)]
+
+
 def test_movement_of_hand_checked_anchors() -> None:
     """Around an octant: arcs of π/2, a right-angled turn at Y and at Z."""
-    found = diagnostics([step(0, X, Y), step(1, Y, Z), step(2, Z, Z), step(3, Z, None)])
-    angles = [boundary.angle for boundary in found.boundaries]
+    boundaries = measured([step(0, X, Y), step(1, Y, Z), step(2, Z, Z), step(3, Z, None)])
+    angles = [boundary.angle for boundary in boundaries]
     assert angles == [pytest.approx(np.pi / 2), pytest.approx(np.pi / 2), 0.0, None]
-    similarities = [boundary.similarity for boundary in found.boundaries]
+    similarities = [boundary.similarity for boundary in boundaries]
     assert similarities == [pytest.approx(0), pytest.approx(0), pytest.approx(1), None]
-    curvatures = [boundary.curvature for boundary in found.boundaries]
+    curvatures = [boundary.curvature for boundary in boundaries]
     assert curvatures == [None, pytest.approx(1), 0.0, None]
+    found = summary(boundaries)
     assert found.cycling == pytest.approx(1 / 3)
     assert found.means["curvature"] == pytest.approx(0.5)
     assert found.means["angle"] == pytest.approx(np.pi / 3)
@@ -51,29 +56,29 @@ def test_all_candidates_are_measured() -> None:
 
 def test_a_step_without_candidates_is_not_measured() -> None:
     bare = dataclasses.replace(step(0, None, None), candidates=None, anchor=None)
-    found = diagnostics([bare, bare])
+    boundaries = measured([bare, bare])
+    found = summary(boundaries)
     assert found.means == {} and found.cycling is None
-    assert not any(dataclasses.asdict(found.boundaries[1]).values())
-    assert diagnostics([]).boundaries == []
+    assert not any(dataclasses.asdict(boundaries[1]).values())
 
 
 def test_there_is_no_turn_where_a_new_run_begins() -> None:
     ends = step(0, [1.0, 0, 0], None)  # the last step of the thinking
     first = step(1, [0, 1.0, 0], np.array([0, 0, 1.0]))
-    assert diagnostics([ends, first]).boundaries[1].curvature is None
+    assert measured([ends, first])[1].curvature is None
 
 
 def test_antipodes_have_no_curvature() -> None:
-    found = diagnostics([step(0, X, -X), step(1, -X, Y)])
-    assert found.boundaries[1].curvature is None
-    assert found.boundaries[0].angle == pytest.approx(np.pi)
+    first, second = measured([step(0, X, -X), step(1, -X, Y)])
+    assert second.curvature is None
+    assert first.angle == pytest.approx(np.pi)
 
 
 def test_a_real_run_is_measured_by_its_own_anchors(engine: Engine) -> None:
     config = SearchConfig(chunk_len=6, max_chunks=3, n_candidates=4, rollout_len=3, **RESIDUAL)
     method = methods.get("tgr-latent")
     steps = list(method.run(Run(engine, Request([1, 2, 3], config, method))))
-    first, second, last = diagnostics(steps).boundaries
+    first, second, last = measured(steps)
     assert steps[1].origin is not None and steps[0].state is not None
     np.testing.assert_array_equal(steps[0].state, steps[1].origin)
     assert steps[0].origin is not None and steps[1].state is not None

@@ -29,6 +29,7 @@ from tgr_local import methods
 from tgr_local.console import render, trace_file
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import generate
+from tgr_local.lab.eval.boundaries import acceptance
 from tgr_local.methods import hard_geometry
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, scoring
@@ -242,7 +243,7 @@ def test_acceptance_is_the_share_of_all_proposals_that_follow_the_rule() -> None
     rng = np.random.default_rng(5)
     before, z = geometry.unit(rng.standard_normal((2, 30)))
     config = with_(kappa_max=1.55, sigma=0.1)
-    share = hard_geometry.acceptance(before, z, config, np.random.default_rng(3), 40)
+    share = acceptance(before, z, config, np.random.default_rng(3), 40)
     proposed = geometry.propose(z, 40, config.sigma, np.random.default_rng(3))
     kappas = [geometry.geodesic_curvature(before, z, anchor) for anchor in proposed]
     assert 0 < share < 1 and share == np.mean(np.array(kappas) <= config.kappa_max)
@@ -254,7 +255,7 @@ def test_acceptance_rises_with_the_width_of_anchors_and_a_bound_on_the_turn_fall
     for d in (192, 1024, 2048, 4096):
         before, z = np.eye(d)[0], np.zeros(d)
         z[:2] = math.cos(1.29), math.sin(1.29)
-        shares.append(hard_geometry.acceptance(before, z, with_(), rng, 300))
+        shares.append(acceptance(before, z, with_(), rng, 300))
         anchors = geometry.propose(z, 300, 0.05, rng)
         means = (1.29 + geometry.angles(z, anchors)) / 2
         turns.append(np.mean(geometry.geodesic_curvatures(before, z, anchors) * means <= 1.55))

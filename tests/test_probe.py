@@ -23,7 +23,7 @@ from tgr_local.lab.fitting import fit as fitting
 from tgr_local.lab.fitting import questions, regression
 from tgr_local.lab.fitting.samples import Drawer, Samples, joined, read, write
 from tgr_local.methods import vote
-from tgr_local.methods.probe import answer, features, likeness, record
+from tgr_local.methods.probe import answer, features, record
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.search.branches import Branch
 from tgr_local.system.errors import CancelledError, CapacityError, ModelError, TgrError
@@ -124,7 +124,7 @@ def test_other_texts_are_unlike_the_known_ones() -> None:
     rng = np.random.default_rng(1)
     mix = rng.normal(size=(100, 100)) * np.linspace(0.01, 3, 100)
     known, same = rng.normal(size=(2000, 100)) @ mix, rng.normal(size=(500, 100)) @ mix
-    found = likeness.fit(known)
+    found = fitting.likeness(known)
     assert found.covers(same).mean() > 0.97
     # small compared with the spread of every single feature, but in directions where nothing varied
     assert found.covers(same + 0.6 * same.std()).mean() < 0.05
@@ -212,7 +212,7 @@ def test_a_probe_is_the_same_after_its_file(tmp_path: Path) -> None:
     samples = made_samples()
     probe = fitting.fit(samples, "0" * 64, 12, {"tasks": {"made": 40}})
     file = tmp_path / "a.probe.json"
-    record.save(probe, file)
+    fitting.save(probe, file)
     again = record.load(file)
     assert (again.model, again.cut, again.about) == (probe.model, 12, probe.about)
     for one, other in ((probe.whole, again.whole), (probe.beginning, again.beginning)):
@@ -267,7 +267,7 @@ def test_a_file_that_is_no_probe_is_refused(
     tmp_path: Path, change: Callable[[Any], Any], says: str
 ) -> None:
     file = tmp_path / "a.probe.json"
-    record.save(fitting.fit(made_samples(), "0" * 64, 12, {}), file)
+    fitting.save(fitting.fit(made_samples(), "0" * 64, 12, {}), file)
     file.write_text(json.dumps(change(json.loads(file.read_text()))))
     with pytest.raises(ModelError, match=f"a.probe.json is not a probe: .*{says}.*fit it again"):
         record.load(file)
@@ -275,10 +275,10 @@ def test_a_file_that_is_no_probe_is_refused(
 
 def test_a_probe_of_another_model_is_refused(tmp_path: Path, engine: Engine) -> None:
     file = tmp_path / "a.probe.json"
-    record.save(fitting.fit(made_samples(), "0" * 64, 12, {}), file)
+    fitting.save(fitting.fit(made_samples(), "0" * 64, 12, {}), file)
     with pytest.raises(ModelError, match="was fitted on another model"):
         record.of(engine, file)
-    record.save(fitting.fit(made_samples(), engine.model_hash, 12, {}), file)
+    fitting.save(fitting.fit(made_samples(), engine.model_hash, 12, {}), file)
     with pytest.raises(ModelError, match="has 12 weights, but this model needs"):
         record.of(engine, file)
     with pytest.raises(
@@ -520,7 +520,7 @@ def test_an_interrupted_fit_goes_on_with_its_samples(
     out = tmp_path / "p.json"
     command = ("probe", "fit", "arithmetic6", "--samples", "2", "--problems", "10", "--out")
     with monkeypatch.context() as patch:
-        patch.setattr(record, "save", Mock(side_effect=KeyboardInterrupt))
+        patch.setattr(fitting, "save", Mock(side_effect=KeyboardInterrupt))
         assert run(*command, str(out)) == 130
     samples = {file: file.stat().st_mtime_ns for file in tmp_path.glob("p.json.samples/*.npz")}
     assert samples and not out.exists()

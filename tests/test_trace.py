@@ -15,7 +15,7 @@ from fake_engine import FakeEngine, fake_prompt, fake_step, fake_stream
 
 from tgr_local.console import render, trace_file
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.diagnostics import diagnostics
+from tgr_local.search.diagnostics import measure
 from tgr_local.system.errors import TgrError
 
 ENGINE: Any = FakeEngine("fake.gguf")
@@ -80,7 +80,7 @@ def test_the_geometry_of_a_run_is_in_the_file_without_its_vectors(tmp_path: Path
         trace_file.write(file, run)
     (again,), _ = trace_file.read(tmp_path / "t")
     found = [boundary.geometry for boundary in again.boundaries]
-    assert found == diagnostics(steps).boundaries
+    assert found == [measure(steps[0], None), *map(measure, steps[1:], steps)]
     assert found[0].similarity == pytest.approx(0.8) and found[0].curvature is None
     assert found[1].curvature is not None and found[2].similarity is None
 

@@ -69,15 +69,6 @@ def propose(
     return nearest, MOST_PROPOSALS, False
 
 
-def acceptance(
-    before: Anchor, z: Anchor, config: SearchConfig, rng: np.random.Generator, n: int
-) -> float:
-    """α at one boundary: the share of n proposals around z [d_z] that follow the rule, 0 to 1. All
-    are judged, unlike in a search. `before` [d_z] led to z. ValueError for n < 1."""
-    anchors = geometry.propose(z, n, config.sigma, rng)
-    return float(np.mean(breaches(before, z, anchors, config) == 0))
-
-
 def breaches(
     before: Anchor | None, z: Anchor, anchors: Anchor, config: SearchConfig
 ) -> NDArray[np.float64]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,9 +40,8 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """A run: each of its boundaries, and all together."""
+    """All boundaries of a run together."""
 
-    boundaries: list[Geometry]
     means: dict[str, float]
     """Of each measure, over the boundaries that have it."""
     cycling: float | None
@@ -58,14 +56,8 @@ def measure(step: Step, before: Step | None) -> Geometry:
     return Geometry(**_of_candidates(step), **_of_movement(step, before))  # type: ignore[arg-type]
 
 
-def diagnostics(steps: Sequence[Step]) -> Diagnostics:
-    """The measures of a run; see `measure`."""
-    pairs = zip(steps, [None, *steps], strict=False)
-    return summary([measure(step, before) for step, before in pairs])
-
-
 def summary(boundaries: list[Geometry]) -> Diagnostics:
-    """A run whose boundaries are measured already."""
+    """A run, from the measures of its boundaries."""
 
     def known(name: str) -> list[float]:
         values = [getattr(boundary, name) for boundary in boundaries]
@@ -75,7 +67,7 @@ def summary(boundaries: list[Geometry]) -> Diagnostics:
     means = {name: float(np.mean(known(name))) for name in names if known(name)}
     moved = known("similarity")
     cycling = float(np.mean(np.array(moved) > CYCLING)) if moved else None
-    return Diagnostics(boundaries, means, cycling)
+    return Diagnostics(means, cycling)
 
 
 def _of_candidates(step: Step) -> dict[str, float | int]:

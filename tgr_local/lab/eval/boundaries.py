@@ -48,8 +48,21 @@ def _acceptance(step: Step, before: Step | None, config: SearchConfig) -> dict[s
     if "proposals" not in step.figures:
         return {}
     rng = np.random.default_rng(derived_seed(config.seed, step.index, PROPOSE))
-    share = hard_geometry.acceptance(before.origin, step.origin, config, rng, N_JUDGED)
+    share = acceptance(before.origin, step.origin, config, rng, N_JUDGED)
     return {"acceptance": share}
+
+
+def acceptance(
+    before: NDArray[np.float64],
+    z: NDArray[np.float64],
+    config: SearchConfig,
+    rng: np.random.Generator,
+    n: int,
+) -> float:
+    """α at one boundary: the share of n proposals around z [d_z] that follow the rule, 0 to 1. All
+    are judged, unlike in a search. `before` [d_z] led to z. ValueError for n < 1."""
+    anchors = geometry.propose(z, n, config.sigma, rng)
+    return float(np.mean(hard_geometry.breaches(before, z, anchors, config) == 0))
 
 
 def _of(step: Step, shape: Geometry) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from tgr_local.lab.eval.samples import SamplePlan
 from tgr_local.lab.eval.store import Store
 from tgr_local.lab.eval.systems import System
 from tgr_local.lab.eval.task import Problem
-from tgr_local.methods.probe import record as probe_record
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.search import strength
@@ -92,7 +91,7 @@ def manifest_of(
 def _record(engine: Engine, system: System, config: SearchConfig) -> dict[str, Any]:
     probe = ""
     if systems.reads_probe(system, config):
-        probe = probe_record.digest(engine, config.probe)
+        probe = systems.probe_digest(engine, config.probe)
     return systems.record(system, config, probe)
 
 

@@ -23,7 +23,7 @@ from tgr_local.engine import Cancel, Engine, named_adapters, watched
 from tgr_local.lab.eval import manifest
 from tgr_local.lab.eval.making import EngineMaker, Job, Phase, failed
 from tgr_local.lab.eval.samples import ENGINE, Sample
-from tgr_local.methods.probe import record
+from tgr_local.lab.eval.systems import probe_digest
 from tgr_local.options import model_files
 from tgr_local.options.config import EngineConfig
 from tgr_local.system.errors import CancelledError, InstallError, TgrError, describe
@@ -254,7 +254,7 @@ def facts_of(engine: Engine, probes: Sequence[str]) -> dict[str, str]:
     found = {"sha256": engine.model_hash, **manifest.anywhere(versions())}
     found["chat template"] = hashlib.sha256(engine.chat_template.encode()).hexdigest()[:12]
     for path in probes:
-        found[f"probe {path}".strip()] = record.digest(engine, path)[:12]
+        found[f"probe {path}".strip()] = probe_digest(engine, path)[:12]
     return found
 
 

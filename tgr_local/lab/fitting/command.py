@@ -88,7 +88,7 @@ def _fit(args: argparse.Namespace) -> int:
             "versions": versions(),
         }
         probe = fit.fit(samples, engine.model_hash, cut, about)
-        record.save(probe, place)
+        fit.save(probe, place)
     print("\n".join(_lines(probe)))
     print(f"written: {printable_line(str(place))}", file=sys.stderr)
     return 0

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +13,10 @@ from numpy.typing import NDArray
 
 from tgr_local.lab.fitting import regression
 from tgr_local.lab.fitting.samples import Samples
-from tgr_local.methods.probe import answer, likeness
-from tgr_local.methods.probe.logistic import sigmoid
-from tgr_local.methods.probe.record import Judgement, Probe
+from tgr_local.methods.probe import answer
+from tgr_local.methods.probe.likeness import WIDTH, Likeness, projection
+from tgr_local.methods.probe.logistic import Logistic, sigmoid
+from tgr_local.methods.probe.record import FORMAT, Judgement, Probe
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -27,6 +31,9 @@ _VOTE_SIZES = (1, 1, 2, 2, 3, 4, 6, 8, 12, 16)
 _VOTES = 20  # of each problem
 _ANSWER_STRENGTH = 1.0
 _RESAMPLES = 200
+_LIMIT = 0.99  # quantile of the known texts' distances
+_MARGIN = 1.15
+_RIDGE = 1e-3
 
 
 def fit(samples: Samples, model: str, cut: int, about: dict[str, Any]) -> Probe:
@@ -63,7 +70,21 @@ def fit(samples: Samples, model: str, cut: int, about: dict[str, Any]) -> Probe:
 
 
 def _judgement(features: Floats, right: Flags, strength: float) -> Judgement:
-    return Judgement(regression.fit(features, right, strength=strength), likeness.fit(features))
+    return Judgement(regression.fit(features, right, strength=strength), likeness(features))
+
+
+def likeness(features: Floats) -> Likeness:
+    """The likeness to texts with features [n, n_features]."""
+    x = np.asarray(features, np.float64)
+    mean, scale = x.mean(axis=0), x.std(axis=0)
+    scale = np.where(scale > 1e-9 * np.maximum(1, np.abs(mean)), scale, 1.0)
+    width = min(WIDTH, x.shape[1])
+    projected = (x - mean) / scale @ projection(x.shape[1], width)
+    spread = np.cov(projected.T) + _RIDGE * np.eye(width)
+    root = np.linalg.cholesky(np.linalg.inv(spread))
+    found = Likeness(mean, scale, root, 0.0)
+    limit = _MARGIN * float(np.quantile(found.distance(x), _LIMIT))
+    return Likeness(mean, scale, root, limit)
 
 
 def best_strength(
@@ -163,3 +184,38 @@ def judged(probe: Probe, samples: Samples) -> dict[str, Any]:
         "known": round(float(np.mean(probe.whole.known.covers(samples.whole))), 4),
         "likelihood": _finite(regression.auroc(samples.whole[:, 0], samples.right)),
     }
+
+
+def save(probe: Probe, path: Path) -> None:
+    """Writes the file of a probe, which `record.load` reads, whole or not at all."""
+    data = {
+        "format": FORMAT, "model": probe.model, "cut": probe.cut, "about": probe.about,
+        "whole": _written(probe.whole), "beginning": _written(probe.beginning),
+        "answer": _regression(probe.answer),
+    }  # fmt: skip
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
+        draft = Path(file.name)
+        file.write(json.dumps(data, ensure_ascii=False).encode() + b"\n")
+    draft.chmod(0o644)
+    draft.replace(path)
+
+
+def _regression(regression: Logistic) -> dict[str, Any]:
+    return {"bias": regression.bias, "weights": _rounded(regression.weights)}
+
+
+def _written(judgement: Judgement) -> dict[str, Any]:
+    known = judgement.known
+    return {
+        **_regression(judgement.right),
+        "known": {
+            "mean": _rounded(known.mean),
+            "scale": _rounded(known.scale),
+            "root": [_rounded(row) for row in known.root],
+            "limit": known.limit,
+        },
+    }
+
+
+def _rounded(values: Floats) -> list[float]:
+    return [float(f"{value:.5g}") for value in values]

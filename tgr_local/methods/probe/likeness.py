@@ -17,9 +17,6 @@ Floats = NDArray[np.float64]
 
 WIDTH = 64
 _SEED = 0
-_LIMIT = 0.99  # quantile of the known texts' distances
-_MARGIN = 1.15
-_RIDGE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +35,8 @@ class Likeness:
     def distance(self, features: Floats) -> Floats:
         """[n] of features [n, n_features]; about 1 for known texts."""
         standard = (np.asarray(features, np.float64) - self.mean) / self.scale
-        projection = _projection(len(self.mean), len(self.root))
-        found: Floats = np.sqrt(np.mean((standard @ projection @ self.root) ** 2, 1))
+        projected = standard @ projection(len(self.mean), len(self.root))
+        found: Floats = np.sqrt(np.mean((projected @ self.root) ** 2, 1))
         return found
 
     def covers(self, features: Floats) -> NDArray[np.bool_]:
@@ -48,22 +45,8 @@ class Likeness:
         return found
 
 
-def fit(features: Floats) -> Likeness:
-    """The likeness to texts with features [n, n_features]."""
-    x = np.asarray(features, np.float64)
-    mean, scale = x.mean(axis=0), x.std(axis=0)
-    scale = np.where(scale > 1e-9 * np.maximum(1, np.abs(mean)), scale, 1.0)
-    width = min(WIDTH, x.shape[1])
-    projected = (x - mean) / scale @ _projection(x.shape[1], width)
-    spread = np.cov(projected.T) + _RIDGE * np.eye(width)
-    root = np.linalg.cholesky(np.linalg.inv(spread))
-    found = Likeness(mean, scale, root, 0.0)
-    limit = _MARGIN * float(np.quantile(found.distance(x), _LIMIT))
-    return Likeness(mean, scale, root, limit)
-
-
 @functools.lru_cache(maxsize=4)
-def _projection(n: int, width: int) -> Floats:
+def projection(n: int, width: int) -> Floats:
     """[n, width] seeded, i.i.d. N(0, 1/width)."""
     drawn: Floats = np.random.default_rng(_SEED).standard_normal((n, width)) / np.sqrt(width)
     return drawn

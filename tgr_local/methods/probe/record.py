@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import os
 import stat
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,41 +72,6 @@ class Probe:
         """The chance that the leading answer is right, 0 … 1; 0 where there is no answer."""
         found = answer.features(keys, log_odds)
         return 0.0 if found is None else float(sigmoid(self.answer.log_odds(found[None]))[0])
-
-
-def save(probe: Probe, path: Path) -> None:
-    """Writes the file, whole or not at all."""
-    data = {
-        "format": FORMAT, "model": probe.model, "cut": probe.cut, "about": probe.about,
-        "whole": _judgement(probe.whole), "beginning": _judgement(probe.beginning),
-        "answer": _regression(probe.answer),
-    }  # fmt: skip
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-        draft = Path(file.name)
-        file.write(json.dumps(data, ensure_ascii=False).encode() + b"\n")
-    draft.chmod(0o644)
-    draft.replace(path)
-
-
-def _regression(regression: Logistic) -> dict[str, Any]:
-    return {"bias": regression.bias, "weights": _rounded(regression.weights)}
-
-
-def _judgement(judgement: Judgement) -> dict[str, Any]:
-    known = judgement.known
-    return {
-        **_regression(judgement.right),
-        "known": {
-            "mean": _rounded(known.mean),
-            "scale": _rounded(known.scale),
-            "root": [_rounded(row) for row in known.root],
-            "limit": known.limit,
-        },
-    }
-
-
-def _rounded(values: Floats) -> list[float]:
-    return [float(f"{value:.5g}") for value in values]
 
 
 def _unreadable(path: Path, error: OSError) -> ModelError:
@@ -200,15 +162,8 @@ def of(engine: Engine, path: str | os.PathLike[str] = "") -> Probe | None:
     return probe
 
 
-def digest(engine: Engine, path: str | os.PathLike[str] = "") -> str:
-    """The sha256 of the same file, or "none" where there is none. Raises as `of`."""
-    if of(engine, path) is None:
-        return "none"
-    return hashlib.sha256((Path(path) if path else place(engine.path)).read_bytes()).hexdigest()
-
-
 def required(engine: Engine, path: str | os.PathLike[str], otherwise: str) -> Probe:
-    """The same; ModelError where there is none, with what to do `otherwise`."""
+    """The same as `of`; ModelError where there is none, with what to do `otherwise`."""
     probe = of(engine, path)
     if probe is None:
         raise ModelError(
