@@ -53,43 +53,37 @@ class ControlTexts:
     def is_within_one(self, text: str) -> bool:
         """Whether any token of the vocabulary has this text, or has it as a part."""
         if text not in self._within_one:
-            self._within_one[text] = self._some_token_has(text.encode())
+            part = text.encode()
+            found = self._tokens(lambda tokens: part in self._detokenize(tokens, True))
+            self._within_one[text] = next(found, None) is not None
         return self._within_one[text]
-
-    def _some_token_has(self, text: bytes) -> bool:
-        ranges = [(0, self._n_vocab)]
-        while ranges:
-            first, end = ranges.pop()
-            if text not in self._detokenize(range(first, end), True):
-                continue
-            if end - first == 1:
-                return True
-            middle = (first + end) // 2
-            ranges += [(first, middle), (middle, end)]
-        return False
 
     @functools.cached_property
     def texts(self) -> frozenset[str]:
         """Those of two characters or more: a text of one cannot be cut."""
+
+        def has_control(tokens: range) -> bool:  # a text only where control tokens are printed
+            return len(self._detokenize(tokens, True)) != len(self._detokenize(tokens, False))
+
         found = (
-            self._detokenize([token], True).decode("utf-8", "replace") for token in self._tokens()
+            self._detokenize([token], True).decode("utf-8", "replace")
+            for token in self._tokens(has_control)
         )
         return frozenset(text for text in found if len(text) > 1)
 
-    def _tokens(self) -> Iterator[int]:
-        """The tokens that have a text only where control tokens are printed. Whole ranges of the
-        vocabulary have none, so few tokens are looked at one by one."""
-        ranges = [(0, self._n_vocab)]
+    def _tokens(self, any_is_one: Callable[[range], bool]) -> Iterator[int]:
+        """The tokens that are ones by themselves. Whole ranges of the vocabulary have none, so few
+        tokens are looked at one by one."""
+        ranges = [range(self._n_vocab)]
         while ranges:
-            first, end = ranges.pop()
-            tokens = range(first, end)
-            if len(self._detokenize(tokens, True)) == len(self._detokenize(tokens, False)):
+            tokens = ranges.pop()
+            if not any_is_one(tokens):
                 continue
-            if end - first == 1:
-                yield first
+            if len(tokens) == 1:
+                yield tokens[0]
             else:
-                middle = (first + end) // 2
-                ranges += [(first, middle), (middle, end)]
+                middle = len(tokens) // 2
+                ranges += [tokens[:middle], tokens[middle:]]
 
     @functools.cached_property
     def _exact(self) -> re.Pattern[str] | None:

@@ -10,7 +10,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from tgr_local.engine import waits
 from tgr_local.engine.devices import require_address_space
@@ -22,17 +21,13 @@ _SIGNAL_SECONDS = 0.1  # how often the main thread looks for Ctrl-C
 _FOREVER = 1e8  # seconds
 
 
-class _Closable(Protocol):
-    def close(self) -> None: ...
-
-
-_engines: weakref.WeakSet[_Closable] = weakref.WeakSet()
+_engines: weakref.WeakSet[native.Engine] = weakref.WeakSet()
 _inside: set[int] = set()  # threads in native code that takes long
 _started: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 _ending = False
 
 
-def close_at_exit(engine: _Closable) -> None:
+def close_at_exit(engine: native.Engine) -> None:
     """Closes the engine when the program ends, unless it is garbage-collected before that."""
     _engines.add(engine)
 

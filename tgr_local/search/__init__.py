@@ -9,7 +9,6 @@ reply_format.py    ReplyFormat, LineLimits: how replies are written, read and en
 trajectory.py      Trajectory: one text in chunks: reset, roll out, choose, write, read the state
 branches.py        Branches: several whole texts after one query
 steering.py        states to anchors, anchors to candidates and injections
-candidates.py      rollouts to scored candidates
 maps.py            the maps of a model that turn anchors into injections
 strength.py        measures how strong an injection must be
 strength_files.py  … those that were measured, in the cache folder

@@ -117,11 +117,10 @@ def score(
 
     logprobs [n, s] in nats, states [n, s, d_h] before each token, lengths [n], and owners [n] in
     0 … K−1; V and P_bum are means over the rollouts of a candidate.
-    Padding may hold anything. ValueError for shapes that do not fit, a
-    candidate without a rollout, a length outside 1 … s, or a value that is not finite, naming the
-    candidate.
+    Padding may hold anything. ValueError for a length outside 1 … s, or a value that is not finite,
+    naming the candidate.
     """
-    _check(logprobs, states, lengths, anchors, owners)
+    _check(logprobs, states, lengths, owners)
 
     def mean(term: NDArray[np.float64]) -> NDArray[np.float64]:
         sums = np.bincount(owners, term, minlength=len(anchors))
@@ -135,25 +134,12 @@ def score(
     )
 
 
-def _check(
-    logprobs: Floats, states: Floats, lengths: Integers, anchors: Floats, owners: Integers
-) -> None:
-    n_rows, n_tokens = logprobs.shape
-    if owners.shape != (n_rows,) or set(owners.tolist()) != set(range(len(anchors))) or not n_rows:
-        raise ValueError(
-            f"there are {n_rows} rollouts of {len(anchors)} candidates but owners is {owners}: "
-            "pass at least one rollout of each of at least one candidate, and its owner"
-        )
-    if states.shape[:2] != logprobs.shape or lengths.shape != (n_rows,):
-        raise ValueError(
-            f"states have shape {states.shape} and lengths {lengths.shape} but logprobs "
-            f"{logprobs.shape}: all must have the same rollouts and tokens"
-        )
+def _check(logprobs: Floats, states: Floats, lengths: Integers, owners: Integers) -> None:
     for row, length in enumerate(lengths):
         rollout = f"candidate {owners[row]} (rollout {row})"
-        if not 1 <= length <= n_tokens:
+        if not 1 <= length <= logprobs.shape[1]:
             raise ValueError(
-                f"{rollout} has length {length} but must have 1 to {n_tokens} tokens: "
+                f"{rollout} has length {length} but must have 1 to {logprobs.shape[1]} tokens: "
                 "drop a candidate that has none"
             )
         for name, values in (("log-probability", logprobs), ("state", states)):
@@ -161,6 +147,3 @@ def _check(
                 raise ValueError(
                     f"a {name} of {rollout} is inf or nan but must be finite: lower the injection"
                 )
-    finite = np.isfinite(anchors).all(axis=1)
-    if not finite.all():
-        raise ValueError(f"the anchor of candidate {int(np.argmin(finite))} is not finite")

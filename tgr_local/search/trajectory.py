@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Injection, New, Output, Sequence, Task
 from tgr_local.search import geometry, strength
-from tgr_local.search.candidates import scored
 from tgr_local.search.capacity import STATE_COST, check_shift, guard_positions
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
-from tgr_local.search.steps import Candidates, Counts, Finish, Step
+from tgr_local.search.steps import Candidates, Counts, Finish, Step, scored
 from tgr_local.search.strength_files import Strength
 from tgr_local.system.errors import CancelledError
 
