@@ -3,6 +3,7 @@ the chunks before the search."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -93,8 +94,9 @@ def test_the_estimate_is_that_of_the_numpy_reference(engine: Engine, model: Mode
     prompts, zeta = [PROMPT, PROMPT[::-1]], 3.0
     with (
         engine.session(strength.N_CELLS, strength.N_SEQUENCES) as session,
-        strength.Reading(engine, session, prompts, 40, config, session.run) as reading,
+        contextlib.closing(strength.Reading(engine, session, config, session.run)) as reading,
     ):
+        reading.write(prompts, 40)
         found = reading.divergence(zeta, 40)
         texts = reading.texts
     estimates, exact = [], []

@@ -134,7 +134,10 @@ class ControlVector:
         `model_hint` is the architecture of the model, such as "qwen3". The vector of layer 0 is
         lost on programs other than this one.
         """
-        gguf = _gguf()
+        try:
+            import gguf
+        except ImportError:
+            raise InstallError("control vector files need gguf; run: pip install gguf") from None
         added = self.added
         writer = gguf.GGUFWriter(os.fspath(path), _ARCHITECTURE)
         writer.add_string(f"{_ARCHITECTURE}.model_hint", model_hint)
@@ -247,11 +250,3 @@ def _read_vectors(file: BinaryIO, header: Header, n_layer: int) -> NDArray[np.fl
     if not np.isfinite(vectors).all():
         raise ModelError(f"{path} holds a value that is not finite")
     return vectors
-
-
-def _gguf() -> Any:
-    try:
-        import gguf
-    except ImportError:
-        raise InstallError("control vector files need gguf; run: pip install gguf") from None
-    return gguf

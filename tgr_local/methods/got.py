@@ -97,7 +97,7 @@ class Graph(tot.Tree):
         turn = asked.after(branches.context(best), quoted)
         length = max(len(thought.tokens) for thought in self.kept)
         cost = len(turn) + 2 * length + 1
-        if branches.late or not branches.affords(cost):
+        if branches.late or not branches.run.affords(cost):
             return
         reply = branches.ask(best, turn, length, stop=self.config.stop)
         if branches.late:

@@ -105,7 +105,8 @@ class Chain:
         """One step of Metropolis-Hastings. False, without a change, if budget or time are up."""
         branches, text = self._branches, self.text
         at = int(self._rng.integers(len(text.tokens)))
-        if branches.late or not branches.affords(branches.cut_cost(at) + self.end - at):
+        cost = branches.cut_cost(at) + self.end - at
+        if branches.late or not branches.run.affords(cost):
             return False
         proposal = branches.fork(text, at)
         drawn = self._write(proposal, self.end - at)

@@ -27,6 +27,7 @@ from tgr_local.search.answers import answer_key, is_comparable
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
+from tgr_local.system.errors import ModelError
 
 Floats = NDArray[np.float64]
 
@@ -141,10 +142,14 @@ def judge_of(engine: Engine, config: SearchConfig) -> Judge:
         return Judge()
     if config.vote_weight == "likelihood":
         return ByLikelihood()
+    if (probe := record.of(engine, config.probe)) is not None:
+        return ByProbe(probe)
     if config.vote_weight == "probe":
-        return ByProbe(record.required(engine, config.probe, "set vote_weight to likelihood"))
-    probe = record.of(engine, config.probe)
-    return ByLikelihood() if probe is None else ByProbe(probe)
+        raise ModelError(
+            f"{engine.path.name} has no probe ({record.place(engine.path)}); fit one with "
+            "tgr-local probe fit, or set vote_weight to likelihood"
+        )
+    return ByLikelihood()
 
 
 class Poll:

@@ -310,10 +310,6 @@ class Branches:
             return wanted
         return max(0, min(wanted, self.run.left // n_texts))
 
-    def affords(self, n_positions: int) -> bool:
-        """Whether the budget has that many positions left."""
-        return self.run.affords(n_positions)
-
     @property
     def late(self) -> bool:
         """Whether the time is up, or the user asked for the answer now."""

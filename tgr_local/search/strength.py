@@ -153,7 +153,8 @@ def measure(
         return outputs
 
     with contextlib.suppress(_Late):
-        with Reading(engine, session, prompts, n_tokens, config, counted) as reading:
+        with contextlib.closing(Reading(engine, session, config, counted)) as reading:
+            reading.write(prompts, n_tokens)
             zeta, reached = find(reading.divergence, config.divergence, n_tokens)
         if not config.divergence / _NEAR <= reached <= config.divergence * _NEAR:
             _out_of_reach.add(_key(engine, config))
@@ -215,30 +216,24 @@ class _Late(Exception):
 
 class Reading:
     """Texts that the model wrote plainly, one after each prompt, and their reading under random
-    anchors. Use it in a ``with`` block, which frees its sequences."""
+    anchors. `close` frees its sequences."""
 
     def __init__(
         self,
         engine: Engine,
         session: Session,
-        prompts: Sequence[list[int]],
-        n_tokens: int,
         config: SearchConfig,
         decode: Callable[[Sequence[Task]], list[Output]],
     ) -> None:
-        self._session, self._decode = session, decode
+        self._engine, self._session, self._decode = engine, session, decode
         self._vectors = vectors(engine, config)
-        self._roots = [session.sequence() for _ in prompts]
-        try:
-            self.texts = self._written(engine, prompts, n_tokens)
-        except BaseException:
-            self._free()
-            raise
+        self._roots: list[EngineSequence] = []
+        self.texts: list[list[int]] = []
+        """Of each one the pending token of its prompt, then what the model wrote."""
 
-    def _written(
-        self, engine: Engine, prompts: Sequence[list[int]], n_tokens: int
-    ) -> list[list[int]]:
-        """Of each text the pending token of its prompt, then what the model wrote."""
+    def write(self, prompts: Sequence[list[int]], n_tokens: int) -> None:
+        """Writes the texts, of n_tokens each."""
+        self._roots = [self._session.sequence() for _ in prompts]
         starts = zip(self._roots, prompts, strict=True)
         self._decode([Task(root, prompt[:-1]) for root, prompt in starts])
         writers = [root.fork() for root in self._roots]
@@ -252,14 +247,12 @@ class Reading:
         )  # fmt: skip
         for writer in writers:
             writer.drop()
-        texts = []
         for prompt, output in zip(prompts, written, strict=True):
             tokens = output.tokens.tolist()
-            ends = [i for i, token in enumerate(tokens) if token in engine.end_tokens]
+            ends = [i for i, token in enumerate(tokens) if token in self._engine.end_tokens]
             if ends and ends[0] >= n_tokens // 4:
                 tokens = tokens[: ends[0] + 1]
-            texts.append([prompt[-1], *tokens])
-        return texts
+            self.texts.append([prompt[-1], *tokens])
 
     def divergence(self, zeta: float, n_tokens: int) -> float:
         """The largest of the texts' mean KL divergences over their first n_tokens, under all
@@ -297,13 +290,7 @@ class Reading:
             found = float(np.mean(np.expm1(d) - d))
         return found if math.isfinite(found) else math.inf
 
-    def __enter__(self) -> Reading:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._free()
-
-    def _free(self) -> None:
+    def close(self) -> None:
         for root in self._roots:
             root.drop()
 

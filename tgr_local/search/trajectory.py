@@ -243,7 +243,10 @@ class Trajectory:
                     space = min(space, self.run.left - self._state_cost)
                 sequence.drop()
                 sequence = self._main
-                self._read_again(output.tokens[:space].tolist(), injection)
+                with self.run.timed("rebuild"):
+                    feed = [self._pending, *output.tokens[:space].tolist()[:-1]]
+                    self.run.decode([Task(sequence, feed, injection=injection)])
+                    self.run.count(rebuild=len(feed))
             output = output.beginning(space)
         if sequence is not self._main:
             self._main.drop()
@@ -400,13 +403,6 @@ class Trajectory:
         else:
             self._main.drop()
             self._main = self._root.fork()
-
-    def _read_again(self, tokens: list[int], injection: Injection | None) -> None:
-        """Appends the pending token and `tokens`, of which the last one is pending then."""
-        with self.run.timed("rebuild"):
-            feed = [self._pending, *tokens[:-1]]
-            self.run.decode([Task(self._main, feed, injection=injection)])
-            self.run.count(rebuild=len(feed))
 
     def _take(self, output: Output) -> None:
         self.generated += output.tokens.tolist()

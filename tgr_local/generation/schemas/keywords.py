@@ -23,17 +23,12 @@ Unfollowed = Callable[[str, str], None]
 Common = Callable[[list[Alternative], list[Alternative]], list[Alternative]]
 
 _TYPES = {"integer": "number", **{kind: kind for kind in KINDS}}
-# true or a schema in these says more than a grammar can count
-_UNFOLLOWED = {
-    "array": ("uniqueItems", "unevaluatedItems"),
-    "object": ("dependentSchemas", "unevaluatedProperties"),
-}
 _PATTERNS_MOST = 64
-_WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
-    "uniqueItems": (False,),
-    "unevaluatedItems": (True, {}, False),  # false is followed once the other keywords are read
-    "dependentSchemas": ({},),
-    "unevaluatedProperties": (True, {}, False),
+# what no grammar can count, by type, apart from values that say nothing; that false leaves nothing
+# unevaluated is followed once the other keywords are read
+_UNFOLLOWED: dict[str, dict[str, tuple[Any, ...]]] = {
+    "array": {"uniqueItems": (False,), "unevaluatedItems": (True, {}, False)},
+    "object": {"dependentSchemas": ({},), "unevaluatedProperties": (True, {}, False)},
 }
 
 
@@ -58,8 +53,8 @@ class Keywords:
         if kinds is None:
             return [Alternative(kind, place=self._place) for kind in KINDS]
         for kind in kinds:
-            for key in _UNFOLLOWED.get(kind, ()):
-                if key in given and given[key] not in _WITHOUT_EFFECT[key]:
+            for key, empty in _UNFOLLOWED.get(kind, {}).items():
+                if key in given and given[key] not in empty:
                     if key == "uniqueItems" and self._count("maxItems", 2) <= 1:
                         continue
                     self._bad(key, "is nothing that a grammar can follow")

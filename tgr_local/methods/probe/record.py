@@ -162,17 +162,6 @@ def of(engine: Engine, path: str | os.PathLike[str] = "") -> Probe | None:
     return probe
 
 
-def required(engine: Engine, path: str | os.PathLike[str], otherwise: str) -> Probe:
-    """The same as `of`; ModelError where there is none, with what to do `otherwise`."""
-    probe = of(engine, path)
-    if probe is None:
-        raise ModelError(
-            f"{engine.path.name} has no probe ({place(engine.path)}); fit one with "
-            f"tgr-local probe fit, or {otherwise}"
-        )
-    return probe
-
-
 @functools.lru_cache(maxsize=8)
 def _loaded(path: Path, size: int, changed: int) -> Probe:
     return load(path)
