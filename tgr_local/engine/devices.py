@@ -8,6 +8,9 @@ from pathlib import Path
 
 from tgr_local.engine.native import native
 
+available_memory = native.available_memory
+require_address_space = native.require_address_space
+serve_devices = native.serve_devices
 _SMALL_MODEL = 64 << 20  # bytes
 
 
@@ -28,27 +31,6 @@ class DeviceInfo:
 def backend_devices() -> list[DeviceInfo]:
     """The devices of the installed llama-cpp-python."""
     return [DeviceInfo(*device) for device in native.devices()]
-
-
-def serve_devices(endpoint: str, cache: str, n_threads: int) -> None:
-    """Lends the GPUs of this machine, or without any its processor, to one program after the other,
-    at HOST:PORT. `cache` is a folder that keeps large tensors, or empty. Returns only where it
-    cannot go on; ggml prints why."""
-    native.serve_devices(endpoint, cache, n_threads)
-
-
-def available_memory() -> int | None:
-    """Bytes of RAM that are available without swapping, to this machine and to every control group
-    (container) above this process, and within its limit on address space, less a reserve; None
-    where the system does not say."""
-    return native.available_memory()
-
-
-def require_address_space() -> None:
-    """To be called before a thread starts or a request begins. MemoryError where a limit on address
-    space (`ulimit -v`) leaves less than the reserve: the C library ends a process that has no
-    memory for the variables of a thread."""
-    native.require_address_space()
 
 
 def physical_cores() -> int:

@@ -11,17 +11,17 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tgr_local.engine import Cancel, Engine, GrammarTrigger, PromptText
 from tgr_local.generation.messages import KINDS, Part, begun_parts
+from tgr_local.generation.prompt import Query, check_begun, opening, tokens_within
 from tgr_local.generation.prompt import applied as applied_template
-from tgr_local.generation.prompt import check_begun, opening, tokens_within
 from tgr_local.generation.schemas import followable
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.answers import AFTER_THINK, CLOSE_THINK, CLOSING, OPEN_THINK
-from tgr_local.search.reply_format import Kind, ReplyFormat
+from tgr_local.search.reply_format import ReplyFormat
 from tgr_local.system import confined
 from tgr_local.system.errors import ModelError
 
@@ -47,22 +47,17 @@ class Tools:
 
 
 @dataclass(frozen=True)
-class ChatQuery:
-    """A query, and the format of the replies to it."""
+class ChatQuery(Query):
+    """A query, and the format of the replies to it. With a `form`, that has what is `begun`."""
 
-    tokens: list[int]
-    form: ReplyFormat | None
+    form: ReplyFormat | None = None
     """None: a reply is plain text, its thinking within ``<think>`` tags."""
     grammar: str = ""
     """GBNF that an answer must follow from its beginning; empty = none."""
-    stop: tuple[str, ...] = field(default=())
+    stop: tuple[str, ...] = ()
     """Texts that end a reply."""
     unfollowed: tuple[str, ...] = ()
     """Places in the schemas of functions that the calls do not follow."""
-    continued: Kind | None = None
-    """The part of the message that the query ends within."""
-    begun: str = ""
-    """The text of an answer that the query ends with, where replies are text."""
 
 
 def chat_query(
@@ -111,10 +106,10 @@ def chat_query(
             if config.grammar and content:
                 check_begun(engine, config.grammar, content)
             tokens = tokens_within(engine, applied["text"], bounded=bounded)
-            return ChatQuery(tokens, None, continued=kind, begun=content)
+            return ChatQuery(tokens, content, kind)
         is_forced = bool(config.grammar or are_edits)
         opened = opening(engine.chat_template, applied["prompt"], config, is_forced)
-        return ChatQuery(tokens_within(engine, applied["text"] + opened, bounded=bounded), None)
+        return ChatQuery(tokens_within(engine, applied["text"] + opened, bounded=bounded))
     # the prompt describes all functions as they are given; the calls follow other schemas, or one
     callable_ones = [f for f in tools.functions if f["name"] == tools.named or not tools.named]
     made = followable(callable_ones)

@@ -256,22 +256,21 @@ class Normal:
                 for i, item in enumerate(value)
             )
         if one.kind == "object":
+            self._note_unknown_names(one, value)
             return (
-                self._knows_names(one, value)
-                and all(name in value for name in one.required)
+                all(name in value for name in one.required)
                 and not one.forbidden & value.keys()
                 and all(self.accepts(name, one.names) for name in value)
                 and all(self.accepts(v, property_schemas(one, k)) for k, v in value.items())
             )
         return True
 
-    def _knows_names(self, one: Alternative, value: dict[str, Any]) -> bool:
-        """True; notes an expression of which it is not known whether it is about a property."""
+    def _note_unknown_names(self, one: Alternative, value: dict[str, Any]) -> None:
+        """Notes an expression of which it is not known whether it is about a property."""
         for pattern, _ in one.by_pattern:
             if any(matches(pattern, name) is None for name in value):
                 place = below(one.place, "patternProperties")
                 self.unfollowed(place, "is combined with values that it may exclude")
-        return True
 
     def accepts(self, value: Any, schemas: Conjunction) -> bool:
         """Whether a value is valid for some schemas."""

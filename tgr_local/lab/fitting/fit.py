@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from tgr_local.lab.fitting import regression
 from tgr_local.lab.fitting.samples import Samples
 from tgr_local.methods.probe import answer
-from tgr_local.methods.probe.likeness import WIDTH, Likeness, projection
-from tgr_local.methods.probe.logistic import Logistic, sigmoid
+from tgr_local.methods.probe.classifiers import WIDTH, Likeness, Logistic, projection, sigmoid
 from tgr_local.methods.probe.record import FORMAT, Judgement, Probe
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.lab.eval.metrics import ranks
-from tgr_local.methods.probe.logistic import Logistic, sigmoid
+from tgr_local.methods.probe.classifiers import Logistic, sigmoid
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

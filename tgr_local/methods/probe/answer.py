@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.methods.probe.logistic import sigmoid
+from tgr_local.methods.probe.classifiers import sigmoid
 
 Floats = NDArray[np.float64]
 

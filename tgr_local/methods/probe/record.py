@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Engine
 from tgr_local.methods.probe import answer, features
-from tgr_local.methods.probe.likeness import WIDTH, Likeness
-from tgr_local.methods.probe.logistic import Logistic, sigmoid
+from tgr_local.methods.probe.classifiers import WIDTH, Likeness, Logistic, sigmoid
 from tgr_local.system import json_checks
 from tgr_local.system.errors import ModelError
 from tgr_local.system.json_checks import Count

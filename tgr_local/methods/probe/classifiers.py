@@ -1,8 +1,9 @@
-"""Whether a text is like those that a probe was fitted on: elsewhere its chances mean nothing.
+"""What a probe computes of features: how likely texts are right, and whether that holds for them.
 
-The measure is the Mahalanobis distance of the standardised features in a random projection to at
-most 64 values, which needs no matrix of the width of a model and still sees the directions in which
-the known texts vary little.
+Pure arrays, with no knowledge of texts or models. Elsewhere than among texts like those that it was
+fitted on, the chances of a probe mean nothing. The measure of that is the Mahalanobis distance of
+the standardised features in a random projection to at most 64 values, which needs no matrix of the
+width of a model and still sees the directions in which the known texts vary little.
 """
 
 from __future__ import annotations
@@ -17,6 +18,20 @@ Floats = NDArray[np.float64]
 
 WIDTH = 64
 _SEED = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Logistic:
+    """A logistic regression: log-odds = bias + weights · features."""
+
+    bias: float
+    weights: Floats
+    """[n_features]"""
+
+    def log_odds(self, features: Floats) -> Floats:
+        """[n] for features [n, n_features]."""
+        found: Floats = self.bias + np.asarray(features, np.float64) @ self.weights
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +58,12 @@ class Likeness:
         """[n] whether these texts are like the known ones."""
         found: NDArray[np.bool_] = self.distance(features) <= self.limit
         return found
+
+
+def sigmoid(x: Floats) -> Floats:
+    """1 / (1 + e⁻ˣ)."""
+    found: Floats = 0.5 * (1 + np.tanh(0.5 * np.asarray(x, np.float64)))
+    return found
 
 
 @functools.lru_cache(maxsize=4)
