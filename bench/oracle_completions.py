@@ -48,7 +48,7 @@ class Completions(Trajectory):
         """The boundaries that may be drawn: of each the tokens before it and the state's anchor
         [d_z]. The beginning of the text alone, or the others, of a text written to its end."""
         steering = Steering(self)
-        self.read_query(norms=steering.measures)
+        self.read_query()
         if begins:
             return [(0, steering.anchor(self.read_state()))]
         found: list[tuple[int, NDArray[np.float64]]] = []
@@ -59,13 +59,13 @@ class Completions(Trajectory):
                 return found
             found.append((len(self.generated), steering.anchor(self.read_state())))
             self.step(chunk, None)
-            self.reset(norms=steering.measures)
+            self.reset()
 
     def return_to(self, index: int, n_tokens: int) -> None:
         """Brings the text back to the boundary before chunk `index`, after its first n_tokens."""
         self.generated, self.run.index = self.generated[:n_tokens], index
         if n_tokens:
-            self.reset(norms=Steering(self).measures)
+            self.reset()
         if self._root is not None:
             self._query = self._root
         else:

@@ -190,9 +190,9 @@ def test_residual_norms_are_medians_over_the_tokens_of_the_prefix(engine: Engine
     """The last layer is measured on some tokens of each part."""
     prompt = TOKENS * 6  # 143 in the query's cells: every eighth is measured in the last layer
     with Trajectory(Run(engine, Request(prompt, SMALL, TGR_LATENT)), TGR_LATENT) as trajectory:
-        trajectory.read_query(norms=True)
+        trajectory.read_query()
         trajectory.write()
-        trajectory.reset(norms=True)
+        trajectory.reset()
         found, context = trajectory.residual_norms, prompt + trajectory.generated
     norms = Reference(engine.path).forward(context[:-1]).residual_norms
     np.testing.assert_allclose(found[0], np.median(norms[0]), rtol=1e-5)
@@ -203,19 +203,19 @@ def test_residual_norms_are_medians_over_the_tokens_of_the_prefix(engine: Engine
 def test_reset_with_q_kept_equals_a_full_rebuild(engine: Engine) -> None:
     config = SMALL
     with Trajectory(Run(engine, Request(PROMPT, config, TGR_LATENT)), TGR_LATENT) as trajectory:
-        trajectory.read_query(norms=True)
+        trajectory.read_query()
         injection = trajectory.injections(np.ones((3, 2, 64)))[0]
         outputs = trajectory.roll_out([injection] * 3)
         trajectory.choose(np.eye(3, 64), np.eye(64)[0], outputs)
         trajectory.write(injection)
         trajectory.read_state(injection)
-        trajectory.reset(norms=True)
+        trajectory.reset()
         h, norms = trajectory.read_state(), trajectory.residual_norms
         context = PROMPT + trajectory.generated[-config.chunk_len :]
         trajectory.run.index += 1
         kept = trajectory.write()
     with Trajectory(Run(engine, Request(context, config, TGR_LATENT)), TGR_LATENT) as fresh:
-        fresh.read_query(norms=True)
+        fresh.read_query()
         np.testing.assert_allclose(h, fresh.read_state(), atol=1e-5)
         np.testing.assert_allclose(norms, fresh.residual_norms, rtol=1e-5)
         fresh.run.index = 1

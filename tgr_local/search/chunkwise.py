@@ -89,11 +89,10 @@ def _steps(run: Run, method: Method, decide: Decide) -> Iterator[Step]:
     first = run.config.search_from
     with Trajectory(run, method) as trajectory:
         steering = Steering(trajectory) if method.steers else None
-        norms = steering is not None and steering.measures
-        if steering and first and not norms:
+        if steering and first and not run.measures:
             trajectory.begin()
         else:
-            trajectory.read_query(norms=norms)
+            trajectory.read_query()
         if steering and not first:
             steering.read()
         while True:
@@ -118,7 +117,7 @@ def _steps(run: Run, method: Method, decide: Decide) -> Iterator[Step]:
             )
             if finish is not None:
                 return
-            trajectory.reset(norms=norms)
+            trajectory.reset()
 
 
 def _decision(trajectory: Trajectory, steering: Steering | None, decide: Decide) -> Decision:

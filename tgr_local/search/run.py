@@ -177,6 +177,8 @@ class Run:
     """Cells that are reserved."""
     n_sequences: int
     """Sequences that are reserved."""
+    measures: bool
+    """Whether the residual norms of the context are read with it."""
 
     def __init__(
         self,
@@ -232,11 +234,12 @@ class Run:
                 f"max_forward_tokens is {budget}, but the first step alone takes at least {first}; "
                 "raise it or shorten the query"
             )
+        self.measures = method.steers and self.config.calibration == "residual"
         self.session = self.engine.session(
             self.n_cells,
             self.n_sequences,
             prompt=self.query[:-1],
-            norms=method.steers and self.config.calibration == "residual",
+            norms=self.measures,
             participant=self.participant,
             cancel=self.cancel,
         )
@@ -293,18 +296,16 @@ class Run:
 
     # --- decoding ---
 
-    def read_query(
-        self, *, norms: bool = False, to_its_end: bool = False
-    ) -> tuple[Sequence, Output]:
-        """A sequence with Q, all but its last token, which is pending; and the output of its task,
-        with residual norms if `norms`. What the cache has of Q is not decoded again, and all of it
-        is remembered for later runs. Q is read `to_its_end` or until the time is up."""
+    def read_query(self, *, to_its_end: bool = False) -> tuple[Sequence, Output]:
+        """A sequence with Q, all but its last token, which is pending; and the output of its task.
+        What the cache has of Q is not decoded again, and all of it is remembered for later runs. Q
+        is read `to_its_end` or until the time is up."""
         self.report_read(0)
         with self.timed("rebuild"):
             sequence = self.session.sequence()
             prefix = self.query[:-1] or self.query  # a lone token stands in for its empty prefix
             try:
-                output = self.read(sequence, prefix, norms=norms, to_its_end=to_its_end, reuse=True)
+                output = self.read(sequence, prefix, to_its_end=to_its_end, reuse=True)
             finally:
                 self.remember(sequence)
             if len(self.query) == 1:
@@ -336,13 +337,12 @@ class Run:
         sequence: Sequence,
         tokens: Seq[int],
         *,
-        norms: bool = False,
         to_its_end: bool = False,
         reuse: bool = False,
     ) -> Output:
         """Decodes a part of the context, with `reuse` the part that the cache does not have. Raises
         BudgetError when the time is up before its end, unless it is read `to_its_end`."""
-        task = Task(sequence, tokens, norms=norms, reuse=reuse)
+        task = Task(sequence, tokens, norms=self.measures, reuse=reuse)
         # where the time was up before, a token is still generated
         deadline = None if to_its_end or self.is_out_of_time else self._deadline
         with self._interruptible():

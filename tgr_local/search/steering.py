@@ -27,11 +27,6 @@ class Steering:
         self.before: NDArray[np.float64] | None = None
         """[d_z] the state that led to `z`; None where there was none."""
 
-    @property
-    def measures(self) -> bool:
-        """Whether the residual norms of the prefix are needed."""
-        return self._config.calibration == "residual"
-
     def is_ready(self) -> bool:
         """Whether an injection has its strength: it needs none that is measured, or that is known,
         or is measured now, where the limits of the run and its room in the cache allow it."""

@@ -63,8 +63,7 @@ class Trajectory:
         self._begun: Output | None = None  # the rollout that the chunk begins with
         self._injections: list[Injection] = []
         # [n, n_layer] residual norms of the tokens of Q, and of what follows it in the context
-        self._query_norms: NDArray[np.float32] | None = None
-        self._tail_norms: NDArray[np.float32] | None = None
+        self._query_norms = self._tail_norms = np.zeros((0, engine.n_layer), np.float32)
         self._was_reset = False
         self._reads_along = False  # the next task reads Q
         self._goes_on = False  # the task of the newest chunk writes the next one too
@@ -80,13 +79,12 @@ class Trajectory:
 
     # --- moves ---
 
-    def read_query(self, *, norms: bool = False) -> None:
+    def read_query(self) -> None:
         """Decodes Q, all but its last token, which is pending."""
-        self._main, output = self.run.read_query(norms=norms)
+        self._main, output = self.run.read_query()
         if self._resets and not self.engine.rolls_back:
             self._root, self._main = self._main, self._main.fork()
-        if norms:
-            self._query_norms = output.norms
+        self._query_norms = output.norms
 
     def begin(self) -> None:
         """As `read_query`, for `chunks`; but where somebody waits for the text as it comes, the
@@ -106,7 +104,7 @@ class Trajectory:
         run.report_read(0)
         self._main, self._reads_along = run.session.sequence(), True
 
-    def reset(self, *, norms: bool = False) -> None:
+    def reset(self) -> None:
         """Brings the cache to Q and the retained tokens, decoded again without injection; the last
         of them is pending. Q's cells stay, since Q never changes.
 
@@ -123,18 +121,18 @@ class Trajectory:
                 self._return_to_query()
                 if not self._was_reset:  # Q, which the task of the first chunk may have read
                     run.remember(self._main)
-                output = run.read(self._main, [run.query[-1], *tail[:-1]], norms=norms)
-                if norms:
-                    self._tail_norms = output.norms
+                output = run.read(self._main, [run.query[-1], *tail[:-1]])
+                self._tail_norms = output.norms
                 run.count(rebuild=len(tail))
             self._n_context = len(tail)
             self._was_reset = True
 
     @property
     def residual_norms(self) -> NDArray[np.float64]:
-        """[n_layer] median‖h‖₂ of the prefix after each layer; 0 unless decoded with `norms`."""
-        parts = [norms for norms in (self._query_norms, self._tail_norms) if norms is not None]
-        return geometry.median_norms(parts) if parts else np.zeros(self.engine.n_layer)
+        """[n_layer] median‖h‖₂ of the prefix after each layer; 0 unless the run `measures`."""
+        if not self.run.measures:
+            return np.zeros(self.engine.n_layer)
+        return geometry.median_norms([self._query_norms, self._tail_norms])
 
     def roll_out(self, injections: Seq[Injection | None]) -> list[Output]:
         """N_MC rollouts under each injection, candidate-major, all in one batch that shares the
