@@ -44,11 +44,9 @@ def embedding(
     """The state of a text [n_embd], not normalized."""
     with engine.session(len(tokens) + 1, 1, cancel=cancel) as session:
         sequence = session.sequence()
-        if pooling == "last":
-            task = Task(sequence, tokens, feed_states="last")
-            return _last(session.run([task], cancel=cancel)[0].feed_states)
-        if pooling == "cls":
-            task = Task(sequence, tokens[:1], feed_states="last")
+        if pooling in ("last", "cls"):
+            fed = tokens if pooling == "last" else tokens[:1]
+            task = Task(sequence, fed, feed_states="last")
             return _last(session.run([task], cancel=cancel)[0].feed_states)
         total = np.zeros(engine.n_embd)
         for first in range(0, len(tokens), _AT_ONCE):  # the states of all would take much memory

@@ -86,6 +86,8 @@ class Text:
         """The whole chunks that were not yielded so far; where the text ends, all that is left, as
         one step at least."""
         run, branch, size = self._run, self.branch, self._config.chunk_len
+        figures = {"trials": self._trials, "confidence": self._confidence}
+        figures["exited"] = int(self._exited)
         is_last = False
         while not is_last and (finish or self._n_new >= size):
             part = slice(self._n_yielded, min(self._n_yielded + size, len(branch.tokens)))
@@ -95,16 +97,8 @@ class Text:
                 finish if is_last else None,
                 **branch.fields(part, has_top=run.n_top > 0),
                 cells=run.session.peak_cells(reset=True),
-                figures=self._figures if is_last else {},
+                figures=figures if is_last else {},
             )
-
-    @property
-    def _figures(self) -> dict[str, float]:
-        return {
-            "trials": self._trials,
-            "confidence": self._confidence,
-            "exited": int(self._exited),
-        }
 
     @property
     def _n_new(self) -> int:

@@ -118,7 +118,11 @@ class Trajectory:
             if self.config.shift_cells:
                 self._main.shift(len(run.query), self._length - len(tail) + 1)
             else:
-                self._return_to_query()
+                if self._root is None:
+                    self._main.truncate(len(run.query) - 1)
+                else:
+                    self._main.drop()
+                    self._main = self._root.fork()
                 if not self._was_reset:  # Q, which the task of the first chunk may have read
                     run.remember(self._main)
                 output = run.read(self._main, [run.query[-1], *tail[:-1]])
@@ -394,14 +398,6 @@ class Trajectory:
         """Tokens of the text's sequence: the context without the pending token."""
         return len(self.run.query) - 1 + self._n_context
 
-    def _return_to_query(self) -> None:
-        """Leaves Q alone in the text's sequence, without its last token."""
-        if self._root is None:
-            self._main.truncate(len(self.run.query) - 1)
-        else:
-            self._main.drop()
-            self._main = self._root.fork()
-
     def _take(self, output: Output) -> None:
         self.generated += output.tokens.tolist()
         self._n_context += len(output.tokens)
@@ -458,16 +454,13 @@ class Trajectory:
     def _least_cost(self, index: int) -> int:
         """Positions that the step of that index takes at least: rebuild, rollouts, one token, and
         the reading of its state."""
+        decodes_again = self._resets and not self.config.shift_cells
+        rebuild = len(self._retained) if decodes_again else 0
         if index < self.config.search_from:
-            return self._rebuild_cost() + 1
-        return self._rebuild_cost() + self._first_rollouts + 1 + self._state_cost
+            return rebuild + 1
+        return rebuild + self._first_rollouts + 1 + self._state_cost
 
     @property
     def _retained(self) -> list[int]:
         """What a reset retains of the generated tokens: the newest, as many as a chunk has."""
         return self.generated[-self.config.chunk_len :]
-
-    def _rebuild_cost(self) -> int:
-        if not self._resets or not self.generated or self.config.shift_cells:
-            return 0
-        return len(self._retained)
