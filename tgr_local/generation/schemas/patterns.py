@@ -7,7 +7,6 @@ no grammar has (lookarounds, back references, ``\\b``) raises ValueError with it
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 REPEATS_MOST = 2000
@@ -85,20 +84,10 @@ def pattern(expression: str) -> Pattern:
     if len(expression) > _LENGTH_MOST:
         raise ValueError(f"{len(expression)} characters, but it may have {_LENGTH_MOST}")
     reader = _Reader(expression)
-    branches = reader.alternatives(top=True)
+    found = reader.alternatives(top=True)
     if reader.at < len(expression):
         raise ValueError("a parenthesis that was not opened")
-    return _joined([branch(True) for branch in branches])
-
-
-def _joined(parts: list[Pattern]) -> Pattern:
-    most = [part.most for part in parts]
-    return Pattern(
-        body=" | ".join(part.body for part in parts),
-        least=min(part.least for part in parts),
-        most=None if None in most else max(one for one in most if one is not None),
-        single=parts[0].single if len(parts) == 1 else "",
-    )
+    return found
 
 
 class _Reader:
@@ -116,14 +105,21 @@ class _Reader:
         self.at += 1
         return self._text[self.at - 1]
 
-    def alternatives(self, *, top: bool) -> list[Callable[[bool], Pattern]]:
+    def alternatives(self, *, top: bool) -> Pattern:
+        """What stands between the bars; at the `top`, with any text before and after it."""
         branches = [self._sequence(top)]
         while self._peek("|"):
             self.at += 1
             branches.append(self._sequence(top))
-        return branches
+        most = [branch.most for branch in branches]
+        return Pattern(
+            body=" | ".join(branch.body for branch in branches),
+            least=min(branch.least for branch in branches),
+            most=None if None in most else max(one for one in most if one is not None),
+            single=branches[0].single if len(branches) == 1 else "",
+        )
 
-    def _sequence(self, top: bool) -> Callable[[bool], Pattern]:
+    def _sequence(self, top: bool) -> Pattern:
         parts: list[Pattern] = []
         begins = ends = False
         while self.at < len(self._text) and not self._peek("|") and not self._peek(")"):
@@ -133,21 +129,16 @@ class _Reader:
                 ends, self.at = True, self.at + 1
             else:
                 parts.append(self._repeated(self._atom()))
-        whole = begins and ends
-
-        def made(is_search: bool) -> Pattern:
-            around = Pattern(f"{ANY}*", 0, None)
-            all_parts = [*([around] if is_search and not begins else []), *parts,
-                         *([around] if is_search and not ends else [])]  # fmt: skip
-            most = [part.most for part in all_parts]
-            return Pattern(
-                " ".join(part.body for part in all_parts) or '""',
-                sum(part.least for part in all_parts),
-                None if None in most else sum(one for one in most if one is not None),
-                parts[0].single if len(parts) == 1 and (whole or not is_search) else "",
-            )
-
-        return made
+        around = Pattern(f"{ANY}*", 0, None)
+        parts = [*([around] if top and not begins else []), *parts,
+                 *([around] if top and not ends else [])]  # fmt: skip
+        most = [part.most for part in parts]
+        return Pattern(
+            " ".join(part.body for part in parts) or '""',
+            sum(part.least for part in parts),
+            None if None in most else sum(one for one in most if one is not None),
+            parts[0].single if len(parts) == 1 else "",
+        )
 
     def _atom(self) -> Pattern:
         char = self._take()
@@ -177,12 +168,11 @@ class _Reader:
         self._depth += 1
         if self._depth > _NESTED_MOST:
             raise ValueError(f"more than {_NESTED_MOST} levels of groups")
-        branches = self.alternatives(top=False)
+        inner = self.alternatives(top=False)
         if not self._peek(")"):
             raise ValueError("a group without an end")
         self.at += 1
         self._depth -= 1
-        inner = _joined([branch(False) for branch in branches])
         return Pattern(f"({inner.body})", inner.least, inner.most)
 
     def _repeated(self, part: Pattern) -> Pattern:
