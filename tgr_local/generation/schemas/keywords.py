@@ -123,13 +123,9 @@ class Keywords:
         return found
 
     def _number(self) -> Alternative:
-        low, low_open = self._bound("minimum", "exclusiveMinimum")
-        high, high_open = self._bound("maximum", "exclusiveMaximum")
-        interval = Interval(low[0], None, low_open).within(Interval(low[1], None, True))
-        upper = Interval(None, high[0], False, high_open).within(
-            Interval(None, high[1], False, True)
-        )
-        made = Alternative("number", interval=interval.within(upper))
+        above = self._bounded("low", "minimum", "exclusiveMinimum")
+        interval = above.within(self._bounded("high", "maximum", "exclusiveMaximum"))
+        made = Alternative("number", interval=interval)
         if "multipleOf" not in self._given:
             return made
         step = self._rational("multipleOf")
@@ -138,14 +134,15 @@ class Keywords:
             return made
         return replace(made, whole=True, step=step.numerator)
 
-    def _bound(
-        self, key: str, exclusive: str
-    ) -> tuple[tuple[Fraction | None, Fraction | None], bool]:
-        """The bound that belongs to the numbers and the one that does not; and whether the first
-        is exclusive, as draft 4 has it."""
-        if isinstance(self._given.get(exclusive), bool):
-            return (self._rational(key), None), bool(self._given[exclusive])
-        return (self._rational(key), self._rational(exclusive)), False
+    def _bounded(self, end: str, key: str, exclusive: str) -> Interval:
+        """The numbers that the bounds at the "low" or "high" `end` leave."""
+
+        def bounded(bound: Fraction | None, is_open: bool) -> Interval:
+            return Interval(**{end: bound, f"{end}_open": is_open})  # type: ignore[arg-type]
+
+        if isinstance(is_open := self._given.get(exclusive), bool):  # as draft 4 has it
+            return bounded(self._rational(key), is_open)
+        return bounded(self._rational(key), False).within(bounded(self._rational(exclusive), True))
 
     def _rational(self, key: str) -> Fraction | None:
         given = self._given.get(key)
