@@ -17,7 +17,7 @@ from fixture_types import Model
 from gguf_models import write_model
 from surroundings import HANG, environment
 
-from tgr_local.engine import Cancel, Engine, backend_devices, gpu_devices, slow_cache
+from tgr_local.engine import Cancel, Engine, backend_devices, devices, gpu_devices, slow_cache
 from tgr_local.engine.native import native
 from tgr_local.options.config import EngineConfig
 from tgr_local.system.errors import CancelledError, ModelError
@@ -31,6 +31,20 @@ def test_a_gpu_that_does_not_exist_is_refused(model: Model) -> None:
         with pytest.raises(ValueError, match=f"main_gpu is {number}, but ggml sees no GPU; leave"):
             Engine(model(), EngineConfig(main_gpu=number))
     Engine(model(), EngineConfig(main_gpu=0, n_gpu_layers=0)).close()  # asks for none
+
+
+def test_a_small_model_gets_one_thread_whatever_its_first_part_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "physical_cores", lambda: 7)
+    assert devices.default_threads(tmp_path / "absent.gguf") == 7
+    sizes = {"small": [1 << 20], "large": [65 << 20], "a": [1 << 20, 1 << 20], "b": [0, 65 << 20]}
+    for name, parts in sizes.items():
+        files = [tmp_path / f"{name}-{i:05}-of-{len(parts):05}.gguf" for i in (1, 2)]
+        for file, size in zip(files, parts, strict=False):
+            file.touch()
+            os.truncate(file, size)
+        assert devices.default_threads(files[0]) == (7 if sum(parts) > 64 << 20 else 1)
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tgr_local.engine.native import native
+from tgr_local.options import model_files
 
 available_memory = native.available_memory
 require_address_space = native.require_address_space
@@ -49,6 +50,6 @@ def physical_cores() -> int:
 
 def default_threads(model: Path) -> int:
     """1 for a small model, whose layers take less time than the synchronization of threads does;
-    otherwise the physical cores."""
-    small = model.is_file() and model.stat().st_size < _SMALL_MODEL
-    return 1 if small else physical_cores()
+    otherwise the physical cores. Of a model in parts, the first may hold no weights at all."""
+    sizes = [part.stat().st_size for part in model_files.parts_of(model) if part.is_file()]
+    return 1 if sizes and sum(sizes) < _SMALL_MODEL else physical_cores()
