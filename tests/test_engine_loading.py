@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -18,8 +19,10 @@ from gguf_models import write_model
 from surroundings import HANG, environment
 
 from tgr_local.engine import Cancel, Engine, backend_devices, devices, gpu_devices, slow_cache
+from tgr_local.engine.adapters import LoadedFiles
 from tgr_local.engine.native import native
 from tgr_local.options.config import EngineConfig
+from tgr_local.search import strength_files
 from tgr_local.system.errors import CancelledError, ModelError
 
 # --- devices ---
@@ -45,6 +48,33 @@ def test_a_small_model_gets_one_thread_whatever_its_first_part_holds(
             file.touch()
             os.truncate(file, size)
         assert devices.default_threads(files[0]) == (7 if sum(parts) > 64 << 20 else 1)
+
+
+def test_a_model_in_parts_is_known_by_all_of_them(tmp_path: Path) -> None:
+    def parts(name: str, *texts: str) -> list[Path]:
+        n = len(texts)
+        files = [tmp_path / f"{name}-{i:05}-of-{n:05}.gguf" for i in range(1, n + 1)]
+        for file, text in zip(files, texts, strict=True):
+            file.write_text(text)
+        return files
+
+    (alone,) = parts("alone", "a")
+    assert LoadedFiles(alone, ()).sha256() == hashlib.sha256(b"a").hexdigest()
+    ours, theirs = parts("ours", "a", "b"), parts("theirs", "a", "c")
+    loaded = LoadedFiles(ours[0], ())
+    assert loaded.sha256() not in (
+        LoadedFiles(theirs[0], ()).sha256(), LoadedFiles(alone, ()).sha256()
+    )  # fmt: skip
+    settings = {
+        "model": loaded.sha256(), "divergence": 0.01, "rank": 8, "d_z": 64, "injection_seed": 1,
+        "type_k": "f16", "type_v": "f16", "control_vector": "",
+    }  # fmt: skip
+    strength_files.write(settings, strength_files.Strength(2.0, 0.01, 100, 1.0))
+    assert [of for of, _ in strength_files.of_model(ours[0])] == [settings]
+    assert strength_files.of_model(theirs[0]) == []
+    assert loaded.replaced() is None
+    ours[1].write_text("another")
+    assert loaded.replaced() == ours[1]
 
 
 @pytest.mark.gpu

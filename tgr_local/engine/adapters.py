@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tgr_local.options import gguf_header
+from tgr_local.options import gguf_header, model_files
 from tgr_local.system import file_hash, paths
 from tgr_local.system.errors import ModelError
 
@@ -144,13 +143,15 @@ def _rank(name: str, part: str, tensor: gguf_header.Tensor) -> int:
 
 
 class LoadedFiles:
-    """The model file and the adapters of an engine: whether they are still those that were loaded,
-    and what stands for them. Any thread."""
+    """The model's file, or all of its parts, and the adapters of an engine: whether they are still
+    those that were loaded, and what stands for them. Any thread."""
 
     def __init__(self, model: Path, adapters: tuple[Adapter, ...]) -> None:
         self.adapters = adapters
         """With the scales that hold now."""
-        self._paths = (model, *(one.path for one in adapters))
+        parts = [part for part in model_files.parts_of(model) if part.is_file()] or [model]
+        self._n_parts = len(parts)
+        self._paths = (*parts, *(one.path for one in adapters))
         self._loaded: tuple[str, ...] = ()  # their identities
         self._hashes: tuple[str, ...] = ()  # once they are known
         with contextlib.suppress(OSError):  # loading says what is wrong with a file
@@ -173,19 +174,17 @@ class LoadedFiles:
         return None
 
     def sha256(self) -> str:
-        """That of the model file; with adapters, one that stands for them and their scales too.
+        """That of the model file; with parts or adapters, one that stands for all and the scales.
         Raises OSError, and ModelError where a file was replaced before its sha256 was known."""
         if not self._hashes:
             self._check_unchanged()
             hashes = tuple(map(file_hash.of, self._paths))
             self._check_unchanged()  # while the files were read
             self._hashes = hashes
-        model, *added = self._hashes
-        if not added:
-            return model
+        parts, added = self._hashes[: self._n_parts], self._hashes[self._n_parts :]
         pairs = zip(added, self.adapters, strict=True)
-        parts = [model, *(f"{digest} {adapter.scale!r}" for digest, adapter in pairs)]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        scaled = (f"{digest} {adapter.scale!r}" for digest, adapter in pairs)
+        return file_hash.joined([*parts, *scaled])
 
     def known_sha256(self) -> str | None:
         """The same where no file need be read for it: they were, and have not changed."""

@@ -182,9 +182,9 @@ class Engine:
 
     @property
     def model_hash(self) -> str:
-        """sha256 of the model file that was loaded; with adapters, one that stands for them and
-        their scales too. Raises ModelError where a file was replaced before its sha256 was
-        known."""
+        """sha256 of the model file that was loaded; of one in parts, and with adapters, one that
+        stands for all of them and the scales. Raises ModelError where a file was replaced before
+        its sha256 was known."""
         return self._files.sha256()
 
     @property

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tgr_local.options.model_files import parts_of
 from tgr_local.system import file_hash, json_checks, paths
 
 HIGHEST = 1e6
@@ -62,9 +63,12 @@ def write(settings: Mapping[str, Any], strength: Strength) -> None:
 def of_model(path: Path, **wanted: Any) -> list[tuple[dict[str, Any], Strength]]:
     """The strengths that were measured for a model file, with their settings: those that have the
     wanted ones."""
-    model = file_hash.known(path)
-    found = [_read(file) for file in sorted(_folder().glob("*.json"))] if model else []
-    wanted |= {"model": model}
+    parts = [part for part in parts_of(path) if part.is_file()]
+    hashes = [sha for part in parts if (sha := file_hash.known(part))]
+    if not parts or len(hashes) < len(parts):
+        return []
+    found = [_read(file) for file in sorted(_folder().glob("*.json"))]
+    wanted |= {"model": file_hash.joined(hashes)}
     return [one for one in found if one and wanted.items() <= one[0].items()]
 
 

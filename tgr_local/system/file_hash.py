@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from tgr_local.system import paths
@@ -46,6 +47,11 @@ def known(path: Path) -> str | None:
     except OSError:
         return None
     return _known.get(key)
+
+
+def joined(hashes: Sequence[str]) -> str:
+    """One that stands for several; of a single one itself."""
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
 def identity(path: Path) -> str:
