@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tgr_local.methods.probe.classifiers import sigmoid
-
-Floats = NDArray[np.float64]
+from tgr_local.methods.probe.classifiers import Floats, sigmoid
 
 FEATURES = (
     "best log-odds of a text with the answer",

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tgr_local.engine import Engine
 from tgr_local.methods.probe import answer, features
@@ -39,8 +38,6 @@ _SHAPE: dict[str, Any] = {
     "format": Count, "model": str, "cut": Count, "about": _ABOUT,
     "whole": _JUDGEMENT, "beginning": _JUDGEMENT, "answer": _REGRESSION,
 }  # fmt: skip
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
