@@ -31,8 +31,8 @@ from repairs import Clock, gain, percent
 
 from tgr_local import EngineConfig, SearchConfig, load, methods
 from tgr_local.code.edits import Change, Document
-from tgr_local.code.judge import Verdict
-from tgr_local.code.prompt import Form
+from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.reading.prompt import Form
 from tgr_local.code.rounds import Task, solve
 from tgr_local.engine import Cancel, Engine
 from tgr_local.lab.eval import programs

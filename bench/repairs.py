@@ -40,11 +40,13 @@ from pathlib import Path
 from unittest import mock
 
 from tgr_local import EngineConfig, SearchConfig, load, methods
-from tgr_local.code import context, departures, prompt, rounds
-from tgr_local.code.candidate import Candidate
-from tgr_local.code.judge import Verdict
+from tgr_local.code import rounds
+from tgr_local.code.judging.candidate import Candidate
+from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.reading import context, prompt
 from tgr_local.code.rounds import Outcome, Task, solve
 from tgr_local.code.workplace import Workplace
+from tgr_local.code.writing import departures
 from tgr_local.engine import Engine
 from tgr_local.lab.eval import programs
 from tgr_local.lab.eval.bugs import defects

@@ -28,9 +28,9 @@ from run_folders import write as write_run
 
 from tgr_local.chat import store
 from tgr_local.chat.conversation import Conversation, Turn
-from tgr_local.code import journal
 from tgr_local.code.edits import Change
-from tgr_local.code.project import Project
+from tgr_local.code.folder import journal
+from tgr_local.code.folder.project import Project
 from tgr_local.commands import cli
 from tgr_local.engine import Engine, Task, load_prefix, save_prefix
 from tgr_local.generation.control_vectors import ControlVector

@@ -16,13 +16,13 @@ from fake_engine import FakeEngine, fake_step
 from surroundings import HANG
 
 from tgr_local import generation, methods
-from tgr_local.code import departures
-from tgr_local.code.candidate import Candidate
-from tgr_local.code.candidates import Judge
-from tgr_local.code.departures import Departure, Found
 from tgr_local.code.edits import Change, Document
-from tgr_local.code.judge import Verdict
+from tgr_local.code.judging.candidate import Candidate
+from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.rounds import Outcome, Task, solve
+from tgr_local.code.writing import departures
+from tgr_local.code.writing.candidates import Judge
+from tgr_local.code.writing.departures import Departure, Found
 from tgr_local.engine import Cancel
 from tgr_local.generation import Query, Reply, TextDelta
 from tgr_local.options.config import CodeConfig, SearchConfig

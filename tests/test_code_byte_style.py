@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tgr_local.code.byte_style import StyleError, decode, encode
+from tgr_local.code.folder.byte_style import StyleError, decode, encode
 
 FILES = [
     b"",

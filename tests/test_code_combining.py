@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import pytest
 from fake_coder import CALC, HALF, RIGHT, Climber, Coder, Followed, Solve, answer, make_verdict
 
-from tgr_local.code.candidate import Candidate
-from tgr_local.code.combining import both, combine
 from tgr_local.code.edits import Change
-from tgr_local.code.judge import Verdict
-from tgr_local.code.ranking import failing, furthest, sideways
-from tgr_local.code.test_output import Failure
+from tgr_local.code.judging.candidate import Candidate
+from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.judging.ranking import failing, furthest, sideways
+from tgr_local.code.judging.test_output import Failure
+from tgr_local.code.writing.combining import both, combine
 from tgr_local.engine import Cancel
 
 OTHER = CALC.replace("a + b", "a - b")

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import pytest
 from surroundings import HANG, environment
 
-from tgr_local.code import evidence, outline, prompt, syntax
-from tgr_local.code.context import Context, Wish, make_context
-from tgr_local.code.edits import Document
+from tgr_local.code.edits import Document, syntax
+from tgr_local.code.reading import evidence, outline, prompt
+from tgr_local.code.reading.context import Context, Wish, make_context
 
 needs_tree_sitter = pytest.mark.skipif(
     importlib.util.find_spec("tree_sitter_language_pack") is None,
@@ -237,7 +237,7 @@ def how(context: Context) -> dict[str, str]:
 def test_imports_of_a_hostile_document_take_no_longer_than_its_length(path: str, unit: str) -> None:
     """In a process of its own: before, a megabyte took hours."""
     code = (
-        "from tgr_local.code import evidence; from tgr_local.code.edits import Document\n"
+        "from tgr_local.code.reading import evidence; from tgr_local.code.edits import Document\n"
         f"text = 'from ' + {unit!r} * ((1 << 20) // {len(unit)})\n"
         f"print(evidence.imported(Document({path!r}, text), evidence.Paths(['a.py'])))"
     )

@@ -13,11 +13,11 @@ from code_folders import commit, contents, git, write
 from surroundings import HANG, environment
 from threads import in_threads
 
-from tgr_local.code import snapshot
-from tgr_local.code.copies import Copies
 from tgr_local.code.edits import Change
-from tgr_local.code.project import Project, RefusedError
-from tgr_local.code.snapshot import CopyError
+from tgr_local.code.folder import snapshot
+from tgr_local.code.folder.copies import Copies
+from tgr_local.code.folder.project import Project, RefusedError
+from tgr_local.code.folder.snapshot import CopyError
 
 FILES: dict[str, str | bytes] = {
     "a.py": "a = 1\n", "sub/b.py": b"b\r\nc\n\xe9", "ignored/built.bin": b"\0", "x.log": "log",
@@ -203,8 +203,8 @@ def test_copies_are_removed(folder: Path, cache: Path) -> None:
 
 def test_copies_of_a_killed_process_are_removed(folder: Path, cache: Path) -> None:
     code = (
-        "import sys, time\nfrom tgr_local.code.copies import Copies\n"
-        "from tgr_local.code.project import Project\n"
+        "import sys, time\nfrom tgr_local.code.folder.copies import Copies\n"
+        "from tgr_local.code.folder.project import Project\n"
         f"copies = Copies(Project({str(folder)!r}))\ncopies.make()\nprint(1, flush=True)\n"
         "time.sleep(600)"
     )

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from fake_coder import CALC, HALF, RIGHT, WAIT, Climber, Coder, Solve
 
-from tgr_local.code import departures, prompt
-from tgr_local.code.departures import Departure
 from tgr_local.code.edits import Change, Document, Function, functions_of
-from tgr_local.code.prompt import Copy
+from tgr_local.code.reading import prompt
+from tgr_local.code.reading.prompt import Copy
+from tgr_local.code.writing import departures
+from tgr_local.code.writing.departures import Departure
 from tgr_local.engine import Engine, Sampling
 from tgr_local.engine import Task as EngineTask
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tgr_local.code.edits import Change, Document
-from tgr_local.code.imports import completed
+from tgr_local.code.writing.imports import completed
 
 STORE = '"""Notes."""\n\nimport itertools\n\n\ndef get(notes, number):\n    return notes[number]\n'
 HTTP = "class HttpError(Exception):\n    pass\n"

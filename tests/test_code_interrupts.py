@@ -15,10 +15,11 @@ import pytest
 from code_folders import write
 from surroundings import HANG, environment
 
-from tgr_local.code import interrupts, journal
+from tgr_local.code import interrupts
 from tgr_local.code.edits import Change
-from tgr_local.code.journal import Accepted
-from tgr_local.code.project import Project
+from tgr_local.code.folder import journal
+from tgr_local.code.folder.journal import Accepted
+from tgr_local.code.folder.project import Project
 from tgr_local.code.workplace import Workplace
 from tgr_local.options.config import CodeConfig
 

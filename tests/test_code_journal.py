@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from code_folders import contents, write
 
-from tgr_local.code import exchange, journal
 from tgr_local.code.edits import Change
-from tgr_local.code.journal import JournalError, accept, recover, undo
-from tgr_local.code.project import Project, RefusedError
+from tgr_local.code.folder import exchange, journal
+from tgr_local.code.folder.journal import JournalError, accept, recover, undo
+from tgr_local.code.folder.project import Project, RefusedError
 
 FILES: dict[str, str | bytes] = {
     "a.py": "a = 1\n",

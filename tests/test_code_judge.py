@@ -16,10 +16,10 @@ import sandboxes
 from code_folders import commit, contents, git, write
 from threads import is_running, wait_until
 
-from tgr_local.code.copies import Copies
 from tgr_local.code.edits import Change
-from tgr_local.code.judge import Verdict, check, judge, patience, warning
-from tgr_local.code.project import Project
+from tgr_local.code.folder.copies import Copies
+from tgr_local.code.folder.project import Project
+from tgr_local.code.judging.judge import Verdict, check, judge, patience, warning
 from tgr_local.engine import Cancel
 from tgr_local.system.errors import CancelledError, InstallError
 from tgr_local.system.sandbox import backends, commands

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tgr_local.code.edits import Document, EditError
-from tgr_local.code.natural import codes, is_whole, read_answer
+from tgr_local.code.writing.natural import codes, is_whole, read_answer
 
 SHOP = '''"""Prices."""
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from code_folders import commit, git, write
 
-from tgr_local.code import listing
 from tgr_local.code.edits import Change
-from tgr_local.code.project import MAX_BYTES, Project, RefusedError
+from tgr_local.code.folder import listing
+from tgr_local.code.folder.project import MAX_BYTES, Project, RefusedError
 
 FILES: dict[str, str | bytes] = {
     "a.py": "a = 1\n", "b.txt": "b", "pkg/c.py": "c", "pkg/deep/d.py": "d", "out.log": "x",

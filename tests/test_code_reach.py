@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from tgr_local.code import departures
 from tgr_local.code.edits import Document, functions_of
-from tgr_local.code.evidence import out_of_reach
-from tgr_local.code.prompt import Copy
-from tgr_local.code.test_output import Failure
+from tgr_local.code.judging.test_output import Failure
+from tgr_local.code.reading.evidence import out_of_reach
+from tgr_local.code.reading.prompt import Copy
+from tgr_local.code.writing import departures
 from tgr_local.engine import Engine
 
 SHOP = Document(

@@ -24,12 +24,13 @@ from fake_coder import (
 )
 from surroundings import HANG
 
-from tgr_local.code import ranking, table
-from tgr_local.code.candidate import Candidate, syntax_error
-from tgr_local.code.candidates import combined
+from tgr_local.code import table
 from tgr_local.code.edits import Change, Document
-from tgr_local.code.judge import Verdict
+from tgr_local.code.judging import ranking
+from tgr_local.code.judging.candidate import Candidate, syntax_error
+from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.report import Report
+from tgr_local.code.writing.candidates import combined
 from tgr_local.engine import Cancel
 from tgr_local.system.errors import CancelledError, CapacityError
 

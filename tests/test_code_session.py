@@ -31,12 +31,12 @@ from screens import Screen
 
 from tgr_local import methods
 from tgr_local.code import repl
-from tgr_local.code.candidate import Candidate
 from tgr_local.code.edits import Change
-from tgr_local.code.project import RefusedError
+from tgr_local.code.folder.project import RefusedError
+from tgr_local.code.judging.candidate import Candidate
+from tgr_local.code.judging.test_output import Failure
 from tgr_local.code.repl_commands import COMMANDS
 from tgr_local.code.session import CodeSession
-from tgr_local.code.test_output import Failure
 from tgr_local.code.workplace import Workplace
 from tgr_local.engine import Cancel
 from tgr_local.options.config import ChatConfig, CodeConfig
@@ -354,7 +354,7 @@ def test_an_edit_that_never_ends_is_stopped_by_the_time_of_the_first_run(
         given.append(limits.seconds)
         return first
 
-    monkeypatch.setattr("tgr_local.code.judge.judge", tested)
+    monkeypatch.setattr("tgr_local.code.judging.judge.judge", tested)
     workplace = Workplace(project, CodeConfig(test="pytest", test_seconds=120.0, sandbox="none"))
     with workplace.copied():
         for changes in ((), (Change("calc.py", CALC, HALF),)):
@@ -370,7 +370,7 @@ def test_how_far_a_test_got_counts_where_its_own_file_is_as_it_was(
         Failure(f"{name}::test", "calc.py", 9, "", 3, name) for name in ("calc.py", "t.py")
     )
     said = dataclasses.replace(judge((), Cancel()), failures=failures)
-    monkeypatch.setattr("tgr_local.code.judge.judge", lambda *_, **__: said)
+    monkeypatch.setattr("tgr_local.code.judging.judge.judge", lambda *_, **__: said)
     workplace = Workplace(project, CodeConfig(test="pytest", sandbox="none"))
     with workplace.copied():
         for changes, reached in (((), [3, 3]), ((Change("calc.py", CALC, HALF),), [0, 3])):

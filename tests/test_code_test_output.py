@@ -10,9 +10,9 @@ import pytest
 from code_folders import write
 from surroundings import environment
 
-from tgr_local.code.project import Project
-from tgr_local.code.test_command import suggest
-from tgr_local.code.test_output import Counts, Failure, plain, read
+from tgr_local.code.folder.project import Project
+from tgr_local.code.judging.test_command import suggest
+from tgr_local.code.judging.test_output import Counts, Failure, plain, read
 
 TEST = """\
 import unittest

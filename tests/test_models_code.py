@@ -15,8 +15,8 @@ sys.path.insert(0, str(ROOT))
 
 from models.code import answers, data  # noqa: E402
 from models.data import Sample  # noqa: E402
-from tgr_local.code import prompt  # noqa: E402
 from tgr_local.code.edits import Document, Format, read_edits  # noqa: E402
+from tgr_local.code.reading import prompt  # noqa: E402
 from tgr_local.lab.eval.bugs import problem as problems  # noqa: E402
 from tgr_local.lab.eval.bugs.problem import Bug, bug  # noqa: E402
 

@@ -116,6 +116,20 @@ def test_a_part_imports_less_than_its_folder(part: list[str], allowed: set[str])
     assert {folder(other) for other in found} <= allowed
 
 
+def test_a_stage_of_the_code_assistant_imports_those_above_it() -> None:
+    """In the list of its folders; only the modules below the list import all of them."""
+    listed = ast.get_docstring(ast.parse(MODULES["code"].read_text(encoding="utf-8"))) or ""
+    *stages, last = re.findall(r"^ +(\w+)/ ", listed, re.MULTILINE)
+    assert last == "acp" and len(stages) == 5
+    for name in MODULES:
+        used = {other.split(".")[1] for other in within(name) if other.startswith("code.")}
+        own = f"{name}..".split(".")[1]
+        if name.startswith("code.") and own in stages:
+            assert used <= {*stages[: stages.index(own)], own}, name
+        elif not name.startswith("code.acp") and name != "commands.cli":
+            assert last not in used, name
+
+
 def test_no_module_needs_itself() -> None:
     """No circle of imports, those inside functions included."""
     needs = {name: within(name) - {name} for name in MODULES}

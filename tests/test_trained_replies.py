@@ -18,8 +18,9 @@ from trained_peer import difference
 from trained_texts import question
 
 from tgr_local import Reply, SearchConfig, generate, generate_many, generation
-from tgr_local.code import departures, prompt
 from tgr_local.code.edits import Document
+from tgr_local.code.reading import prompt
+from tgr_local.code.writing import departures
 from tgr_local.engine import Engine, load_prefix, save_prefix
 from tgr_local.openai.completions import respond
 from tgr_local.openai.requests import chat_request, completion_request

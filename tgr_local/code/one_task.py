@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 from tgr_local.code import table
-from tgr_local.code.candidate import Candidate
-from tgr_local.code.judge import Verdict
+from tgr_local.code.judging.candidate import Candidate
+from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.rounds import Outcome
 from tgr_local.code.session import CodeSession, print_diff
 from tgr_local.console.dialog import is_interactive

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tgr_local.code import table
-from tgr_local.code.candidate import Candidate
-from tgr_local.code.context import Context, Shown
-from tgr_local.code.judge import Verdict
-from tgr_local.code.prompt import Form
+from tgr_local.code.judging.candidate import Candidate
+from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.reading.context import Context, Shown
+from tgr_local.code.reading.prompt import Form
 from tgr_local.code.rounds import Outcome
 from tgr_local.console.command_table import on_terminal
 from tgr_local.console.render import plural

@@ -17,18 +17,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tgr_local.code import edits, evidence
-from tgr_local.code.asking import LEAST_ANSWER, Asker, Stage, whole_answer
-from tgr_local.code.candidate import Candidate
-from tgr_local.code.candidates import Batch, Judge, Remembered, write_candidates
-from tgr_local.code.combining import combine
-from tgr_local.code.context import Context, Wish, make_context
+from tgr_local.code import edits
 from tgr_local.code.edits import Change, Document
-from tgr_local.code.evidence import Lines
-from tgr_local.code.judge import Verdict
-from tgr_local.code.prompt import Form
-from tgr_local.code.ranking import failing, furthest, ranked, sideways
-from tgr_local.code.test_command import script
+from tgr_local.code.judging.candidate import Candidate
+from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.judging.ranking import failing, furthest, ranked, sideways
+from tgr_local.code.judging.test_command import script
+from tgr_local.code.reading import evidence
+from tgr_local.code.reading.asking import LEAST_ANSWER, Asker, Stage, whole_answer
+from tgr_local.code.reading.context import Context, Wish, make_context
+from tgr_local.code.reading.evidence import Lines
+from tgr_local.code.reading.prompt import Form
+from tgr_local.code.writing.candidates import Batch, Judge, Remembered, write_candidates
+from tgr_local.code.writing.combining import combine
 from tgr_local.engine import Cancel, Engine
 from tgr_local.methods import Method
 from tgr_local.options.config import CodeConfig, SearchConfig

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tgr_local.code import table
-from tgr_local.code.candidate import Candidate
-from tgr_local.code.judge import Verdict
+from tgr_local.code.judging.candidate import Candidate
+from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.judging.test_command import suggest
 from tgr_local.code.report import Report, say_on
 from tgr_local.code.rounds import Listener, Outcome, Task, solve
-from tgr_local.code.test_command import suggest
 from tgr_local.code.workplace import Workplace
 from tgr_local.console import dialog
 from tgr_local.console.render import plural

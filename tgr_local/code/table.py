@@ -10,9 +10,9 @@ import functools
 import re
 from collections.abc import Sequence
 
-from tgr_local.code.candidate import Candidate
 from tgr_local.code.edits import Change
 from tgr_local.code.edits.document import n_equal
+from tgr_local.code.judging.candidate import Candidate
 from tgr_local.system.sanitize import printable, printable_line
 
 _COLUMNS = ("", "#", "tests", "lines", "tokens", "seconds", "")

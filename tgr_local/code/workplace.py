@@ -13,15 +13,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tgr_local.code import journal, judge
-from tgr_local.code.copies import Copies
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.edits.constraint import check_path
+from tgr_local.code.folder import journal
+from tgr_local.code.folder.copies import Copies
+from tgr_local.code.folder.journal import Accepted
+from tgr_local.code.folder.project import Project, RefusedError
 from tgr_local.code.interrupts import ignored_once
-from tgr_local.code.journal import Accepted
-from tgr_local.code.judge import Verdict
-from tgr_local.code.project import Project, RefusedError
-from tgr_local.code.test_command import interpreter, script
+from tgr_local.code.judging import judge
+from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.judging.test_command import interpreter, script
 from tgr_local.console.render import plural
 from tgr_local.engine import Cancel
 from tgr_local.options.config import CodeConfig

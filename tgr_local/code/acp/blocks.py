@@ -15,7 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 from acp import schema
 
-from tgr_local.code import edits, evidence
+from tgr_local.code import edits
+from tgr_local.code.reading import evidence
 from tgr_local.code.workplace import Workplace
 
 MAX_CHARACTERS = 256 << 10

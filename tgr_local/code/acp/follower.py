@@ -15,11 +15,11 @@ from acp import helpers, schema
 
 from tgr_local.code import edits, table
 from tgr_local.code.acp.editor import Editor
-from tgr_local.code.candidate import Candidate
-from tgr_local.code.context import Context
-from tgr_local.code.judge import Verdict
-from tgr_local.code.prompt import Form
-from tgr_local.code.ranking import ranked
+from tgr_local.code.judging.candidate import Candidate
+from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.judging.ranking import ranked
+from tgr_local.code.reading.context import Context
+from tgr_local.code.reading.prompt import Form
 from tgr_local.code.report import context_lines
 from tgr_local.code.rounds import Outcome
 from tgr_local.console.render import plural

@@ -18,7 +18,7 @@ from tgr_local.code import table
 from tgr_local.code.acp.blocks import Asked
 from tgr_local.code.acp.editor import Editor
 from tgr_local.code.acp.follower import Follower, fenced, output
-from tgr_local.code.candidate import Candidate
+from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.repl_commands import COMMANDS as OF_SESSION
 from tgr_local.code.repl_commands import candidate_number
 from tgr_local.code.session import CodeSession

@@ -5,6 +5,7 @@ function.py    the format function; Function: where one stands in a file
 replace.py     the format replace
 blocks.py      Block: one edit as the answer has it; Markers: the lines between its parts, fences
 document.py    Document: a file's text; Change: its text before and after; EditError
+syntax.py      languages by file name; definitions in a syntax tree
 """
 
 from tgr_local.code.edits.blocks import Markers, fence_for

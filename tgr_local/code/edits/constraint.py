@@ -25,7 +25,7 @@ from tgr_local.code.edits.document import (
     patched,
 )
 from tgr_local.code.edits.function import Function
-from tgr_local.code.syntax import fence_name
+from tgr_local.code.edits.syntax import fence_name
 from tgr_local.engine import EditConstraint, Opening
 
 Format = Literal["file", "function", "replace"]

@@ -290,5 +290,5 @@ def end_of(whole: str, rng: random.Random) -> str:
 
 
 def user_message(path: str, text: str, wish: str, printed: str) -> str:
-    """The message of the code assistant (`tgr_local.code.prompt`) for one file."""
+    """The message of the code assistant (`tgr_local.code.reading.prompt`) for one file."""
     return f"`{path}`:\n```python\n{text}```\n\n{wish}\n\nThe tests fail:\n```\n{printed}```\n"

@@ -23,15 +23,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from tgr_local import generation
-from tgr_local.code import departures
-from tgr_local.code.asking import Stage
-from tgr_local.code.candidate import Candidate, syntax_error
-from tgr_local.code.departures import Departure
 from tgr_local.code.edits import Change, EditError, read_edits
-from tgr_local.code.imports import completed
-from tgr_local.code.judge import Verdict
-from tgr_local.code.natural import codes, is_whole, read_answer
-from tgr_local.code.prompt import Copy
+from tgr_local.code.judging.candidate import Candidate, syntax_error
+from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.reading.asking import Stage
+from tgr_local.code.reading.prompt import Copy
+from tgr_local.code.writing import departures
+from tgr_local.code.writing.departures import Departure
+from tgr_local.code.writing.imports import completed
+from tgr_local.code.writing.natural import codes, is_whole, read_answer
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import Event, Prompt, Query, Reply, TextDelta
 from tgr_local.methods import Method

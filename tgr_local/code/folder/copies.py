@@ -16,11 +16,11 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tgr_local.code import byte_style, listing, snapshot
-from tgr_local.code.byte_style import StyleError
 from tgr_local.code.edits import Change, Document
-from tgr_local.code.project import Project, RefusedError, SourceFile
-from tgr_local.code.snapshot import CopyError
+from tgr_local.code.folder import byte_style, listing, snapshot
+from tgr_local.code.folder.byte_style import StyleError
+from tgr_local.code.folder.project import Project, RefusedError, SourceFile
+from tgr_local.code.folder.snapshot import CopyError
 from tgr_local.system import paths
 from tgr_local.system.errors import describe
 from tgr_local.system.files import Lock

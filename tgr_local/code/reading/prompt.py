@@ -14,8 +14,8 @@ from typing import Literal
 
 from tgr_local.code.edits import Document, Function, fence_for
 from tgr_local.code.edits.function import in_place
-from tgr_local.code.evidence import Lines
-from tgr_local.code.syntax import fence_name
+from tgr_local.code.edits.syntax import fence_name
+from tgr_local.code.reading.evidence import Lines
 
 Form = Literal["file", "function"]
 """What an answer has room for, and what a model that has learnt a form writes: whole files or whole

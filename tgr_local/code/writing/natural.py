@@ -11,13 +11,13 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tgr_local.code import evidence
 from tgr_local.code.edits import Change, Document, EditError
 from tgr_local.code.edits.blocks import cleaned
 from tgr_local.code.edits.document import indented_as, joined, lines_of
 from tgr_local.code.edits.function import parsed
-from tgr_local.code.merging import is_long, merged, names, statements
-from tgr_local.code.syntax import fence_name, python_error
+from tgr_local.code.edits.syntax import fence_name, python_error
+from tgr_local.code.reading import evidence
+from tgr_local.code.writing.merging import is_long, merged, names, statements
 
 _FENCE = re.compile(r"([ \t>]*)(`{3,}|~{3,})([^`]*)")
 _OTHER = frozenset(

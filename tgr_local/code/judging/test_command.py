@@ -12,7 +12,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from tgr_local.code.project import Project, RefusedError
+from tgr_local.code.folder.project import Project, RefusedError
 
 _TEST_FILE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py")
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "env", "exec", "time")

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tgr_local.code import test_output
-from tgr_local.code.test_output import Counts, Failure
+from tgr_local.code.judging import test_output
+from tgr_local.code.judging.test_output import Counts, Failure
 from tgr_local.system.sandbox import backends, commands
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.sandbox.commands import Limits, Outcome, Place

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tgr_local.code import byte_style, listing
-from tgr_local.code.byte_style import ByteStyle, StyleError
 from tgr_local.code.edits import Change, Document
-from tgr_local.code.listing import Listing
+from tgr_local.code.folder import byte_style, listing
+from tgr_local.code.folder.byte_style import ByteStyle, StyleError
+from tgr_local.code.folder.listing import Listing
 from tgr_local.system.errors import TgrError
 from tgr_local.system.files import open_plain
 from tgr_local.system.paths import every_folder

@@ -21,11 +21,11 @@ from itertools import accumulate
 
 import numpy as np
 
-from tgr_local.code import evidence
 from tgr_local.code.edits import Change
 from tgr_local.code.edits.document import n_equal, patched
 from tgr_local.code.edits.function import parsed, replacing
-from tgr_local.code.prompt import Copy
+from tgr_local.code.reading import evidence
+from tgr_local.code.reading.prompt import Copy
 from tgr_local.engine import Cancel, Engine, Output, Sampling
 from tgr_local.engine import Sequence as Cells
 from tgr_local.engine import Task as EngineTask

@@ -16,10 +16,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tgr_local.code import edits, evidence, outline, prompt, syntax
-from tgr_local.code.edits import Document, Function
-from tgr_local.code.evidence import Paths, Place
-from tgr_local.code.syntax import Definition
+from tgr_local.code import edits
+from tgr_local.code.edits import Document, Function, syntax
+from tgr_local.code.edits.syntax import Definition
+from tgr_local.code.reading import evidence, outline, prompt
+from tgr_local.code.reading.evidence import Paths, Place
 
 _MOST_FILES = 2000
 """Files whose definitions are compared with the task."""

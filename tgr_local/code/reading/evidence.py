@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from tgr_local.code import outline, syntax
-from tgr_local.code.edits import Document
+from tgr_local.code.edits import Document, syntax
 from tgr_local.code.edits.document import n_equal
-from tgr_local.code.test_output import Failure
+from tgr_local.code.judging.test_output import Failure
+from tgr_local.code.reading import outline
 
 _MOST = 1 << 20  # characters of an output that are searched
 _PLACES = (

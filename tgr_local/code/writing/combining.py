@@ -12,10 +12,10 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from tgr_local.code.candidate import Candidate, syntax_error
 from tgr_local.code.edits import Change
-from tgr_local.code.judge import Verdict
-from tgr_local.code.ranking import ranked
+from tgr_local.code.judging.candidate import Candidate, syntax_error
+from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.judging.ranking import ranked
 
 _SECONDS = 60.0
 """Of tests, after which no further edit is tried."""

@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
-from tgr_local.code import syntax
-from tgr_local.code.edits import Document
-from tgr_local.code.syntax import SIGNATURE, SUMMARY, Definition
+from tgr_local.code.edits import Document, syntax
+from tgr_local.code.edits.syntax import SIGNATURE, SUMMARY, Definition
 from tgr_local.console.wrap import shortened
 from tgr_local.system.python_source import syntax_tree
 

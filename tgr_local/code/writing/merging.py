@@ -13,12 +13,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from tgr_local.code import evidence
 from tgr_local.code.edits import Document, EditError
 from tgr_local.code.edits.document import Patch, lines_of, patched
 from tgr_local.code.edits.function import in_place, parsed, replacing
-from tgr_local.code.outline import outline
-from tgr_local.code.syntax import Definition, python_error
+from tgr_local.code.edits.syntax import Definition, python_error
+from tgr_local.code.reading import evidence
+from tgr_local.code.reading.outline import outline
 
 _LEFT_OUT = re.compile(
     r"(?:\.\.\.|…) ?(?:#.*)?|(?:#|//|/\*|<!--|--|;) ?(?:\.\.\.|…).*|"

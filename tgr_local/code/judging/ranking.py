@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from tgr_local.code.candidate import Candidate
 from tgr_local.code.edits import Change
-from tgr_local.code.judge import Verdict
+from tgr_local.code.judging.candidate import Candidate
+from tgr_local.code.judging.judge import Verdict
 from tgr_local.system.python_source import syntax_tree
 
 _NOISE = re.compile(

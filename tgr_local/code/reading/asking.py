@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from tgr_local import generation
-from tgr_local.code import prompt
-from tgr_local.code.candidate import Candidate
-from tgr_local.code.context import Context
 from tgr_local.code.edits import Change, Function
-from tgr_local.code.evidence import Lines
-from tgr_local.code.judge import Verdict
-from tgr_local.code.prompt import Copy, Form
-from tgr_local.code.ranking import ranked
+from tgr_local.code.judging.candidate import Candidate
+from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.judging.ranking import ranked
+from tgr_local.code.reading import prompt
+from tgr_local.code.reading.context import Context
+from tgr_local.code.reading.evidence import Lines
+from tgr_local.code.reading.prompt import Copy, Form
 from tgr_local.engine import Cancel, EditConstraint, Engine
 from tgr_local.options.config import CodeConfig, SearchConfig
 from tgr_local.system.errors import CapacityError

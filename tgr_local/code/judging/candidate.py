@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tgr_local.code.edits import Change
-from tgr_local.code.judge import Verdict
-from tgr_local.code.syntax import python_error
+from tgr_local.code.edits.syntax import python_error
+from tgr_local.code.judging.judge import Verdict
 
 State = Literal["waiting", "writing", "testing", "done", "stopped"]
 """Stopped: another candidate passed before this one was complete, or was tested."""

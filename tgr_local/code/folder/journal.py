@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tgr_local.code import exchange
 from tgr_local.code.edits import Change
-from tgr_local.code.project import Project, RefusedError
+from tgr_local.code.folder import exchange
+from tgr_local.code.folder.project import Project, RefusedError
 from tgr_local.system import json_checks, paths
 from tgr_local.system.errors import TgrError
 from tgr_local.system.files import Lock

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tgr_local.code import listing
-from tgr_local.code.project import Project
+from tgr_local.code.folder import listing
+from tgr_local.code.folder.project import Project
 from tgr_local.system.errors import TgrError
 from tgr_local.system.files import open_plain
 

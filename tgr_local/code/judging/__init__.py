@@ -1,0 +1,9 @@
+"""What the tests say of a copy of the folder, and which candidate is the best.
+
+judge.py         runs the tests in a copy, in the sandbox: a verdict
+test_command.py  … which command runs them
+test_output.py   … what their output says
+_check.py        … inside the sandbox, parses and imports files where there are no tests
+candidate.py     one answer: its edit and its verdict
+ranking.py       which one is the best
+"""
