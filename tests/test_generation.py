@@ -40,6 +40,7 @@ from tgr_local.generation import (
     stream,
     write_each,
 )
+from tgr_local.generation.reply import write_reply
 from tgr_local.methods import METHODS
 from tgr_local.openai.requests import chat_request
 from tgr_local.options.config import EngineConfig, SearchConfig
@@ -188,6 +189,26 @@ def test_the_indentation_of_a_text_ends_it_under_every_method(engine: Engine, me
         assert engine.detokenize(reply.tokens) == f"{wanted}\n  z".encode()
         assert reply.tokens == [token for step in reply.steps for token in step.tokens.tolist()]
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == wanted
+
+
+def test_a_reply_that_is_cancelled_where_its_lines_end_names_them(engine: Engine) -> None:
+    config = dataclasses.replace(SMALL, grammar=r'root ::= "if x:\n    y\n  z" [a-z]*')
+    request = Request(
+        engine.tokenize("he"), config, methods.get("base"), verbatim=True,
+        lines=LineLimits(n_indent=4),
+    )  # fmt: skip
+    cancel = Cancel()
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, Progress) and event.text.endswith(b"z"):
+            cancel.cancel()
+
+    try:
+        reply = write_reply(engine, request, on_event=on_event, cancel=cancel)
+    except CancelledError as error:  # unless its task was done before
+        assert error.reply is not None
+        reply = error.reply
+    assert reply.limit == "n_indent"
 
 
 # --- prompts and configs ---

@@ -74,6 +74,25 @@ def test_metrics_count_tokens(server: Served) -> None:
     assert value(forward) - before == value("tgr_engine_n_positions_total") - positions > 0
 
 
+def test_metrics_count_requests_by_path_and_status(server: Served) -> None:
+    def value(path: str, status: int) -> float:
+        name = f'tgr_requests_total{{path="{path}",status="{status}"}} '
+        lines = server.client.get("/metrics").text.splitlines()
+        return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+
+    cases = [
+        ("/health", "/health", 200), ("/health/", "/health", 200), ("/nothing", "other", 404),
+        ("/v1/models/unknown", "/v1/models/{name:path}", 404),
+    ]  # fmt: skip
+    for address, path, status in cases:
+        before = value(path, status)
+        assert server.client.get(address).status_code == status
+        assert value(path, status) == before + 1, address
+    before = value("/health", 200)
+    assert server.client.head("/health").status_code == 200
+    assert value("/health", 200) == before + 1
+
+
 def test_what_is_not_read_again_is_reported(model: Callable[..., Path], tmp_path: Path) -> None:
     with served(model(), tmp_path, prefix_cells=4096, method="base") as server:
         text, cached, reused = "a question that is long enough to be remembered", [], 0

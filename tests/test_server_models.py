@@ -12,6 +12,7 @@ import gguf_models
 import httpx
 import pytest
 from engines import EXACT
+from gguf_edit import STRING, Gguf
 from serving import HELD, SMALL, Served, events, long_text, served
 from surroundings import HANG
 from threads import in_threads
@@ -222,6 +223,20 @@ def test_models_are_described(server: Served) -> None:
         assert post("/models/load", json=body).status_code == 400
     assert post("/models/load", json={"model": "x", "y": "z" * 70_000}).status_code == 413
     assert server.gauge("tgr_model_loads_total") >= 4
+
+
+def test_wrong_advice_of_a_file_is_the_fault_of_the_model_that_was_asked_for(
+    folder: Path, tmp_path: Path
+) -> None:
+    file = Gguf.parse((folder / "one.gguf").read_bytes())
+    file.set("tgr.sigma", b"-5", STRING)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/advises.gguf").write_bytes(file.to_bytes())
+    with served(None, tmp_path, models_dir=tmp_path / "models") as server:
+        response = server.client.get("/props", params={"model": "advises"})
+        error = response.json()["error"]
+        assert (response.status_code, error["param"]) == (400, "model")
+        assert "sigma" in error["message"]
 
 
 def test_clients_are_told_what_happens_to_the_models(server: Served) -> None:

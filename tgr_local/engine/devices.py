@@ -51,5 +51,6 @@ def physical_cores() -> int:
 def default_threads(model: Path) -> int:
     """1 for a small model, whose layers take less time than the synchronization of threads does;
     otherwise the physical cores. Of a model in parts, the first may hold no weights at all."""
-    sizes = [part.stat().st_size for part in model_files.parts_of(model) if part.is_file()]
+    parts = model_files.parts_of(model) or [model]
+    sizes = [part.stat().st_size for part in parts if part.is_file()]
     return 1 if sizes and sum(sizes) < _SMALL_MODEL else physical_cores()

@@ -218,7 +218,7 @@ def write_reply(
             closed=writer.closed,
             runs=writer.runs,
             closed_by=writer.closed_by,
-            limit=writer.limit,
+            limit=writer.limit or draft.line_limit,
             note=writer.note,
         )
 

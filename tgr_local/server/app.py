@@ -217,10 +217,7 @@ class Addresses:
             return
         path = re.sub("^https?://[^/]+", "", scope["path"])  # a whole address, as for a proxy
         path = re.sub("//+", "/", path)
-        scope = {**scope, "path": path.rstrip("/") or "/"}
-        if scope["method"] != "HEAD":
-            await self._app(scope, receive, send)
-            return
+        meant = {**scope, "path": path.rstrip("/") or "/"}
         is_over = False
 
         async def without_body(message: Message) -> None:
@@ -231,7 +228,13 @@ class Addresses:
                 is_over, message = True, {"type": message["type"], "body": b"", "more_body": False}
             await send(message)
 
-        await self._app({**scope, "method": "GET"}, receive, without_body)
+        is_head = scope["method"] == "HEAD"
+        if is_head:
+            meant["method"] = "GET"
+        try:
+            await self._app(meant, receive, without_body if is_head else send)
+        finally:
+            scope["route"] = meant.get("route")  # `Observe` counts by it
 
 
 def unknown(path: str, known: Iterable[str]) -> str:

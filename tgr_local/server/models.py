@@ -236,11 +236,11 @@ class Models:
         path = self.catalog.files[name]
         try:
             card = await run_in_threadpool(lambda: model_files.card(self.catalog.path(name)))
+            template = card.metadata.get("tokenizer.chat_template", "")
+            trained = card.facts()["trained context"]
+            return await self._about(name, path, card.metadata, trained, template)
         except (ModelError, OSError) as error:
             raise ApiError(400, without_folder(describe(error), path), param="model") from None
-        template = card.metadata.get("tokenizer.chat_template", "")
-        trained = card.facts()["trained context"]
-        return await self._about(name, path, card.metadata, trained, template)
 
     async def _about(
         self, name: str, path: Path, metadata: dict[str, str], n_ctx_train: Any, template: str
