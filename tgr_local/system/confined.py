@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tgr_local.system import confined_worker
-from tgr_local.system.confined_worker import CPU_SECONDS
+from tgr_local.system.confined_worker import CPU_SECONDS, RESULT_BYTES
 from tgr_local.system.errors import CancelledError, InstallError, TgrError
 from tgr_local.system.slots import Flag, Slots
 
 WALL_SECONDS = 20.0  # wall time, for a worker that sleeps or that a busy machine slows down
+_MOST_BYTES = RESULT_BYTES + (1 << 20)  # of an answer; an honest worker never sends more
 _MAX_WORKERS = 2  # at a time: each may take a few hundred MB
 # how a process ends that has used up its CPU time, or its stack
 _OVER_TIME, _OVER_STACK = (
@@ -280,6 +281,8 @@ class _Worker:
                         raise late
                     self._failed()
                 data += part
+                if len(data) > _MOST_BYTES:
+                    raise ConfinedError(f"answers with more than {RESULT_BYTES >> 20} MiB")
         return data
 
     @contextlib.contextmanager
