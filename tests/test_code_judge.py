@@ -194,18 +194,43 @@ def test_nothing_outside_can_be_changed_or_read(
         assert not (place / "hostile").exists()
 
 
-@pytest.mark.parametrize("where", ["home", "python"])
+@pytest.mark.parametrize("where", ["home", "python", "folder", "program"])
 def test_an_environment_cannot_name_a_folder_to_read(
     folder: Path, closed: Backend, tmp_path: Path, where: str
 ) -> None:
-    """A virtual environment is part of the project, so it may be anybody's."""
+    """A virtual environment is part of the project, so it may be anybody's: what it names is not
+    shown, unless it is a whole Python."""
     write(tmp_path, {"keys/secret": "hidden"})
-    home = f"home = {tmp_path}/keys\n" if where == "home" else ""
+    if where == "folder":
+        write(tmp_path, {"keys/python/x": ""})
+    if where == "program":
+        write(tmp_path, {"keys/python": "", "lib/python3/x": ""})
+        (tmp_path / "keys/python").chmod(0o755)
+    home = f"home = {tmp_path}/keys\n" if where != "python" else ""
     write(folder, {"env/pyvenv.cfg": home, "env/bin/x": ""})
     os.symlink(tmp_path / "keys/secret", folder / "env/bin/python")
     with Copies(Project(folder)) as copies:
         output = said(copies, f"cat {tmp_path}/keys/secret; ls env", closed).output
     assert "hidden" not in output and "bin" in output
+
+
+def test_an_environment_shows_its_python_alone(folder: Path, tmp_path: Path) -> None:
+    """The program and the standard library, not what lies beside them."""
+    write(tmp_path, {"py/bin/python3": "", "py/lib/python3.12/os.py": "", "py/envs/secret": ""})
+    (tmp_path / "py/bin/python3").chmod(0o755)
+    os.symlink(tmp_path / "py", tmp_path / "newest")
+    write(folder, {"env/pyvenv.cfg": f"home = {tmp_path}/newest/bin\n", "env/bin/x": ""})
+    os.symlink(tmp_path / "newest/bin/python3", folder / "env/bin/python")
+    before = backends.tools("pytest", [], folder)
+    found = set(backends.tools("pytest", [folder / "env"], folder)) - set(before)
+    assert found == {tmp_path / name for name in ("py/bin", "py/lib", "newest/bin", "newest/lib")}
+
+
+def test_a_part_of_path_that_cannot_be_looked_into_stops_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", os.pathsep.join(["/" + "x" * 300, "bin", "", os.environ["PATH"]]))
+    assert backends.tools("pytest", [], folder) is not None
 
 
 def test_a_program_that_is_named_by_its_whole_path_is_found(

@@ -84,12 +84,6 @@ def test_no_program_of_a_repository_runs(tree: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_repository_is_where_it_lies(tree: Path, tmp_path: Path) -> None:
-    """Not where its settings say: what is around a folder is shown to its tests."""
-    git(tree, "config", "core.worktree", str(tmp_path))
-    assert Project(tree).repository is None and list(Project(tree).listing.paths) == LISTED
-
-
 def test_hostile_patterns_do_not_keep_it(plain: Path) -> None:
     (plain / ".gitignore").write_text("*a*a*a*a*a*a*a*a*a*a*b\n[\n!\n\\\n*.log\n")
     (plain / ("a" * 250)).write_text("")

@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import os
 import shlex
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -34,6 +33,7 @@ from tgr_local.console.wrap import shortened, terminal_width
 from tgr_local.generation import Reply
 from tgr_local.options import model_files
 from tgr_local.options.config import ChatConfig, SearchConfig
+from tgr_local.system.paths import program
 from tgr_local.system.sanitize import printable
 
 _CLIPBOARDS = ("pbcopy", "wl-copy", "xclip -selection clipboard", "xsel --clipboard --input")
@@ -236,4 +236,4 @@ def _call(command: str, data: bytes | None = None) -> None:
 
 
 def _first_installed(commands: Iterable[str]) -> str | None:
-    return next((line for line in commands if shutil.which(shlex.split(line)[0])), None)
+    return next((line for line in commands if program(shlex.split(line)[0])), None)

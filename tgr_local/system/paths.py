@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Literal
@@ -22,6 +23,18 @@ def folder(kind: Kind) -> Path:
     home = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
     base = Path(home) if os.path.isabs(home) else Path(os.path.expanduser("~")) / _DEFAULTS[kind]
     return base / "tgr-local"
+
+
+def program_folders() -> list[Path]:
+    """The folders of PATH that have a whole path and can be looked into. A relative one would find
+    programs in the current folder, which may be a stranger's."""
+    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return [Path(entry) for entry in entries if os.path.isabs(entry) and os.access(entry, os.X_OK)]
+
+
+def program(name: str) -> str | None:
+    """The file of a program in these folders; None where there is none."""
+    return shutil.which(name, path=os.pathsep.join(map(str, program_folders())))
 
 
 def every_folder() -> list[Path]:

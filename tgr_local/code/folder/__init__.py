@@ -1,6 +1,7 @@
 """The person's folder: read, copied, changed. Nothing here knows models or tests.
 
 project.py     its files: their texts, what must not be changed
+repository.py  … its git repository, of which no setting is read
 listing.py     … which files: git's own list, or a walk that knows .gitignore
 byte_style.py  … bytes ↔ text: encodings, line ends
 snapshot.py    a copy of it at one moment, uncommitted work included

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tgr_local.code.edits import Change, Document
-from tgr_local.code.folder import byte_style, listing, snapshot
+from tgr_local.code.folder import byte_style, repository, snapshot
 from tgr_local.code.folder.byte_style import StyleError
 from tgr_local.code.folder.project import Project, RefusedError, SourceFile
 from tgr_local.code.folder.snapshot import CopyError
@@ -131,24 +131,19 @@ class Copies:
 
     def _is_home(self) -> bool:
         """Whether the repository around the folder holds the person's home, secrets included."""
-        repository = self._project.repository
+        top = self._project.repository
         home = Path(os.path.realpath(os.path.expanduser("~")))
-        if repository is None or repository == self._project.folder:
-            return False
-        return home.is_relative_to(repository)
+        return top is not None and top != self._project.folder and home.is_relative_to(top)
 
     def _around(self) -> Iterator[Path]:
         """The rest of the repository: settings above a folder hold for it, and git looks there."""
-        repository = self._project.repository
-        if repository is None or self._is_home():
+        top = self._project.repository
+        if top is None or self._is_home():
             return
-        if repository != self._project.folder:
-            yield repository
-        if not (repository / ".git").is_dir():  # a worktree or a submodule
-            found = listing.git(repository, "rev-parse", "--path-format=absolute",
-                                "--git-common-dir")  # fmt: skip
-            if found:
-                yield Path(os.fsdecode(found).rstrip("\n"))
+        if top != self._project.folder:
+            yield top
+        if outside := repository.shared(top):
+            yield outside
 
 
 def _remove_abandoned(base: Path) -> None:
@@ -162,9 +157,9 @@ def _remove_abandoned(base: Path) -> None:
 
 def _duplicate(source: Path, target: Path) -> None:
     """Copies a folder with `cp`, which is fast and can share blocks, else by Python."""
-    if sys.platform == "linux" and shutil.which("cp"):
+    if sys.platform == "linux" and (cp := paths.program("cp")):
         quiet = subprocess.DEVNULL
-        command = ["cp", "-a", "--reflink=auto", "-T", "--", str(source), str(target)]
+        command = [cp, "-a", "--reflink=auto", "-T", "--", str(source), str(target)]
         done = subprocess.run(
             command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
         )  # Ctrl-C, which would leave the slow way, is for us alone

@@ -1,7 +1,6 @@
 """The files of a folder: git's own list, or a walk that knows .gitignore.
 
-A folder of somebody else may hold anything: git runs with none of its hooks and programs, and every
-list and walk is bounded.
+A folder of somebody else may hold anything: every list and walk is bounded.
 """
 
 from __future__ import annotations
@@ -9,13 +8,12 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import subprocess
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tgr_local.code.folder import repository
 from tgr_local.system.errors import InstallError
 from tgr_local.system.files import open_plain
 from tgr_local.system.paths import every_folder
@@ -25,10 +23,7 @@ if TYPE_CHECKING:
 
 MAX_FILES = 50_000
 _MAX_ENTRIES = 500_000  # seen by a walk, the ignored ones included
-_MAX_OUTPUT = 32 << 20  # of git, bytes
 _MAX_IGNORE_FILE = 64 << 10
-_SECONDS = 60.0
-_SAFE = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-pager")
 CACHES = frozenset({
     "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox",
 })  # fmt: skip
@@ -49,48 +44,14 @@ class Listing:
     """Whether there are more, which were not listed."""
 
 
-def repository(folder: Path) -> Path | None:
-    """The folder of the git repository that a folder belongs to; None without one, without git,
-    where git refuses it, or where its settings name a folder that is not its own."""
-    found = git(folder, "rev-parse", "--show-toplevel")
-    top = Path(os.fsdecode(found).rstrip("\n")) if found else None
-    return top if top is not None and os.path.lexists(top / ".git") else None
-
-
-def git(folder: Path, *arguments: str) -> bytes | None:
-    """What a git command that only reads prints, at most 32 MiB of it; None if it fails."""
-    variables = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
-    variables |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    try:
-        process = subprocess.Popen(
-            ["git", *_SAFE, *arguments], cwd=folder, env=variables, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-    except OSError:
-        return None
-    timer = threading.Timer(_SECONDS, process.kill)
-    timer.start()
-    assert process.stdout is not None
-    try:
-        data = process.stdout.read(_MAX_OUTPUT)
-        more = bool(process.stdout.read(1))
-        if more:
-            process.kill()
-        return data if process.wait() == 0 or more else None
-    finally:
-        timer.cancel()
-        process.kill()
-        process.stdout.close()
-        process.wait()
-
-
-def of_git(folder: Path) -> Listing | None:
-    """What git lists: its files and those it would add. None if it fails."""
-    tracked = git(folder, "ls-files", "-z", "--stage")
-    others = git(folder, "ls-files", "-z", "--others", "--exclude-standard")
+def of_git(top: Path, folder: Path) -> Listing | None:
+    """What git lists of a folder in the repository `top`: its files and those it would add. None if
+    it fails."""
+    tracked = repository.ls_files(top, folder, "--stage")
+    others = repository.ls_files(top, folder, "--others", "--exclude-standard")
     if tracked is None or others is None:
         return None
-    cut = max(len(tracked), len(others)) >= _MAX_OUTPUT
+    cut = max(len(tracked), len(others)) >= repository.MAX_OUTPUT
     own = tuple(f"{place}/" for place in own_folders(folder))
     paths: set[str] = set()
     submodules: set[str] = set()
@@ -108,11 +69,12 @@ def of_git(folder: Path) -> Listing | None:
     return Listing(tuple(there[:MAX_FILES]), frozenset(submodules), cut)
 
 
-def ignored_folders(folder: Path, in_repository: bool) -> frozenset[str]:
-    """The outermost folders below this one that version control ignores."""
-    if in_repository:
+def ignored_folders(top: Path | None, folder: Path) -> frozenset[str]:
+    """The outermost folders below this one, of the repository `top`, that version control
+    ignores."""
+    if top is not None:
         arguments = ("--others", "--ignored", "--exclude-standard", "--directory")
-        found = git(folder, "ls-files", "-z", *arguments)
+        found = repository.ls_files(top, folder, *arguments)
         if found is not None:
             names = map(os.fsdecode, found.split(b"\0")[:-1])
             return frozenset(name.rstrip("/") for name in names if name.endswith("/"))

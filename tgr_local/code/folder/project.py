@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tgr_local.code.edits import Change, Document
-from tgr_local.code.folder import byte_style, listing
+from tgr_local.code.folder import byte_style, listing, repository
 from tgr_local.code.folder.byte_style import ByteStyle, StyleError
 from tgr_local.code.folder.listing import Listing
 from tgr_local.system.errors import TgrError
@@ -59,13 +59,13 @@ class Project:
             raise RefusedError(
                 f"{folder} holds tgr-local's own files; name the folder of a project"
             )
-        self.repository = listing.repository(self.folder)
+        self.repository = repository.find(self.folder)
         """The folder of its git repository, perhaps one that it lies in; None without git."""
 
     @cached_property
     def listing(self) -> Listing:
         """Its files at the first call. Symbolic links and binary files are among them."""
-        found = listing.of_git(self.folder) if self.repository else None
+        found = listing.of_git(self.repository, self.folder) if self.repository else None
         return found or listing.of_walk(self.folder)
 
     def read(self, path: str) -> SourceFile:

@@ -45,7 +45,7 @@ class CopyError(TgrError):
 
 def take(project: Project, target: Path) -> Snapshot:
     """Copies a project to a new folder. Raises CopyError."""
-    ignored = listing.ignored_folders(project.folder, project.repository is not None)
+    ignored = listing.ignored_folders(project.repository, project.folder)
     own = listing.own_folders(project.folder)
     snapshot = Snapshot(project.folder, target, ignored, own)
     snapshot.copy()

@@ -20,7 +20,6 @@ import functools
 import os
 import random
 import re
-import shutil
 import stat
 import sys
 from collections.abc import Iterator, Sequence
@@ -28,6 +27,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from tgr_local.system.errors import InstallError
+from tgr_local.system.files import open_plain
+from tgr_local.system.paths import program, program_folders
 
 Backend = Literal["bwrap", "unshare", "limits", "none"]
 CHOICES: tuple[Backend, ...] = get_args(Backend)
@@ -54,6 +55,8 @@ Mount = tuple[Literal["--bind", "--ro-bind", "--ro-bind-try"], Path, Path]
 _BESIDE = {".cargo": (".rustup",), ".local": (".local/lib", ".local/pipx", ".local/share/pipx",
            ".local/share/uv", ".local/share/pnpm")}  # fmt: skip
 _PROGRAM = re.compile(r"""(?:^|[\s'"=(])(/[^\s'"();&|]+/bin/[^\s'"();&|/]+)""")
+_STANDARD_LIBRARY, _PARTS = "lib*/*/os.py", ("bin", "include", "lib", "lib64")
+"""Below the folder of a Python: a file that each has, and what is shown of it."""
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
 
 
@@ -84,7 +87,7 @@ def check_name(kind: str) -> None:
 
 def lacking(kind: Backend) -> str:
     """What a backend lacks here, as far as that is known before it starts; empty for nothing."""
-    if kind in ("bwrap", "unshare") and not shutil.which(kind):
+    if kind in ("bwrap", "unshare") and not program(kind):
         return f"there is no program {kind}"
     if kind in ("unshare", "limits") and (path := closed_to_programs()):
         return f"programs of root run as another user, who may not look into {path}"
@@ -129,18 +132,18 @@ def closed_to_programs() -> Path | None:
 def without_mounts(kind: Backend, plain: list[str]) -> list[str]:
     """A command in a backend that shows it all files."""
     # so that nothing outlives a killed caller; bwrap does this itself
-    guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    guard = [setpriv, "--pdeathsig", "KILL"] if (setpriv := program("setpriv")) else []
     if kind == "unshare":
         user = [] if os.getuid() == 0 else ["--user", "--map-current-user"]
         spaces = ["--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        return [*guard, "unshare", *user, *spaces, *plain]
+        return [*guard, program("unshare") or "unshare", *user, *spaces, *plain]
     return [*guard, *plain]
 
 
 def isolate(mounts: list[Mount], more: Sequence[str], disk: int, start: str) -> list[str]:
     """The bwrap command: a file system with the system, `more` paths of it, Python, these mounts,
     and an empty /tmp and /dev/shm of `disk` bytes. A command begins in the folder `start`."""
-    command = ["bwrap", "--die-with-parent", "--new-session"]
+    command = [program("bwrap") or "bwrap", "--die-with-parent", "--new-session"]
     command += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
     if becomes_another_user():  # the launcher becomes an unprivileged user, to whom limits apply
         command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
@@ -182,40 +185,37 @@ def tools(command: str, environments: Sequence[Path], seen_at: Path) -> list[Pat
     home = Path(os.path.expanduser("~"))
     found: dict[Path, None] = {}
     named = [Path(path).parent for path in _PROGRAM.findall(command) if os.access(path, os.X_OK)]
-    entries = os.environ.get("PATH", "").split(os.pathsep)
-    wanted = [*named, *(Path(entry) for entry in entries if entry)]
-    active = [Path(os.environ.get(name, "")) for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
-    for environment in [*active, *(folder.parent for folder in named), *environments]:
-        wanted += _interpreter(environment)
-    for folder in wanted:
-        if not folder.is_absolute() or not folder.is_dir():
-            continue
+    wanted: list[Path] = []
+    for folder in (*named, *program_folders()):
         roomy = folder.parent == home or folder.parent == home / ".local"
         is_part = folder.name in ("bin", "sbin", "shims", "condabin") and not roomy
-        root = folder.parent if is_part else folder
         beside = [home / name for name in _BESIDE.get(folder.parent.name, ())]
-        for path in (root, *(path for path in beside if path.is_dir())):
-            within = path.is_relative_to(seen_at)
-            if not within and not home.is_relative_to(path) and not _is_system(path):
-                found[path] = None
+        wanted += [folder.parent if is_part else folder, *beside]
+    active = [Path(os.environ.get(name, "")) for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
+    for environment in (*active, *(folder.parent for folder in named), *environments):
+        wanted += _interpreter(environment)
+    for path in wanted:
+        is_out = path.is_relative_to(seen_at) or home.is_relative_to(path)
+        if path.is_absolute() and not is_out and not _is_system(path) and os.path.isdir(path):
+            found[path] = None
     return list(found)
 
 
 def _interpreter(environment: Path) -> Iterator[Path]:
-    """Where the Python of a virtual environment lies, as it says and as it is. Whoever made the
-    environment may name any folder: one without a Python is not shown."""
+    """The folders of the Python of a virtual environment, as it says and as it is. Whoever made the
+    environment may name any folder, so it is one that has the program and the standard library of
+    Python, and of this one only what every Python has."""
+    named = [os.path.dirname(os.path.realpath(environment / "bin" / "python"))]
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        with open(environment / "pyvenv.cfg", encoding="utf-8") as file:
-            for line in file.read(10_000).splitlines():
-                key, _, value = line.partition("=")
-                if key.strip() == "home":
-                    yield from _with_python(Path(value.strip()))
-        yield from _with_python(Path(os.path.realpath(environment / "bin" / "python")).parent)
-
-
-def _with_python(folder: Path) -> Iterator[Path]:
-    if any(os.access(folder / name, os.X_OK) for name in ("python", "python3")):
-        yield folder
+        with open_plain(environment / "pyvenv.cfg") as file:
+            lines = file.read(10_000).decode().splitlines()
+        pairs = [line.partition("=") for line in lines]
+        named += [value.strip() for key, _, value in pairs if key.strip() == "home"]
+    for folder in map(Path, named):
+        programs = [folder / name for name in ("python", "python3")]
+        has_program = any(os.path.isfile(path) and os.access(path, os.X_OK) for path in programs)
+        if has_program and folder.is_absolute() and any(folder.parent.glob(_STANDARD_LIBRARY)):
+            yield from (folder.parent / part for part in _PARTS)
 
 
 @functools.lru_cache(maxsize=256)

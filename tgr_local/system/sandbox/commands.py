@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from tgr_local.system.errors import CancelledError, InstallError
+from tgr_local.system.paths import program
 from tgr_local.system.sandbox import backends, usage
 from tgr_local.system.sandbox.backends import Backend, Mount
 from tgr_local.system.slots import Flag
@@ -210,7 +211,7 @@ def _has_byte(descriptor: int) -> bool:
 def _give(folder: Path, user: int) -> None:
     """Makes a user the owner of a folder and everything in it; of links, not of their ends."""
     quiet = subprocess.DEVNULL
-    chown = ["chown", "-R", "-h", "-P", f"{user}:{user}", "--", str(folder)]
+    chown = [program("chown") or "chown", "-R", "-h", "-P", f"{user}:{user}", "--", str(folder)]
     subprocess.run(chown, stdin=quiet, stdout=quiet, stderr=quiet, check=False)
 
 
@@ -254,7 +255,7 @@ def _command(
     launch[-2] = str(_SEEN_LAUNCHER)
     mounts: list[Mount] = []
     for path in backends.tools(command, place.shown, place.seen_at):
-        secrets = [path / name for name in _SECRETS if (path / name).is_file()]
+        secrets = [path / name for name in _SECRETS if os.path.isfile(path / name)]
         mounts += [("--ro-bind", path, path)]
         mounts += [("--ro-bind", Path(os.devnull), secret) for secret in secrets]
     mounts += [("--ro-bind-try", path, path) for path in place.shown]

@@ -17,6 +17,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from tgr_local.system.paths import program
+
 _PROC = Path("/proc")
 _FILE_BYTES = 1024  # of an empty file in a file system in memory
 _OWN = ("tmp", "dev/shm")
@@ -123,10 +125,11 @@ def remove(folder: Path | str) -> None:
         return shutil.rmtree(folder, ignore_errors=True)
     for tool in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
         if os.path.lexists(folder):
+            command = [program(tool[0]) or tool[0], *tool[1:], "--", str(folder)]
             with contextlib.suppress(OSError):
                 quiet = subprocess.DEVNULL
                 subprocess.run(
-                    [*tool, "--", str(folder)], stderr=quiet, stdin=quiet, check=False,
+                    command, stderr=quiet, stdin=quiet, check=False,
                     start_new_session=True,  # Ctrl-C does not end it halfway
                 )  # fmt: skip
 
