@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tgr_local.options import model_files, settings
 from tgr_local.options.config import EngineConfig, SearchConfig
+from tgr_local.system import cores
 from tgr_local.system.errors import InstallError, TgrError, describe
 from tgr_local.system.sanitize import printable_json, printable_line
 from tgr_local.system.versions import instructions, versions
@@ -85,12 +85,21 @@ def _machine() -> Iterator[Finding]:
     yield Finding("system", "ok", f"{platform.system()} {platform.release()}, {platform.machine()}")
     from tgr_local.engine import ggml_build, processor_features
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     features = processor_features()
-    yield Finding("cpu", "ok", f"{cores} cores; {', '.join(features)}")
+    yield Finding("cpu", "ok", f"{_cores()}; {', '.join(features)}")
     if warning := _unused_instructions(features):
         yield Finding("cpu", "warning", warning)
     yield Finding("ggml", "ok", ggml_build())
+
+
+def _cores() -> str:
+    """``8 cores, of which a CPU quota gives the time of 1.5 (/sys/fs/cgroup/cpu.max)``."""
+    n = len(cores.allowed())
+    text = f"{n} core{'s' * (n != 1)}"
+    limit = cores.quota()
+    if limit is None or limit.cores >= n:
+        return text
+    return f"{text}, of which a CPU quota gives the time of {limit.cores:.3g} ({limit.file})"
 
 
 def _unused_instructions(used: list[str]) -> str | None:

@@ -23,7 +23,7 @@ def add_to(parser: Parser) -> None:
     text = "address to listen on; anybody who reaches it may use this machine (default: 127.0.0.1)"
     add("--host", default="127.0.0.1", metavar="ADDRESS", help=text)
     add("--port", type=int, default=PORT, metavar="N", help=f"port (default: {PORT})")
-    text = "CPU threads; 0 = one for each physical core (default: 0)"
+    text = "CPU threads; 0 = one for each physical core within the CPU quota (default: 0)"
     add("-t", "--n-threads", type=int, default=0, metavar="N", help=text)
     text = "folder that keeps large tensors, so that they are sent once (default: none)"
     add("--cache", default="", metavar="DIR", help=text)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from tgr_local.engine.native import native
 from tgr_local.options import model_files
+from tgr_local.system import cores
 
 available_memory = native.available_memory
 require_address_space = native.require_address_space
@@ -35,17 +35,17 @@ def backend_devices() -> list[DeviceInfo]:
 
 
 def physical_cores() -> int:
-    """Physical cores that this process may use: hyper-threads share the units that matter here."""
-    allowed = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
-    cores = set()
-    for cpu in allowed:
+    """Physical cores that this process may use at a time, within its CPU quota: hyper-threads share
+    the units that matter here."""
+    found = set()
+    for cpu in cores.allowed():
         try:
             topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
             ids = ("physical_package_id", "core_id")
-            cores.add(tuple((topology / name).read_text() for name in ids))
+            found.add(tuple((topology / name).read_text() for name in ids))
         except OSError:
-            cores.add((str(cpu),))
-    return len(cores) or 1
+            found.add((str(cpu),))
+    return cores.within_quota(len(found) or 1)
 
 
 def default_threads(model: Path) -> int:

@@ -55,8 +55,8 @@ class EngineConfig:
     )
     n_threads: int = option(
         0,
-        "CPU threads; 0 = one for each physical core, or one for a model under 64 MiB, and fewer, "
-        "on Linux, while other programs want the cores and that is faster",
+        "CPU threads; 0 = one for each physical core within the CPU quota, or one for a model "
+        "under 64 MiB, and fewer, on Linux, while other programs want the cores and that is faster",
         low=0,
         high=512,
     )

@@ -6,6 +6,7 @@ errors.py            the exceptions; any error as one line of text
 sanitize.py          text, one line, or JSON without control characters
 progress.py          the progress line; a pause that another thread ends
 paths.py             the XDG folders
+cores.py             the cores that this process may use, within its CPU quota
 versions.py          versions of the installed parts, the processor
 file_hash.py         the sha256 of a file, computed once
 files.py             flags and marks of files, where systems differ; locks between processes

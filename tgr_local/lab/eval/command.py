@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tgr_local.lab.eval.arguments import GRADE_SECONDS, add_run_arguments
 from tgr_local.options.config import EngineConfig
 from tgr_local.options.flags import Parser, configured
+from tgr_local.system import cores
 from tgr_local.system.errors import TgrError
 from tgr_local.system.sandbox import backends
 from tgr_local.system.sanitize import printable, printable_line
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.ray is not None:
         ray_nodes.check_address(args.ray)
     grade_seconds = request.number(args, "grade_seconds", GRADE_SECONDS, float, low=0.1)
-    n_graders = request.number(args, "graders", max(1, (os.cpu_count() or 1) // 4), low=1)
+    n_graders = request.number(args, "graders", max(1, cores.usable() // 4), low=1)
     judge = writingbench.checked(args.judge_url or ""), ""
     backend = _backend(args, [name for name in wanted.tasks if tasks.get(name).needs_exec])
     problems = request.load_problems(args, wanted)
