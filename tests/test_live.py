@@ -183,7 +183,9 @@ def test_the_cost_says_what_went_wrong() -> None:
     full = dataclasses.replace(cut, limit="n_ctx")
     assert "cut, since the context is full" in cost_line([full])
     loop = dataclasses.replace(cut, finish="loop", limit="loop_guard")
-    assert "ended, since it repeated itself" in cost_line([loop])
+    ended = "0.5 s, ended, since it repeated itself, "
+    assert ended + "dry_multiplier 0.8 makes that rarer, no answer" in cost_line([loop], 90)
+    assert "dry_multiplier" not in cost_line([cut]) + cost_line([full])
     assert "2 replies" in cost_line([cut, reply]) and "1 cut by" in cost_line([cut, reply])
 
 

@@ -16,10 +16,9 @@ from openai_calls import ASK, SMALL, chat, joined, streamed
 from tgr_local import SearchConfig, generate
 from tgr_local.engine import Cancel, Engine, SteeredEngine
 from tgr_local.generation import generate_many
-from tgr_local.generation.text import is_loop
 from tgr_local.openai.completions import respond
 from tgr_local.openai.requests import chat_request, completion_request
-from tgr_local.options.resolve import DEFAULT, FOR_PEOPLE, resolve
+from tgr_local.options.resolve import DEFAULT, resolve
 from tgr_local.search.steps import Counts, Progress
 
 THINKING = SearchConfig(
@@ -164,56 +163,6 @@ def test_answer_now_ends_the_thinking_and_not_the_answer(engine: Engine, method:
     reply = generate(engine, "hello", config, method=method, raw=True, cancel=cancel)
     assert reply.closed is None and reply.n_tokens == 3200
     assert engine.stats().n_positions - before == reply.counts.total
-
-
-@pytest.mark.parametrize(
-    ("tokens", "parts", "loops"),
-    [
-        ([1, 2, 3, 4] * 16, 4, True),
-        ([9, 9, *[1, 2, 3, 4] * 16], 4, True),
-        ([1, 2, 3, 4] * 15, 4, False),  # too short
-        ([*[1, 2, 3, 4] * 16, 5], 4, False),
-        ([7] * 64, 2, True),
-        (list(range(40)) * 2, 2, True),
-        (list(range(40)) * 2, 3, False),
-        (list(range(200)), 2, False),
-        ([], 2, False),
-    ],
-)
-def test_a_loop_is_an_end_of_equal_parts(tokens: list[int], parts: int, loops: bool) -> None:
-    assert is_loop(tokens, parts) is loops
-
-
-LEGITIMATE = [
-    "".join(f"{i}\n" for i in range(1, 2000)),  # a list of numbers
-    "".join(f"| {i} | 0 | 0 | 0 |\n" for i in range(400)),  # a table
-    "| a | b |\n|---|---|\n" + "| 0 | 0 |\n" * 60,  # rows that are all equal
-    "x = [" + "0, " * 300 + "0]\n",
-    "-" * 800,
-    "".join(f"    case {i}:\n        return {i};\n" for i in range(300)),
-    "    }\n" * 100,
-    "ha" * 250,
-]
-ENDLESS_TEXTS = [
-    "The answer is 42. " * 400,
-    "a" * 3000,
-    "<br>\n" * 1000,
-    "Step: we add the two numbers and get the same sum again, as before.\n\n" * 60,
-]
-
-
-@pytest.mark.parametrize("text", LEGITIMATE)
-def test_the_guard_of_people_leaves_tables_lists_and_code(text: str) -> None:
-    tokens = list(text.encode())  # more tokens than any trained model makes of it
-    parts = FOR_PEOPLE["loop_guard"]
-    assert not any(is_loop(tokens[:n], parts) for n in range(64, len(tokens) + 64, 64))
-
-
-@pytest.mark.parametrize("text", ENDLESS_TEXTS)
-def test_the_guard_of_people_ends_what_never_ends(text: str) -> None:
-    tokens, parts = list(text.encode()), FOR_PEOPLE["loop_guard"]
-    first = next(n for n in range(64, len(tokens), 64) if is_loop(tokens[:n], parts))
-    assert first <= max(1024, 32 * len(text) // 60) + 64
 
 
 def test_run_chat_and_serve_have_a_loop_guard_and_eval_has_none() -> None:

@@ -10,6 +10,7 @@ import llama_cpp
 import numpy as np
 import pytest
 from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+from loop_texts import HONEST, LOOPS
 from trained_models import TrainedModel
 from trained_peer import Peer, difference, read
 from trained_texts import CONVERSATIONS, ENGLISH, PROMPTS, STRINGS, question
@@ -17,7 +18,9 @@ from trained_texts import CONVERSATIONS, ENGLISH, PROMPTS, STRINGS, question
 from tgr_local import SearchConfig, generate
 from tgr_local.engine import Engine, PromptText
 from tgr_local.generation import chat_query, query_tokens
+from tgr_local.generation.loops import is_loop
 from tgr_local.options.config import EngineConfig
+from tgr_local.options.resolve import FOR_PEOPLE
 
 pytestmark = pytest.mark.trained
 
@@ -149,3 +152,21 @@ def test_greedy_texts_are_llama_cpps(
         said = difference(exact, query, reply.tokens, peer.greedy(query, 24))
         failed += [f"{prompt}: {said}"] if said else []
     assert not failed, "\n".join(failed)
+
+
+def test_loops_are_told_from_texts_that_repeat_themselves(exact: Engine) -> None:
+    """As the front ends look at a text, and four times as often."""
+
+    def end(text: str, step: int) -> int | None:
+        tokens = exact.tokenize(text)
+        for n in range(step, len(tokens) + step, step):
+            before = exact.detokenize(tokens[:n]).decode("utf-8", "replace")
+            if is_loop(exact, tokens[:n], FOR_PEOPLE["loop_guard"], before=before):
+                return n
+        return None
+
+    assert {name for name, text in HONEST.items() if end(text, 128)} == set()
+    late = {
+        name for name, (text, latest) in LOOPS.items() if not 0 < (end(text, 512) or 0) <= latest
+    }
+    assert late == set()

@@ -111,6 +111,7 @@ def _finish(reply: Reply) -> str:
 
 
 _ENDS = {"loop": "ended, since it repeated itself", "cancelled": "stopped"}
+_AGAINST_LOOPS = "dry_multiplier 0.8 makes that rarer"
 _FULL = "cut, since the context is full"
 
 
@@ -129,6 +130,7 @@ def cost_line(replies: Sequence[Reply], width: int = 10_000) -> str:
         (0, f"{seconds:.1f} s{read}"),
         *([(2, f"{per_second(tokens, seconds - reading)} tokens/s")] if tokens > 1 else []),
         *((0, f"{times} {end}" if n > 1 else end) for end, times in ends.items()),
+        *([(1, _AGAINST_LOOPS)] if _ENDS["loop"] in ends else []),
     ]
     if not any(reply.text.strip() for reply in replies):
         facts.append((0, "no answer"))

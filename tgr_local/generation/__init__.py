@@ -14,7 +14,8 @@ draft.py            Draft: what there is of a reply, its text, tokens and steps
 ending.py           Ending, Limits, AnswerNow: why a run ends, and the reply
 thinking.py         thinking and answer as two runs: what is kept for the answer, their options
 threads.py          in_threads, streamed: work in threads of its own
-text.py             TextSplitter: tokens to thinking and answer; loops, limits of lines
+text.py             TextSplitter: tokens to thinking and answer; limits of lines
+loops.py            is_loop: whether a text goes round in a loop
 pooling.py          a text as one vector, how relevant documents are
 control_vectors.py  ControlVector: files, arithmetic, the one that won a search
 schemas/            JSON schemas as grammars

@@ -10,7 +10,7 @@ from typing import Literal
 
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.draft import Draft
-from tgr_local.generation.text import is_loop
+from tgr_local.generation.loops import is_loop
 from tgr_local.generation.thinking import Reserve, length_option, may_think
 from tgr_local.search.capacity import context_limit
 from tgr_local.search.run import HeldBack, Request
@@ -99,7 +99,7 @@ class Ending:
     def __init__(
         self, engine: Engine, request: Request, draft: Draft, limits: Limits, cancel: AnswerNow
     ) -> None:
-        self._config, self._edits = request.config, request.edits
+        self._engine, self._config, self._edits = engine, request.config, request.edits
         self._draft, self._limits, self._cancel = draft, limits, cancel
         opened, ruled = draft.text.kind == "thinking", request.config.grammar or request.edits
         self.thinks_first = opened and bool(request.config.thinking_budget or ruled)
@@ -129,8 +129,7 @@ class Ending:
         if draft.is_over:
             return "length" if draft.line_limit else "stop"
         edits = bool(self._edits) and (draft.answers or not self.thinks_first)
-        guard = 0 if edits else self._config.loop_guard
-        loops = bool(guard) and finish != "stop" and is_loop(text[draft.n_tokens_before :], guard)
+        loops = not edits and finish != "stop" and self._is_loop(text)
         if not draft.answers:
             if draft.text.kind == "thinking":
                 self.closed_by = self._closing_option(finish, loops, len(text))
@@ -141,6 +140,12 @@ class Ending:
             elif finish == "budget" and (self.held.positions or self._cancel.why):
                 return "answer"  # which goes on with what was kept
         return "loop" if loops else finish
+
+    def _is_loop(self, text: list[int]) -> bool:
+        draft, n = self._draft, self._config.loop_guard
+        thinks = draft.text.kind == "thinking"
+        text = text[draft.n_tokens_before :]
+        return n > 0 and is_loop(self._engine, text, n, thinks=thinks, before=draft.text.text)
 
     def hold_back(self) -> None:
         """Keeps for an answer what it takes, or nothing once there is one."""

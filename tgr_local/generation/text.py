@@ -1,4 +1,4 @@
-"""From tokens to the text of a reply: its thinking, its answer, its stop texts, and its loops."""
+"""From tokens to the text of a reply: its thinking, its answer and its stop texts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tgr_local.engine import Engine
 from tgr_local.search.answers import CLOSE_THINK, OPEN_THINK
 from tgr_local.search.reply_format import Kind
-
-_LOOP_TOKENS = 64  # fewer do not count as a loop: rules of dashes and rows of zeros are text
-_LOOP_NEWEST = 8192  # tokens that are searched for a loop
 
 
 @dataclass(frozen=True)
@@ -178,19 +173,3 @@ def _pending(text: str, tags: Sequence[str]) -> int:
                 longest = len(text) - start
             start += 1
     return longest
-
-
-def is_loop(tokens: Sequence[int], parts: int) -> bool:
-    """Whether a text ends in this many equal parts, which are parts² tokens together, 64 at least:
-    the more are asked for, the surer it is no table or list of zeros. Only its newest 8,192 tokens
-    are searched."""
-    text = np.asarray(tokens[-_LOOP_NEWEST:])
-    periods = np.flatnonzero(text[-2::-1] == text[-1:]) + 1  # after which the last token repeats
-    for period in periods.tolist():
-        span = max(parts * period, parts * parts, _LOOP_TOKENS)
-        if span > len(text):
-            return False
-        end = text[-span:]
-        if (end[period:] == end[:-period]).all():
-            return True
-    return False

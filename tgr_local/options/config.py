@@ -213,7 +213,7 @@ class SearchConfig(  # the fields of the last class are the first
     loop_guard: int = option(
         0,
         "end the thinking, or the reply, after n repetitions of a part, of n² tokens together at "
-        "least; 0 = off",
+        "least, or fewer of a long part; 0 = off",
         low=0,
     )
     grammar: str = option("", "GBNF that the answer must follow; empty = none", longest=1 << 18)

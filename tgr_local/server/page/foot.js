@@ -43,7 +43,10 @@ export function noticeOf(node, view) {
   if (FULL.includes(limit)) {
     return [notice("note", "The reply was cut because the context is full. A new conversation has room again.", again)];
   }
-  if (finish === "loop") return [notice("note", "The reply was ended because it repeated itself.", again)];
+  if (finish === "loop") {
+    const why = "The reply was ended because it repeated itself. With dry_multiplier 0.8 (DRY) that is rarer.";
+    return [notice("note", why, ["Settings", view.actions.settings], again)];
+  }
   if (finish === "length" || finish === "budget") {
     const of = limit || (finish === "length" ? "max_tokens" : "max_forward_tokens");
     return [notice("note", `The reply was cut at its limit, ${of}.`, ...goOn, ["Settings", view.actions.settings], again)];
