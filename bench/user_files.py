@@ -97,7 +97,7 @@ def _conversation(folder: Path) -> None:
     made = Conversation(engine(), {"seed": 7, "temperature": 0.5, "stop": ("x",)}, "tgr-latent")
     made.system = "Be brief."
     made.turns = [Turn("What is 1 + 2?", "3", "1+2=3"), Turn("ü½\n", "no\tidea", "")]
-    store.save(folder / "a.jsonl", made)
+    (folder / "a.jsonl").write_bytes(store.encoded(made))
 
 
 def _recipe(folder: Path) -> None:
@@ -202,7 +202,7 @@ def _use_prefix(folder: Path) -> None:
 def _use_conversation(folder: Path) -> None:
     made = Conversation(engine(), {}, "base")
     store.load(folder / "a.jsonl").restore(made)
-    store.save(folder / "again.jsonl", made)
+    (folder / "again.jsonl").write_bytes(store.encoded(made))
     assert made.config and made.tokens()
 
 

@@ -57,6 +57,7 @@ def left(session: ChatSession) -> ChatSession:
     output(session, f"/system {LONG}")
     session.ask("one")
     session.leave()
+    session.saved.close()
     return session
 
 
@@ -123,6 +124,7 @@ def test_a_damaged_file_gives_one_warning_and_the_text_is_read(
         errors = capsys.readouterr().err
         assert errors.count("\n") == 1 and "the conversation is read again" in errors
         assert decoded(second, "two") > prefixes.LEAST_TOKENS
+        second.saved.close()
     path.write_bytes(content)
     other = start(type_k="f16")
     output(other, "/resume 1")
@@ -173,7 +175,7 @@ def test_an_interrupt_leaves_the_old_file(
         patch.setattr(os, "replace", Mock(side_effect=KeyboardInterrupt))
         session.leave()
     assert path.read_bytes() == content
-    assert not list(path.parent.glob(".*")), "no part of a file is left"
+    assert not list(path.parent.glob(".*.prefix*")), "no part of a file is left"
 
 
 def test_old_files_do_not_pile_up(start: Open, home: Path) -> None:

@@ -6,6 +6,7 @@ the methods' inner workings nor HTTP.
 
 conversation.py      the turns, and what the next reply depends on; no terminal, no file
 store.py             conversations as files of JSON lines
+autosave.py          the file that is written after every turn, and copies under other names
 prefixes.py          what the model has read of a conversation, as files
 context.py           the end of the context: turns dropped or summarised
 session.py           a conversation with its front end and its file; the protocol of a front end
@@ -19,17 +20,22 @@ piped.py             the front end through pipes: lines in, plain text out
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tgr_local.chat import store
 from tgr_local.chat.conversation import Conversation
 from tgr_local.chat.session import Start
 from tgr_local.console.dialog import is_interactive
 from tgr_local.options.config import ChatConfig
+from tgr_local.system.errors import ModelError
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
     from tgr_local.methods import Method
+
+_NEW = Start()
 
 
 def run(
@@ -37,20 +43,15 @@ def run(
     user_options: Mapping[str, Any],
     method: Method,
     config: ChatConfig,
-    *,
-    resume: bool = False,
-    system: str = "",
-    files: Sequence[str] = (),
+    start: Start = _NEW,
 ) -> int:
     """Answers until the input ends; returns the exit code and closes the engine.
 
-    `user_options` are the fields of `SearchConfig` that the user set; `resume` continues the latest
-    saved conversation; the texts in `files` precede the first question. KeyboardInterrupt ends a
-    piped conversation.
+    `user_options` are the fields of `SearchConfig` that the user set. KeyboardInterrupt ends a
+    piped conversation, and a signal such as SIGTERM any, with SystemExit.
     """
     conversation = Conversation(engine, user_options, method, config)
     try:
-        start = Start(resume, system, files)
         if is_interactive():
             from tgr_local.chat import terminal
 
@@ -60,3 +61,22 @@ def run(
         return piped.run(conversation, start)
     finally:
         conversation.engine.close()  # after /model this is not `engine`
+
+
+def latest() -> Path:
+    """The file of the latest saved conversation. ValueError if there is none."""
+    if not (paths := store.saved_paths()):
+        raise ValueError("there is no saved conversation yet")
+    return paths[0]
+
+
+def model_of(path: Path) -> Path:
+    """The model that a saved conversation was written with. ModelError if it is not there, and the
+    errors of a damaged file."""
+    saved = store.load(path)
+    if (found := saved.model_file()) is None:
+        raise ModelError(
+            f"the conversation {path.stem} was written with {saved.model}, which is not there; "
+            "name a model with -m, such as -m tgr-mini, to go on with another one"
+        )
+    return found

@@ -31,7 +31,7 @@ def model(session: ChatSession, argument: str) -> Iterator[str]:
         session.leave()
         with ProgressLine(f"loading {path}"):
             conversation.load_model(path)
-        if file := session.path or next(iter(session.other_files), None):
+        if file := session.path or next(iter(session.saved.copies), None):
             session.arrive(file, other_model=True)
     engine = conversation.engine
     devices = ", ".join(dict.fromkeys(engine.devices()))

@@ -53,7 +53,8 @@ def save(conversation: Conversation, files: Iterable[Path]) -> None:
         for path in others if saved else (first, *others):
             path.unlink(missing_ok=True)  # of an earlier state of the conversation
             if saved:
-                os.link(first, path)
+                with contextlib.suppress(FileExistsError):  # another chat has just made it
+                    os.link(first, path)
         _prune(first.parent, most)
     except (TgrError, ValueError, OSError) as error:
         print(
@@ -88,7 +89,10 @@ def _prune(folder: Path, most: int) -> None:
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > _UNFINISHED_SECONDS:
                 path.unlink()
-    found = [(path.stat(), path) for path in folder.glob("*" + ENDING)]
+    found = []
+    for path in folder.glob("*" + ENDING):
+        with contextlib.suppress(OSError):  # another chat may remove it
+            found.append((path.stat(), path))
     sizes: dict[int, int] = {}
     for status, path in sorted(found, key=lambda one: one[0].st_mtime, reverse=True):
         sizes[status.st_ino] = status.st_size

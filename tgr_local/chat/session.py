@@ -7,16 +7,18 @@ through pipes. Nothing here parses input.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from tgr_local.chat import context, prefixes, store
+from tgr_local.chat import context, prefixes
+from tgr_local.chat.autosave import Autosave
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.console.dialog import print_note
 from tgr_local.console.live import Events, OnReplyEvent
 from tgr_local.generation import Reply
-from tgr_local.system.errors import CapacityError, describe
+from tgr_local.system.errors import CapacityError
+from tgr_local.system.owned_file import OwnedFile
 
 
 class FrontEnd(Protocol):
@@ -53,8 +55,12 @@ class FrontEnd(Protocol):
 class Start(NamedTuple):
     """What a conversation begins with."""
 
-    resume: bool = False
-    """The latest saved conversation."""
+    resume: Path | None = None
+    """A saved conversation."""
+    options: Mapping[str, Any] = {}
+    """Fields of `SearchConfig` that are set whatever the resumed conversation says."""
+    method: str = ""
+    """The same for its method; empty = that of the resumed conversation."""
     system: str = ""
     """A system prompt; empty = that of the resumed conversation, if any."""
     files: Sequence[str] = ()
@@ -68,15 +74,21 @@ class ChatSession:
         self.conversation, self.front_end = conversation, front_end
         self.attached: list[str] = []
         """Texts that precede the next question."""
-        self.path: Path | None = None
-        """The file that is written after every turn; None = none."""
-        self.other_files: set[Path] = set()
-        """Other files of this conversation: it was loaded from them or saved to them."""
+        self.saved = Autosave()
         self.listed: list[Path] = []
         """The conversations as /resume numbered them last."""
         self._known_turns: list[Turn] = []
         """Those that the files with prefixes have."""
         self._noted = ""  # what was said of the last reply's search
+
+    @property
+    def path(self) -> Path | None:
+        """The file that is written after every turn; None = none."""
+        return self.saved.file.path if self.saved.file is not None else None
+
+    @path.setter
+    def path(self, path: Path | None) -> None:
+        self.saved.go_on_in(OwnedFile(path) if path is not None else None)
 
     def ask(self, question: str) -> None:
         """Shows the reply to a question with the attached texts before it, without the line ends
@@ -172,15 +184,8 @@ class ChatSession:
         return f"; {old.stem} has them (/load {old.stem})"
 
     def save(self) -> None:
-        """Writes the conversation to its file, if it has one. If that fails, a warning is printed
-        and the conversation has no file any more."""
-        if self.path is None or not (self.conversation.turns or self.path.exists()):
-            return
-        try:
-            store.save(self.path, self.conversation)
-        except OSError as error:
-            print_note(f"the conversation is not saved: {describe(error)}")
-            self.path = None
+        """Writes the conversation to its file, if it has one."""
+        self.saved.save(self.conversation)
 
     def leave(self) -> None:
         """Saves what the model has read of the conversation, before another one or the end."""
@@ -188,7 +193,7 @@ class ChatSession:
         if turns != self._known_turns:
             own = [] if self.path is None else [self.path]
             with contextlib.suppress(KeyboardInterrupt):
-                prefixes.save(self.conversation, dict.fromkeys([*own, *sorted(self.other_files)]))
+                prefixes.save(self.conversation, dict.fromkeys([*own, *sorted(self.saved.copies)]))
             self._known_turns = turns
 
     def arrive(self, file: Path, *, other_model: bool = False) -> None:
@@ -199,6 +204,5 @@ class ChatSession:
 
     def start_new_file(self) -> None:
         """Saves from now on to a new file, if conversations are saved at all."""
-        self.other_files.clear()
         self._known_turns = []
-        self.path = store.new_path() if self.path is not None else None
+        self.saved.start_new()

@@ -6,9 +6,12 @@ A message is written as chat APIs write it, with `role` and `content`; that of a
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import itertools
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,15 +20,17 @@ from typing import Any
 
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.methods import METHODS
+from tgr_local.options import model_files
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import updated
 from tgr_local.options.former import FORMER
 from tgr_local.system.errors import TgrError
 from tgr_local.system.json_checks import require_type
-from tgr_local.system.paths import folder, write_whole
+from tgr_local.system.paths import folder
 
 FORMAT = "tgr-chat 1"
 ENDING = ".jsonl"
+_BY_TIME = re.compile(r"\d{4}-\d\d-\d\d-\d{6}-\d+-\d+")  # as `new_path` names files
 
 
 @dataclass(frozen=True)
@@ -33,11 +38,35 @@ class Saved:
     """The content of a file."""
 
     model: str
+    """The path of its file."""
+    model_bytes: int
+    """Its size; 0 = unknown."""
     method: str
     system: str
     options: dict[str, Any]
     """Fields of `SearchConfig` that the user had set."""
     turns: list[Turn]
+    digest: bytes
+    """Of the file's content."""
+
+    def model_file(self) -> Path | None:
+        """The file of the model, or where there is none any more, one of the same name and size
+        among the models of this machine; None if there is none."""
+        path = Path(self.model)
+        if path.is_file():
+            return path
+        embedded = [f"{name}-q8_0.gguf" for name in model_files.EMBEDDED]
+        embedded += model_files.EMBEDDED.values()
+        for other in model_files.local():
+            both = path.name in embedded and other.name in embedded
+            if (other.name == path.name or both) and self.is_same(other, needed=True):
+                return other
+        return None
+
+    def is_same(self, path: Path, *, needed: bool = False) -> bool:
+        """Whether a model has the size of the one that wrote the conversation; where that is not
+        known, not if it is `needed`."""
+        return self.model_bytes == n_bytes(path) if self.model_bytes else not needed
 
     def restore(self, conversation: Conversation) -> None:
         """Replaces everything in `conversation` except the model."""
@@ -68,7 +97,18 @@ def new_path() -> Path:
 
 def saved_paths() -> list[Path]:
     """The conversations in the state folder, latest first."""
-    return sorted(_folder().glob("*" + ENDING), key=lambda path: path.stat().st_mtime, reverse=True)
+    found = []
+    for path in _folder().glob("*" + ENDING):
+        with contextlib.suppress(OSError):  # another process may remove it
+            status = path.stat()
+            if status.st_size:  # else another process has just made it
+                found.append((status.st_mtime_ns, path))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def is_named(path: Path) -> bool:
+    """Whether a person has named the conversation, by /save NAME."""
+    return not _BY_TIME.fullmatch(path.stem)
 
 
 def is_in_folder(path: Path) -> bool:
@@ -80,6 +120,14 @@ def _folder() -> Path:
     return Path(os.path.realpath(folder("state") / "chats"))  # comparable with `path_of`
 
 
+def n_bytes(model: Path) -> int:
+    """The size of a model, all parts together; 0 if it is not there."""
+    try:
+        return sum(part.stat().st_size for part in model_files.parts_of(model))
+    except OSError:
+        return 0
+
+
 def is_conversation(path: Path) -> bool:
     """Whether a file begins like a conversation."""
     if not path.is_file():  # reading a pipe would block
@@ -88,25 +136,27 @@ def is_conversation(path: Path) -> bool:
         return FORMAT.encode() in file.read(200)
 
 
-def save(path: Path, conversation: Conversation) -> None:
-    """Writes the whole conversation. The file is replaced at once, so it is never incomplete.
-
-    OSError with the name `path` if that fails, or with that of what is no folder above it.
-    """
-    # ASCII, so that any text can be written and read
-    data = "".join(json.dumps(line) + "\n" for line in _lines(conversation)).encode()
+@contextlib.contextmanager
+def errors_of(path: Path) -> Iterator[None]:
+    """Inside, an OSError names `path`, or what is no folder above it, not a temporary file."""
     try:
-        write_whole(path, data)
+        yield
     except NotADirectoryError:
         raise
-    except OSError as error:  # it may name the temporary file, or none
+    except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def encoded(conversation: Conversation) -> bytes:
+    """The content of the file of a conversation: ASCII, so that any text can be written."""
+    return "".join(json.dumps(line) + "\n" for line in _lines(conversation)).encode()
 
 
 def _lines(conversation: Conversation) -> Iterator[dict[str, Any]]:
     yield {
         "format": FORMAT,
         "model": str(conversation.engine.path),
+        "model_bytes": n_bytes(conversation.engine.path),
         "method": conversation.method.name,
         "system": conversation.system,
         "options": conversation.user_options,
@@ -118,14 +168,15 @@ def _lines(conversation: Conversation) -> Iterator[dict[str, Any]]:
 
 def load(path: Path) -> Saved:
     """Reads a conversation. TgrError names the first invalid line; OSError as `open` raises it."""
-    number = 0
+    number, digest = 0, hashlib.sha256()
     records: list[dict[str, Any]] = []
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
+                digest.update(line)
                 records.append(_record(json.loads(line), number))
             number += 1
-            return _saved(records)
+            return _saved(records, digest.digest())
     except KeyError as error:
         raise _invalid(path, number, f"it has no {error}") from None
     except (ValueError, TypeError, RecursionError) as error:
@@ -144,6 +195,7 @@ def _record(record: Any, number: int) -> dict[str, Any]:
             raise ValueError(f"its format is {found['format']!r:.40}, but must be {FORMAT!r}")
         for name in ("model", "method", "system"):
             require_type(str, found[name])
+        require_type(int, found.get("model_bytes", 0))
         if found["method"] not in METHODS:
             raise ValueError(f"its method is {found['method']!r:.40}, but there is no such method")
         updated(SearchConfig(), _options(found))
@@ -166,10 +218,14 @@ def _options(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _saved(records: list[dict[str, Any]]) -> Saved:
+def _saved(records: list[dict[str, Any]], digest: bytes) -> Saved:
     if len(records) % 2 == 0:
         raise ValueError("the file ends before the answer" if records else "the file is empty")
     header, *messages = records
     pairs = zip(messages[::2], messages[1::2], strict=True)
     turns = [Turn(q["content"], a["content"], a.get("thinking", "")) for q, a in pairs]
-    return Saved(header["model"], header["method"], header["system"], _options(header), turns)
+    options = _options(header)
+    return Saved(
+        header["model"], header.get("model_bytes", 0), header["method"], header["system"], options,
+        turns, digest,
+    )  # fmt: skip

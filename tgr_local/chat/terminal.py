@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import os
 import shlex
@@ -47,16 +48,17 @@ def run(conversation: Conversation, start: Start) -> int:
         session.path = store.new_path()
     for line in _banner(conversation):
         print(on_terminal(line))
-    begin(session, start)
-    for name in start.files:
-        print(on_terminal(f"{name} comes before your next question"))
-    until_left(
-        lambda: terminal.read_line(">>> "),
-        lambda line: handle_line(session, line, terminal.read_block_line),
-        lambda: _stopped(conversation),
-        "Ctrl-D or /bye leaves",
-    )
-    session.leave()
+    with contextlib.closing(session.saved):
+        begin(session, start)
+        for name in start.files:
+            print(on_terminal(f"{name} comes before your next question"))
+        until_left(
+            lambda: terminal.read_line(">>> "),
+            lambda line: handle_line(session, line, terminal.read_block_line),
+            lambda: _stopped(conversation),
+            "Ctrl-D or /bye leaves",
+        )
+        session.leave()
     return 0
 
 

@@ -3,19 +3,22 @@ or continue saved ones."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tgr_local.chat import store
+from tgr_local.chat.conversation import Turn
 from tgr_local.chat.session import ChatSession, Start
 from tgr_local.console import render
 from tgr_local.console.command_table import whole_number
+from tgr_local.console.dialog import print_note
 from tgr_local.console.render import plural
 from tgr_local.console.text_input import read_file
 from tgr_local.console.wrap import shortened, terminal_width
-from tgr_local.system.sanitize import printable
+from tgr_local.options import model_files
+from tgr_local.system.errors import TgrError
+from tgr_local.system.owned_file import OwnedFile
 
 N_LISTED = 10  # conversations that /resume lists
 
@@ -114,13 +117,7 @@ def save(session: ChatSession, argument: str) -> Iterable[str]:
     if not session.conversation.turns:
         raise ValueError("there is nothing to save yet: ask something first")
     path = store.path_of(argument) if argument else session.path or store.new_path()
-    if path != session.path and path not in session.other_files and path.exists():
-        if store.is_conversation(path):
-            raise ValueError(f"{path} holds another conversation; name another file, or remove it")
-        raise ValueError(f"{path} exists and is not a conversation; name another file")
-    store.save(path, session.conversation)
-    session.other_files.add(path)
-    return [f"saved as {path}"]
+    return [f"saved as {session.saved.save_as(path, session.conversation)}"]
 
 
 def load(session: ChatSession, argument: str) -> Iterable[str]:
@@ -130,50 +127,118 @@ def load(session: ChatSession, argument: str) -> Iterable[str]:
 
 
 def resume(session: ChatSession, argument: str) -> Iterator[str]:
-    listed = session.listed if argument else []  # whose numbers the person has seen
-    paths = listed or [path for path in store.saved_paths() if path != session.path]
+    if argument not in ("", "all"):
+        paths = session.listed or _listed(session)[0]  # whose numbers the person has seen
+        path = paths[whole_number(argument, "the conversation", 1, len(paths)) - 1]
+        yield from go_on(session, path)
+        return
+    session.listed, n_left_out = _listed(session, all_of_them=bool(argument))
+    for number, path in enumerate(session.listed, 1):
+        yield f"{number:2}  {_row(path)}"
+    more = f"; {n_left_out} more, older or earlier states of these: /resume all"
+    yield f"/resume N continues number N{more if n_left_out else ''}"
+
+
+def _listed(session: ChatSession, *, all_of_them: bool = False) -> tuple[list[Path], int]:
+    """The latest conversations, without those that another in the list goes on from, and how many
+    are left out. One that a person has named is in the list. ValueError if there is none."""
+    paths = [path for path in store.saved_paths() if path != session.path]
     if not paths:
         raise ValueError("there is no saved conversation yet")
-    if argument:
-        path = paths[whole_number(argument, "the conversation", 1, len(paths)) - 1]
-        yield from _restore(session, path)
-        if session.path is not None:
-            session.path = path  # further turns go to the same file
-        return
-    session.listed = paths
-    for number, path in enumerate(paths[:N_LISTED], 1):
+    listed: list[Path] = []
+    known: list[list[Turn]] = []
+    for path in paths:
+        if len(listed) == N_LISTED and not all_of_them:
+            break
+        turns = _turns(path)
+        if turns is not None and not (all_of_them or store.is_named(path)):
+            if any(longer[: len(turns)] == turns for longer in known):
+                continue
+            known.append(turns)
+        elif turns is not None:
+            known.append(turns)
+        listed.append(path)
+    return listed, len(paths) - len(listed)
+
+
+def _turns(path: Path) -> list[Turn] | None:
+    """The turns in a file; None if it cannot be read."""
+    try:
+        return store.load(path).turns
+    except (TgrError, OSError):
+        return None
+
+
+def _row(path: Path) -> str:
+    """When a conversation was saved, its name if it has one, and how it begins."""
+    try:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(path.stat().st_mtime))
-        yield f"{number:2}  {when}  {_first_question(path)}"
-    yield "/resume N continues number N"
+    except OSError:
+        return f"{path.name} is not there any more"
+    if (turns := _turns(path)) is None:
+        return f"{when}  {path.name} cannot be read"
+    name = f"{path.stem}, " if store.is_named(path) else ""
+    question = f": {shortened(turns[0].question)}" if turns else ""
+    return f"{when}  {name}{plural(len(turns), 'turn')}{question}"
 
 
 def begin(session: ChatSession, start: Start) -> None:
-    """Begins a conversation. ValueError if there is none to resume, and the errors of a file."""
+    """Begins a conversation. The errors of a file."""
     texts = [read_file(path) for path in start.files]
-    if start.resume:
-        for line in resume(session, "1"):
-            print(printable(line), file=sys.stderr)
+    if start.resume is not None:
+        for line in go_on(session, start.resume):
+            print_note(line)
+        session.conversation.user_options |= start.options
+        if start.method:
+            session.conversation.set_method(start.method)
     session.conversation.system = start.system or session.conversation.system
     session.attached += texts
 
 
-def _restore(session: ChatSession, path: Path) -> Iterator[str]:
+def go_on(session: ChatSession, path: Path) -> Iterator[str]:
+    """Continues a saved conversation in its file, or in a copy if another chat has that open."""
+    file, why = OwnedFile(path), ""
+    if session.path not in (None, path):
+        try:
+            why = "" if file.take() else f"another chat has {path.stem} open"
+        except OSError as error:
+            why = f"{path.stem} cannot be locked ({error.strerror})"
+    try:
+        yield from _restore(session, path, file)
+    except BaseException:
+        if session.path != path:
+            file.release()
+        raise
+    if why:
+        yield f"{why}; this one goes on in a copy"
+
+
+def _restore(session: ChatSession, path: Path, file: OwnedFile | None = None) -> Iterator[str]:
+    """Continues what is in `path`: in `file` if this chat owns it, else in a new file."""
     saved = store.load(path)
     session.leave()
     saved.restore(session.conversation)
-    session.start_new_file()
+    stays = file is not None and path == session.path
+    if not stays:
+        session.start_new_file()
+    if file is not None and file.is_owned:
+        session.saved.go_on_in(file)
     session.arrive(path)
-    session.other_files.add(path)
+    session.saved.copies[path] = saved.digest
     yield f"{path.stem}: {plural(len(saved.turns), 'turn')}, method {saved.method}"
-    if saved.model != str(session.conversation.engine.path):
-        yield f"it was written with {saved.model}; /model {saved.model} loads that model"
+    yield from _other_model(session, saved)
     if saved.turns:
         session.front_end.show_turn(saved.turns[-1])
 
 
-def _first_question(path: Path) -> str:
-    try:
-        turns = store.load(path).turns
-    except Exception:
-        return f"{path.name} cannot be read"
-    return f"{plural(len(turns), 'turn')}: {shortened(turns[0].question)}" if turns else "empty"
+def _other_model(session: ChatSession, saved: store.Saved) -> Iterator[str]:
+    """What to say where the conversation was written with another model than the one that is
+    loaded."""
+    loaded, found = session.conversation.engine.path, saved.model_file()
+    if found is None and saved.model != str(loaded):
+        yield f"it was written with {saved.model}, which is not there; {loaded.name} goes on"
+    elif found is not None and found != loaded:
+        name = model_files.listed_name(found)
+        yield f"it was written with {name}; {loaded.name} goes on, /model {found} changes to it"
+    if found is not None and not saved.is_same(found):
+        yield f"{found} has changed since the conversation was written"

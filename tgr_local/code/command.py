@@ -67,9 +67,10 @@ def run(args: argparse.Namespace) -> int:
     backends.check_system("tgr-local code")
     from tgr_local.code.interrupts import twice_ends
     from tgr_local.code.workplace import Workplace
+    from tgr_local.console.endings import ended_by_signals
 
     _check(args)
-    with twice_ends():
+    with twice_ends(), ended_by_signals():
         workplace = Workplace(_current_folder(), code)
         if recovered := workplace.recover():
             print(f"tgr-local: {printable_line(recovered)}", file=sys.stderr)

@@ -10,22 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-try:
-    import termios
-except ImportError:  # not on Windows
-    termios = None  # type: ignore[assignment]
-
-_AS_BEFORE = b"\x1b[?25h\x1b[?2004l"  # the cursor, and no marks around what is pasted
+from tgr_local.console.endings import restorer
 
 
 def twice_ends() -> AbstractContextManager[None]:
     """Inside, the first SIGINT raises KeyboardInterrupt in the main thread, and another one ends
     the process without waiting for anything. An accepted edit is whole or not there even then."""
-    restore = _restorer()
+    restore = restorer()
 
     def second(*_: object) -> None:
+        restore()
         with contextlib.suppress(OSError):  # the terminal may be gone
-            restore()
             os.write(2, b"\ntgr-local: ended\n")
         os._exit(130)
 
@@ -55,17 +50,3 @@ def _handled(make: Callable[[Any], Callable[..., object]]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _restorer() -> Callable[[], None]:
-    """A function that gives the terminal the settings that it has now."""
-    settings = termios.tcgetattr(0) if termios and os.isatty(0) else None
-
-    def restore() -> None:
-        if os.isatty(1):
-            os.write(1, _AS_BEFORE)
-        if settings is not None:
-            with contextlib.suppress(termios.error):
-                termios.tcsetattr(0, termios.TCSANOW, settings)
-
-    return restore

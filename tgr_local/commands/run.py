@@ -52,8 +52,10 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("trace_vectors needs a trace file; name it with --trace FILE")
     prompt_text = _prompt(args)
     from tgr_local.console import trace_file
+    from tgr_local.console.endings import ended_by_signals
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(ended_by_signals())
         file = None
         if args.trace is not None:
             file = stack.enter_context(trace_file.open_file(args.trace))
@@ -157,6 +159,12 @@ def _question(args: argparse.Namespace) -> str:
     reads = _is_piped(sys.stdin) if typed is not None else not sys.stdin.isatty()
     if reads or args.question == "-":
         texts.append(_stdin_text())
+        if typed is not None and texts[-1]:
+            n = f"{len(texts[-1]):,} character{'' if len(texts[-1]) == 1 else 's'}"
+            print(
+                f"tgr-local: {n} from stdin come before the question; < /dev/null leaves them out",
+                file=sys.stderr,
+            )
     if not args.raw:
         texts = [text.rstrip("\r\n") for text in texts]
     if typed is not None:

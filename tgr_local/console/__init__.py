@@ -15,5 +15,6 @@ wrap.py           long lines broken between words, or cut
 input_line.py     the line that a person types into: completion, history, keys, long pastes
 text_input.py     bytes → text; blocks of several lines
 command_table.py  slash commands in a table, for any session
+endings.py        signals that end or stop the program; the terminal as it was before
 dialog.py         lines answered one by one until the end; keys between them; messages on stderr
 """

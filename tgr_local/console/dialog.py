@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
+from tgr_local.console.endings import restorer, stopped_by_signals
 from tgr_local.console.wrap import terminal_width, wrapped
 from tgr_local.system.errors import describe
 from tgr_local.system.sanitize import printable_line
@@ -104,10 +105,19 @@ def no_echo() -> Iterator[None]:
     changed = termios.tcgetattr(descriptor)
     changed[3] &= ~(termios.ECHO | termios.ICANON)
     changed[3] |= termios.NOFLSH  # else Ctrl-C discards the typed text
-    termios.tcsetattr(descriptor, termios.TCSANOW, changed)
-    if is_live():
-        print("\x1b[?2004h", end="", flush=True)  # bracketed paste: it arrives in one piece
+
+    leave = restorer()
+
+    def enter() -> None:
+        termios.tcsetattr(descriptor, termios.TCSANOW, changed)
+        if is_live():
+            os.write(1, b"\x1b[?2004h")  # bracketed paste: it arrives in one piece
+
+    sys.stdout.flush()
     try:
-        yield
+        enter()
+        with stopped_by_signals(leave, enter):
+            yield
     finally:
-        termios.tcsetattr(descriptor, termios.TCSANOW, before)
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(descriptor, termios.TCSANOW, before)

@@ -97,7 +97,7 @@ class Region:
         rows, cells = self._rendered(picture)
         if not pieces and n_above == max(len(self._rows) - 1, 0) and rows == self._rows:
             return
-        text = "\r" + _UP * n_above
+        text = _HIDE_CURSOR + "\r" + _UP * n_above  # the shell shows it, after Ctrl-Z
         if pieces:
             text += _ERASE_BELOW + "".join(as_printed(self._console, piece) for piece in pieces)
         text += _NO_WRAP + "\n".join(row + _ERASE_LINE for row in rows) + _ERASE_BELOW + _WRAP

@@ -10,6 +10,7 @@ cores.py             the cores that this process may use, within its CPU quota
 versions.py          versions of the installed parts, the processor
 file_hash.py         the sha256 of a file, computed once
 files.py             flags and marks of files, where systems differ; locks between processes
+owned_file.py        files that one process at a time writes whole
 json_checks.py       checks values read from JSON
 python_source.py     the syntax tree of Python code, safe in threads
 slots.py             places for work that few may do at a time
