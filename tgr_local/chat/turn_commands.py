@@ -3,6 +3,7 @@ or continue saved ones."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,14 +12,14 @@ from tgr_local.chat import store
 from tgr_local.chat.conversation import Turn
 from tgr_local.chat.session import ChatSession, Start
 from tgr_local.console import render
-from tgr_local.console.command_table import whole_number
-from tgr_local.console.dialog import print_note
+from tgr_local.console.command_table import on_terminal, whole_number
 from tgr_local.console.render import plural
 from tgr_local.console.text_input import read_file
 from tgr_local.console.wrap import shortened, terminal_width
 from tgr_local.options import model_files
 from tgr_local.system.errors import TgrError
 from tgr_local.system.owned_file import OwnedFile
+from tgr_local.system.sanitize import printable
 
 N_LISTED = 10  # conversations that /resume lists
 
@@ -187,7 +188,8 @@ def begin(session: ChatSession, start: Start) -> None:
     texts = [read_file(path) for path in start.files]
     if start.resume is not None:
         for line in go_on(session, start.resume):
-            print_note(line)
+            text = on_terminal(line) if sys.stderr.isatty() else printable(line)
+            print(text, file=sys.stderr)
         session.conversation.user_options |= start.options
         if start.method:
             session.conversation.set_method(start.method)

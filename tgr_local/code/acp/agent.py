@@ -73,6 +73,8 @@ class Session:
     named: tuple[str, ...] = ()
     title: str = ""
     entries: list[Entry] = field(default_factory=list)
+    n_kept: int = 0
+    """Of the entries, the first that its file has got."""
     notes: list[str] = field(default_factory=list)
     """What is to be said with the next prompt."""
     cancel: Cancel | None = None
@@ -134,7 +136,7 @@ class Agent:
         mode = header.mode if header.mode in (ASK, ACCEPT) else self._settings.mode
         session = await self._opened(session_id, cwd, mode)
         session.test = header.test or self._settings.code.test
-        session.title, session.entries = header.title, entries
+        session.title, session.entries, session.n_kept = header.title, entries, len(entries)
         for path in header.named:
             with contextlib.suppress(Exception):  # it may have gone since
                 session.named += session.workplace.named([path])
@@ -286,7 +288,8 @@ class Agent:
 def _save(session: Session) -> None:
     header = store.Header(session.cwd, session.mode, session.test, session.named, session.title)
     try:
-        session.entries = store.save(session.id, header, session.entries)
+        session.entries = store.save(session.id, header, session.entries, session.n_kept)
+        session.n_kept = len(session.entries)
     except OSError as error:  # which costs nothing but the history
         print(f"tgr-local: the session is not kept: {describe(error)}", file=sys.stderr)
 

@@ -2,7 +2,8 @@
 its prompts with what was said to them: each thing once, in its last state.
 
 A file is written after each prompt, replaced at once, and bounded: the oldest prompts go first, and
-of all sessions the oldest.
+of all sessions the oldest. Several editors may have one session open: its file has the prompts of
+all.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tgr_local.system import paths
 from tgr_local.system.errors import TgrError
 from tgr_local.system.files import open_plain
 from tgr_local.system.json_checks import require_type
+from tgr_local.system.owned_file import changing
 
 MAX_BYTES = 2 << 20  # of a session
 MAX_SESSIONS = 100
@@ -89,9 +91,23 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-def save(session_id: str, header: Header, entries: Sequence[Entry]) -> list[Entry]:
-    """Writes a session; the entries that it has room for. Raises OSError."""
+def save(session_id: str, header: Header, entries: Sequence[Entry], n_kept: int = 0) -> list[Entry]:
+    """Writes a session, of whose entries the file has got the first `n_kept` before; the entries
+    that it has now, with those of other editors, as far as there is room. Raises OSError."""
     path = _path(session_id)
+    with changing(path):
+        with contextlib.suppress(TgrError, ValueError, OSError):  # there is none, or it is damaged
+            _, on_disk = _read(path)
+            known = [_entry(path, number, line) for number, line in enumerate(on_disk, 2)]
+            entries = [*known, *entries[n_kept:]]
+        kept = _write(path, header, entries)
+    for old in _all()[MAX_SESSIONS:]:
+        with contextlib.suppress(OSError):
+            old.unlink()
+    return kept
+
+
+def _write(path: Path, header: Header, entries: Sequence[Entry]) -> list[Entry]:
     lines: list[str] = []
     kept: list[Entry] = []
     room = MAX_BYTES
@@ -106,9 +122,6 @@ def save(session_id: str, header: Header, entries: Sequence[Entry]) -> list[Entr
         kept.insert(0, entry)
     first = json.dumps({"format": _FORMAT, **asdict(header)}) + "\n"
     paths.write_whole(path, "".join([first, *lines]).encode())
-    for old in _all()[MAX_SESSIONS:]:
-        with contextlib.suppress(OSError):
-            old.unlink()
     return kept
 
 

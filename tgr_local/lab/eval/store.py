@@ -10,10 +10,12 @@ import threading
 from collections.abc import Iterator, Set
 from pathlib import Path
 
+from tgr_local.console.dialog import print_note
 from tgr_local.lab.eval.samples import Key, Sample, read_lines
 from tgr_local.search.json_values import to_json_value
 from tgr_local.system import files
 from tgr_local.system.errors import TgrError
+from tgr_local.system.owned_file import WITHOUT_LOCKS
 
 
 class Store:
@@ -34,11 +36,19 @@ class Store:
         except BlockingIOError:
             self._file.close()
             raise TgrError(f"{path} is being written by another process; wait for it") from None
+        except OSError as error:
+            if error.errno not in WITHOUT_LOCKS:
+                self._file.close()
+                raise
+            print_note(
+                f"warning: the file system of {path} has no locks; run this command once at a time"
+            )
         whole = 0
         for end, sample in read_lines(path):
             self.known[sample.key] = _light(sample)
             whole = end
-        self._file.truncate(whole)  # an incomplete last line
+        if whole < self._path.stat().st_size:
+            self._file.truncate(whole)  # an incomplete last line
         # of samples, of queues that get an answer (`flush`), and None at the end; Ctrl-C cannot
         # leave a SimpleQueue locked
         self._queue: queue.SimpleQueue[Sample | queue.SimpleQueue[None] | None]

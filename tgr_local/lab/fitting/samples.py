@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import io
 import json
 import queue
 import threading
@@ -91,7 +92,7 @@ class Drawer:
         paths.made(folder)
         about = folder / "settings.json"
         if not about.exists():
-            about.write_text(settings, encoding="utf-8")
+            paths.write_whole(about, settings.encode())
         elif about.read_text(encoding="utf-8") != settings:
             raise TgrError(
                 f"{folder} has samples of another model, or with other options; remove it, or name "
@@ -226,17 +227,16 @@ def _short_hash(text: str) -> str:
 
 
 def write(file: Path, samples: Samples) -> None:
-    draft = file.with_suffix(".part")
-    with draft.open("wb") as out:
-        np.savez_compressed(
-            out,
-            whole=samples.whole.astype(np.float32),
-            beginning=samples.beginning.astype(np.float32),
-            right=samples.right,
-            keys=np.array([json.dumps(key) for key in samples.keys]),
-            tokens=np.array(samples.tokens),
-        )
-    draft.replace(file)
+    out = io.BytesIO()
+    np.savez_compressed(
+        out,
+        whole=samples.whole.astype(np.float32),
+        beginning=samples.beginning.astype(np.float32),
+        right=samples.right,
+        keys=np.array([json.dumps(key) for key in samples.keys]),
+        tokens=np.array(samples.tokens),
+    )
+    paths.write_whole(file, out.getvalue())  # others may fit the same probe
 
 
 def read(file: Path) -> Samples:
