@@ -157,18 +157,20 @@ def _strength(path: Path | None, config: SearchConfig, args: argparse.Namespace)
 
 def _chat(args: argparse.Namespace) -> int:
     from tgr_local import chat
+    from tgr_local.chat.session import Start
     from tgr_local.console.dialog import typed_ahead
     from tgr_local.console.endings import ended_by_signals
 
     options = configured(args, ChatConfig)
     by_flag = {name for name, place in args.sources.items() if place.startswith("--")}
-    start = chat.Start(system=args.system, files=args.files)
+    start = Start(system=args.system, files=args.files)
     if args.resume:
         flags = {name: one for name, one in given(args, SearchConfig).items() if name in by_flag}
         method = args.method if "method" in by_flag else ""
-        start = start._replace(resume=chat.latest(), options=flags, method=method)
+        file = chat.latest()
+        start = start._replace(resume=file, options=flags, method=method)
         if "model" not in by_flag:
-            args.model = str(chat.model_of(start.resume))
+            args.model = str(chat.model_of(file))
     with contextlib.ExitStack() as stack:
         stack.enter_context(ended_by_signals())
         with typed_ahead():
