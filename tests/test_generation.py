@@ -274,9 +274,9 @@ def test_a_verbatim_reply_keeps_its_outer_space(
     assert generate(engine, "hello", config, verbatim=True, **options).text == " x\n x\n"
 
 
-def test_the_default_method_is_tgr_latent(engine: Engine) -> None:
-    assert generate(engine, "hello", SMALL, raw=True).method == "tgr-latent"
-    assert next(generate_steps(engine, "hello", SMALL, raw=True)).candidates is not None
+def test_the_default_method_is_plain_sampling(engine: Engine) -> None:
+    assert generate(engine, "hello", SMALL, raw=True).method == "base"
+    assert next(generate_steps(engine, "hello", SMALL, raw=True)).candidates is None
 
 
 @every_method
@@ -442,7 +442,7 @@ def test_engines_and_replies_say_what_they_are(engine: Engine) -> None:
     reply = dataclasses.replace(generate(engine, "hello", SMALL, raw=True), text="a" * 50)
     line = repr(reply)
     assert line.startswith(f"<Reply '{'a' * 40}…': length by max_chunks, 24 tokens, ")
-    assert line.endswith(" s, tgr-latent>")
+    assert line.endswith(" s, base>")
 
 
 def test_k_must_be_positive(engine: Engine) -> None:

@@ -16,6 +16,7 @@ from tgr_local.commands import run as running
 from tgr_local.console.wrap import terminal_width
 from tgr_local.options.config import (
     DEFAULT_METHOD,
+    TERMINAL_METHOD,
     ChatConfig,
     CodeConfig,
     EngineConfig,
@@ -25,6 +26,12 @@ from tgr_local.options.config import (
 from tgr_local.options.flags import Parser, add_config_flags, configured, given
 from tgr_local.options.resolve import FOR_PEOPLE, resolve
 from tgr_local.system.errors import InstallError
+
+_WRITES = {
+    DEFAULT_METHOD: "plain sampling with the whole context",
+    TERMINAL_METHOD: "the answer by plain sampling, and by tgr-latent the thinking of a model that "
+    "thinks",
+}
 
 
 def add_to(parser: Parser) -> None:
@@ -57,9 +64,10 @@ def add_to(parser: Parser) -> None:
     chat.add_argument("--resume", action="store_true", help=text)
     doctor.add_argument("--json", action="store_true", help="print JSON")
     for sub in (run, chat, serve):
-        text = f"method of reasoning (default: {DEFAULT_METHOD}, which searches from the second "
-        text += "chunk on; see --search-from)"
-        sub.add_option("method", DEFAULT_METHOD, metavar="NAME", help=text)
+        method = DEFAULT_METHOD if sub is serve else TERMINAL_METHOD
+        text = f"method of reasoning (default: {method}: {_WRITES[method]}); tgr-latent searches "
+        text += "the whole reply from its second chunk on"
+        sub.add_option("method", method, metavar="NAME", help=text)
     for sub in (run, chat, serve, doctor):
         sub.add_show_config()
     for sub in (run, chat, serve):

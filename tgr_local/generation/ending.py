@@ -11,13 +11,19 @@ from typing import Literal
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.draft import Draft
 from tgr_local.generation.loops import is_loop
-from tgr_local.generation.thinking import Reserve, length_option, may_think
+from tgr_local.generation.thinking import (
+    Reserve,
+    length_option,
+    may_open_thinking,
+    opens_thinking,
+)
 from tgr_local.search.capacity import context_limit
 from tgr_local.search.run import HeldBack, Request
 from tgr_local.search.steps import Finish
 
-Verdict = Finish | Literal["answer"] | None
-"""Why the reply ends, or that its thinking does and an answer is due; None = the run goes on."""
+Verdict = Finish | Literal["thinking", "answer"] | None
+"""Why the reply ends, or that its thinking begins in a run of its own, or that its thinking ends
+and an answer is due; None = the run goes on."""
 
 
 class Limits:
@@ -101,13 +107,14 @@ class Ending:
     ) -> None:
         self._engine, self._config, self._edits = engine, request.config, request.edits
         self._draft, self._limits, self._cancel = draft, limits, cancel
-        opened, ruled = draft.text.kind == "thinking", request.config.grammar or request.edits
-        self.thinks_first = opened and bool(request.config.thinking_budget or ruled)
-        """Whether the thinking is a run of its own: a rule holds for the answer alone."""
-        self.may_think = opened or (
-            not (request.raw or request.verbatim or request.edits)
-            and may_think(engine, request.query, request.config)
-        )
+        opened, ruled = opens_thinking(engine, request), request.config.grammar or request.edits
+        other = request.method.thinking is not None
+        self.thinks_first = opened and bool(request.config.thinking_budget or ruled or other)
+        """Whether the thinking is a run of its own: a rule or a method holds for the answer
+        alone."""
+        self.may_think = opened or may_open_thinking(engine, request)
+        self.awaits_thinking = other and not opened and self.may_think
+        """Whether the run under way ends where the model opens its thinking."""
         # an answer may be empty where the whole text is asked for, or a grammar allows it
         self.must_speak = not (request.verbatim or request.continued == "answer" or ruled)
         """Whether a reply without an answer gets one."""
@@ -120,6 +127,14 @@ class Ending:
     def begin_answer(self) -> None:
         """The next run writes the answer: nothing is held back for it any more."""
         self.held, self._draft.answers = HeldBack(), True
+        self.awaits_thinking = False
+        self._draft.begin_run()
+
+    def begin_thinking(self, *, apart: bool) -> None:
+        """The next run goes on after the tag that the model has opened its thinking with; `apart`,
+        it writes the thinking alone."""
+        self.awaits_thinking, self.thinks_first = False, apart
+        self.held.tokens = max(1, self.held.tokens - self._draft.n_tokens)
         self._draft.begin_run()
 
     def verdict(self, finish: Finish | None, text: list[int]) -> Verdict:
@@ -128,6 +143,8 @@ class Ending:
         draft = self._draft
         if draft.is_over:
             return "length" if draft.line_limit else "stop"
+        if self.awaits_thinking and finish == "stop" and draft.text.kind == "thinking":
+            return finish if draft.text.stopped else "thinking"
         edits = bool(self._edits) and (draft.answers or not self.thinks_first)
         loops = not edits and finish != "stop" and self._is_loop(text)
         if not draft.answers:

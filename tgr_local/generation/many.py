@@ -11,6 +11,7 @@ from tgr_local import methods
 from tgr_local.engine import Cancel, EditConstraint, Engine, LockstepGroup
 from tgr_local.generation.prompt import Prompt, advised, request_of
 from tgr_local.generation.reply import Event, Reply, write_reply
+from tgr_local.generation.thinking import settled
 from tgr_local.generation.threads import in_threads
 from tgr_local.generation.writer import ALONE
 from tgr_local.methods import Method
@@ -102,12 +103,14 @@ def write_each(
         raise ValueError(f"k is {k}, but must be at least 1")
     if not requests:
         raise ValueError("prompts is empty, but must hold at least one")
-    config, method = requests[0].config, requests[0].method
+    requests = [settled(engine, request) for request in requests]
+    config = requests[0].config
+    method = next((one.method for one in requests if one.method.thinking), requests[0].method)
     n, measured = len(requests) * k, 0
     if cancel:  # the replies so far need the tokens as they come
         on_event = on_event or (lambda number, event: None)
     is_paid = not 0 < config.max_forward_tokens < strength.N_POSITIONS
-    if n > 1 and is_paid and may_measure(engine, config, method):
+    if n > 1 and is_paid and may_measure(engine, config, method.thinking or method):
         if on_event:  # measured now, since in a group all would wait for one
             on_event(0, Progress(0, "calibration"))
         found = strength.prepare(engine, config, cancel, config.max_seconds / 2)
@@ -128,7 +131,7 @@ def write_each(
             min(n, engine.n_seq_max // n_seqs),
         )
         # each run of a reply has a group of its own
-        groups = [engine.lockstep_group(n) for _ in range(3)]
+        groups = [engine.lockstep_group(n) for _ in ALONE]
 
     made: dict[int, Reply] = {}
 
@@ -142,7 +145,7 @@ def write_each(
                     engine,
                     requests[number // k].with_options(seed=seed),
                     until=functools.partial(until, number) if until else None,
-                    participants=(own[0], own[1], own[2]) if own else ALONE,
+                    participants=(own[0], own[1], own[2], own[3]) if own else ALONE,
                     on_event=on_own,
                     cancel=stop,
                 )

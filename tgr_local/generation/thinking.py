@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tgr_local.engine import Engine
+from tgr_local.generation.text import thinking_is_open
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.answers import CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.search.capacity import context_limit, longest_text
-from tgr_local.search.run import Request
+from tgr_local.search.run import Method, Request
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steps import Step
 
@@ -41,13 +42,15 @@ class Reserve:
     @classmethod
     def of(cls, engine: Engine, request: Request) -> Reserve:
         """The reserve of a reply. Raises ValueError where the limits leave no room for an edit."""
+        request = with_method(request, request.method.thinking)
         query, config, method = request.query, request.config, request.method
         limit, option = config.token_limit, length_option(config)
         closing = len(engine.tokenize(NO_THINKING))
         space = longest_text(engine) - len(query)
-        if method.resets and space > 0:  # a single chunk may be all that fits
+        goes_on = method.resets or config.when_full == "reset"
+        if goes_on and space > 0:  # a single chunk may be all that fits
             space = request.fitted(engine).config.token_limit
-        fills = not method.resets or space < limit
+        fills = not goes_on or space < limit
         if fills and 0 < space - closing < limit:
             limit, option = space - closing, context_limit(engine)
         kept = request.answer_tokens or max(1, min(limit // _SHARE, _MOST_KEPT))
@@ -80,17 +83,48 @@ def may_think(engine: Engine, query: Sequence[int], config: SearchConfig) -> boo
     return not end.rstrip().endswith(CLOSE_THINK)
 
 
+def opens_thinking(engine: Engine, request: Request) -> bool:
+    """Whether the reply begins within a thinking block."""
+    if request.verbatim:
+        return False
+    return request.continued == "thinking" or thinking_is_open(engine, request.query)
+
+
+def may_open_thinking(engine: Engine, request: Request) -> bool:
+    """Whether the model may open a thinking block in the reply itself."""
+    is_chat = not (request.raw or request.verbatim or request.edits)
+    return is_chat and may_think(engine, request.query, request.config)
+
+
+def settled(engine: Engine, request: Request) -> Request:
+    """The request with the method of its answer, where nothing is thought and that is another."""
+    thinks = opens_thinking(engine, request) or may_open_thinking(engine, request)
+    return request if thinks else with_method(request, request.method.answer)
+
+
+def with_method(request: Request, method: Method | None) -> Request:
+    """The request with that method, or as it is."""
+    return dataclasses.replace(request, method=method) if method else request
+
+
 def length_option(config: SearchConfig) -> str:
     """The option that bounds the new tokens."""
     horizon = config.chunk_len * config.max_chunks
     return "max_tokens" if 0 < config.max_tokens <= horizon else "max_chunks"
 
 
+def opening_request(request: Request) -> Request:
+    """The request of a run that ends where the model opens its thinking."""
+    request = with_method(request, request.method.answer)
+    return request.with_options(stop=(*request.config.stop, OPEN_THINK))
+
+
 def thinking_request(request: Request) -> Request:
     """The request of a run that ends with the thinking."""
+    request = dataclasses.replace(with_method(request, request.method.thinking), edits=None)
     config = request.config
     limit = config.token_limit
-    return dataclasses.replace(request, edits=None).with_options(
+    return request.with_options(
         grammar="",
         stop=(*config.stop, CLOSE_THINK),
         max_tokens=min(config.thinking_budget or limit, limit),
@@ -98,8 +132,10 @@ def thinking_request(request: Request) -> Request:
 
 
 def answer_request(request: Request, steps: list[Step], seconds: float) -> Request | None:
-    """The request of the answer's run, with what the `steps` and `seconds` so far leave of the
-    limits; None when that is nothing. Time that is up leaves one token."""
+    """The request of a further run, by the method of the answer, with what the `steps` and
+    `seconds` so far leave of the limits; None when that is nothing. Time that is up leaves one
+    token."""
+    request = with_method(request, request.method.answer)
     config = request.config
     n_tokens = config.token_limit - sum(len(step.tokens) for step in steps)
     positions = config.max_forward_tokens - sum(step.counts.total for step in steps)

@@ -23,8 +23,11 @@ from tgr_local.generation.text import TextDelta, TextSplitter
 from tgr_local.generation.thinking import (
     NO_THINKING,
     answer_request,
+    opening_request,
+    settled,
     thinking_request,
     visible_grammar,
+    with_method,
 )
 from tgr_local.search.answers import AFTER_THINK, CLOSING
 from tgr_local.search.capacity import SPARE_CELLS, difference, longest_text
@@ -32,10 +35,12 @@ from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Finish, Progress, Step
 from tgr_local.system.errors import BudgetError, CapacityError
 
-Participants = tuple[Participant | None, Participant | None, Participant | None]
-"""The places in lockstep groups of a reply's runs: the first one, the answer's, and another one
-where there is no answer still."""
-ALONE: Participants = (None, None, None)
+Participants = tuple[Participant | None, Participant | None, Participant | None, Participant | None]
+"""The places in lockstep groups of a reply's runs: the first one, that of a thinking which the
+first one has opened, the answer's, and another one where there is no answer still."""
+ALONE: Participants = (None, None, None, None)
+RunVerdict = Finish | Literal["thinking", "answer"]
+"""Why a reply ended with a run, or what is due after it."""
 _BUDGETS = ("max_forward_tokens", "max_seconds")
 
 
@@ -62,6 +67,7 @@ class ReplyWriter:
         on_event: Callable[[TextDelta | Progress | Step], None] | None = None,
         cancel: Cancel | None = None,
     ) -> None:
+        request = settled(engine, request)
         self.engine, self.request, self.config = engine, request, request.config
         self._until, self._emit = until, on_event or (lambda event: None)
         self._limits = Limits(engine, request)
@@ -77,15 +83,19 @@ class ReplyWriter:
 
     def write(self, participants: Participants = ALONE) -> Finish:
         """Writes the whole reply; returns why it ended."""
-        verdict = self._think(participants[0])
-        if participants[0] and not self.runs:
-            participants[0].leave()  # others wait for all of the group to begin
-        finish = self._answer(participants[1], "budget") if verdict == "answer" else verdict
+        first, opened, answer, again = participants
+        verdict = self._begin(first)
+        if first and not self.runs:
+            first.leave()  # others wait for all of the group to begin
+        verdict = self._think(opened) if verdict == "thinking" else verdict
+        if opened:
+            opened.leave()  # others may wait for this one there
+        finish = self._answer(answer, "budget") if verdict == "answer" else verdict
         self.end_text()
         if self._ending.must_speak and not self.draft.text.has_answer:
-            if participants[1]:
-                participants[1].leave()  # others may wait for this one there
-            finish = self._answer(participants[2], finish, again=True)
+            if answer:
+                answer.leave()
+            finish = self._answer(again, finish, again=True)
             self.end_text()
         n_steps = len(self.draft.steps) - self.runs[-1].first
         self.limit = self._limits.option(finish, self.draft, n_steps)
@@ -110,19 +120,45 @@ class ReplyWriter:
 
     # --- runs ---
 
-    def _think(self, participant: Participant | None) -> Finish | Literal["answer"]:
+    def _begin(self, participant: Participant | None) -> RunVerdict:
         """The first run, which may write the whole reply."""
-        ending, reserve = self._ending, self._limits.reserve
+        ending, reserve, request = self._ending, self._limits.reserve, self.request
         if ending.may_think and reserve.thinking < 1:
             ending.closed_by = reserve.option
             return "answer"
-        request = thinking_request(self.request) if ending.thinks_first else self.request
+        if ending.thinks_first:
+            request = thinking_request(request)
+        elif ending.awaits_thinking:
+            request = opening_request(request)
         try:
             return self._write(request, participant)
         except BudgetError:
             if not ending.held.positions or self._limits.is_out_of_time:
                 raise
             ending.closed_by = "max_forward_tokens"  # it pays for an answer alone
+            return "answer"
+
+    def _think(self, participant: Participant | None) -> Finish | Literal["answer"]:
+        """The run after a tag with which the model has opened its thinking; where that comes after
+        an answer has begun, the run goes on with both."""
+        draft, ending = self.draft, self._ending
+        request = answer_request(self.request, draft.steps, self._limits.seconds)
+        if request is None:
+            ending.closed_by = self._limits.reserve.option
+            return "answer"
+        request = dataclasses.replace(request, query=[*request.query, *draft.tokens])
+        apart = not draft.text.has_answer
+        ending.begin_thinking(apart=apart)
+        if apart:
+            request = thinking_request(with_method(request, self.request.method))
+        try:
+            verdict = self._write(request, participant)
+            assert verdict != "thinking"
+            return verdict
+        except (BudgetError, CapacityError):
+            if len(draft.steps) > draft.n_steps_before:
+                raise
+            ending.closed_by = self._limits.reserve.option
             return "answer"
 
     def _answer(
@@ -141,7 +177,7 @@ class ReplyWriter:
         for request in self._answer_runs(kept, after, again=again, spent=spent):
             try:
                 written = self._write(request, participant)
-                assert written != "answer"
+                assert written != "answer" and written != "thinking"
                 failure, seconds = None, request.config.max_seconds
                 late = bool(self.config.max_seconds) and not seconds
                 finish = "budget" if late and written == "length" else written
@@ -170,11 +206,9 @@ class ReplyWriter:
         draft.end_step(-1, finish)
         return finish
 
-    def _write(
-        self, request: Request, participant: Participant | None
-    ) -> Finish | Literal["answer"]:
-        """One run. Returns why the reply ended, or that the answer is due. Raises BudgetError for a
-        run without a step, and CapacityError."""
+    def _write(self, request: Request, participant: Participant | None) -> RunVerdict:
+        """One run. Returns why the reply ended, or what is due. Raises BudgetError for a run
+        without a step, and CapacityError."""
         draft, method = self.draft, request.method
         n_steps = len(draft.steps)
         request = request.fitted(self.engine)
@@ -205,7 +239,7 @@ class ReplyWriter:
                 elif isinstance(error, BudgetError):
                     # too little is left for a step, or the time is up between two
                     finish = self._ending.verdict("budget", draft.tokens) or "budget"
-                    draft.end_step(-1, None if finish == "answer" else "budget")
+                    draft.end_step(-1, None if finish in ("thinking", "answer") else "budget")
                     return finish
                 raise
         raise AssertionError(f"{method.name} ended without saying why")
@@ -221,7 +255,7 @@ class ReplyWriter:
             # the white space at the end of the limit makes room for an answer
             n = len(step.tokens)
             step = step.beginning(n - min(n, reserve.tokens))
-        step = draft.add(step, None if verdict == "answer" else verdict)
+        step = draft.add(step, None if verdict == "thinking" or verdict == "answer" else verdict)
         self._ending.hold_back()
         self._emit(step)
         return verdict
@@ -287,15 +321,17 @@ class ReplyWriter:
             return
         if again:
             request = request.with_options(grammar=visible_grammar(self.config.stop))
+        config, rest = request.config, len(whole.query) + len(after)
+        cells = min(longest_text(self.engine), self.engine.most_cells() - SPARE_CELLS)
+        cells -= rest
         if request.method.resets:
-            kept = kept[-self.config.chunk_len :]
-        config, query = request.config, [*whole.query, *kept, *after]
+            kept = kept[-config.chunk_len :]
+        elif whole.method.thinking:  # it may be longer than the context: the answer gets a half
+            kept = kept[-max(cells - config.max_tokens, cells // 2, 1) :]
+        query = [*whole.query, *kept, *after]
         request = dataclasses.replace(request, query=query)
         if not spent and self._fits(request):
             yield request
-        rest = len(whole.query) + len(after)
-        cells = min(longest_text(self.engine), self.engine.most_cells() - SPARE_CELLS)
-        cells -= rest
         room = cells
         if config.max_forward_tokens:
             room = min(room, config.max_forward_tokens + 1 - rest)

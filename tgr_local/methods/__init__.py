@@ -9,6 +9,7 @@ base.py              plain sampling
 markov.py            the reset at every chunk, and nothing else
 random_anchor.py     an anchor at every chunk, drawn without a search
 tgr_latent.py        The Geometric Reasoner
+tgr_think.py         the thinking by tgr-latent, the answer by plain sampling
 tgr_token.py         rollouts without anchors; the best one begins the chunk
 hard_geometry.py     anchors accepted or rejected by a rule
 best_of_n.py         n samples; the likeliest one
@@ -39,6 +40,7 @@ from tgr_local.methods import (
     random_anchor,
     self_consistency,
     tgr_latent,
+    tgr_think,
     tgr_token,
     tot,
     vote,
@@ -50,6 +52,7 @@ _MODULES = (
     markov,
     random_anchor,
     tgr_latent,
+    tgr_think,
     tgr_token,
     hard_geometry,
     best_of_n,

@@ -17,7 +17,10 @@ from tgr_local.options import groups
 from tgr_local.options.cache import CACHE_TYPES, PLAIN_CACHE_TYPES
 from tgr_local.options.fields import check_unicode, notes_given, option, validate
 
-DEFAULT_METHOD = "tgr-latent"
+DEFAULT_METHOD = "base"
+"""Plain sampling with the whole context."""
+TERMINAL_METHOD = "tgr-think"
+"""The default of run and chat: as `DEFAULT_METHOD`, but thinking is searched."""
 RANDOM_SEED = -1
 """Stands for a seed that is drawn."""
 AUTO_LAYERS = -2
@@ -131,6 +134,7 @@ class SearchConfig(  # the fields of the last class are the first
     groups.PowerOptions,
     groups.VoteOptions,
     groups.SampleOptions,
+    groups.FullOptions,
     groups.ResetOptions,
     groups.SteeringOptions,
     groups.AnchorOptions,

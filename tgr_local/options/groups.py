@@ -89,6 +89,18 @@ class SteeringOptions:
 
 
 @dataclass(frozen=True)
+class FullOptions:
+    """A context that is full."""
+
+    when_full: str = option(
+        "stop",
+        "what a plain text does where the context is full: stop, or reset = go on with the prompt "
+        "and the newest half of the text as context",
+        choices=("stop", "reset"),
+    )
+
+
+@dataclass(frozen=True)
 class ResetOptions:
     """The reset at every chunk."""
 

@@ -173,6 +173,12 @@ def text_room(engine: Engine, n_query: int) -> int:
     )
 
 
+def goes_on(engine: Engine, n_query: int, config: SearchConfig) -> bool:
+    """Whether a plain text goes on where the context is full. Raises as `text_room`."""
+    room = text_room(engine, n_query)
+    return config.when_full == "reset" and LEAST_CHUNK <= room < config.token_limit
+
+
 def most_tokens(limit: int, cells: Callable[[int], int], n_cells: int) -> int:
     """The longest text up to `limit` whose ``cells(length)``, which grow with it, are at most
     `n_cells`; 0 = none."""

@@ -70,7 +70,10 @@ class Method:
     cells, since nothing is decoded twice."""
     fit: Callable[[Engine, int, SearchConfig], SearchConfig] | None = None
     """`capacity.fitted` for its kind of trajectory; None: `run` shortens its texts itself."""
-
+    thinking: Method | None = None
+    """The method that writes the thinking, where that is another one."""
+    answer: Method | None = None
+    """The method that writes everything else, where that is another one."""
     about: str = ""
     """What it does, in a few words for everybody."""
     options: tuple[type[Config], ...] = ()

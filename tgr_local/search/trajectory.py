@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Injection, New, Output, Sequence, Task
 from tgr_local.search import geometry, strength
-from tgr_local.search.capacity import STATE_COST, check_shift, guard_positions
+from tgr_local.search.capacity import STATE_COST, check_shift, guard_positions, text_room
+from tgr_local.search.capacity import goes_on as goes_on_when_full
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.steps import Candidates, Counts, Finish, Step, scored
@@ -44,7 +45,11 @@ class Trajectory:
         if method.resets and config.shift_cells:
             check_shift(engine)
         self.generated: list[int] = []
+        self._n_context = 0  # generated tokens in the context
         self._resets = method.resets
+        n_query = len(run.query)
+        goes_on = not self._resets and goes_on_when_full(engine, n_query, config)
+        self._room = text_room(engine, n_query) if goes_on else None
         self._first_rollouts = self._guard_cost = 0
         if method.searches:
             self._first_rollouts = config.n_candidates * config.n_mc * config.rollout_len
@@ -58,7 +63,6 @@ class Trajectory:
         run.open(method, least=state + self._least_cost(0))
         self._main: Sequence
         self._root: Sequence | None = None  # Q alone, for a model that cannot roll back to it
-        self._n_context = 0  # generated tokens in the context
         self._rollouts: list[tuple[Sequence, Injection | None]] = []  # of this boundary
         self._begun: Output | None = None  # the rollout that the chunk begins with
         self._injections: list[Injection] = []
@@ -82,7 +86,7 @@ class Trajectory:
     def read_query(self) -> None:
         """Decodes Q, all but its last token, which is pending."""
         self._main, output = self.run.read_query()
-        if self._resets and not self.engine.rolls_back:
+        if (self._resets or self._room) and not self.engine.rolls_back:
             self._root, self._main = self._main, self._main.fork()
         self._query_norms = output.norms
 
@@ -115,7 +119,7 @@ class Trajectory:
         run.report("rebuild")
         with run.timed("rebuild"):
             tail = self._retained
-            if self.config.shift_cells:
+            if self.config.shift_cells and self._resets:
                 self._main.shift(len(run.query), self._length - len(tail) + 1)
             else:
                 if self._root is None:
@@ -300,6 +304,8 @@ class Trajectory:
         run, config = self.run, self.config
         while True:
             left = [config.token_limit - len(self.generated)]
+            if self._room:
+                left.append(self._room - self._n_context)
             if run.left is not None:
                 left.append(run.left)
             n_chunks = min(most, config.max_chunks - run.index)
@@ -361,6 +367,16 @@ class Trajectory:
         if not self.run.affords(self._state_cost + self._least_cost(self.run.index + 1)):
             return "budget"
         return None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the context is full, of a text that goes on after a reset."""
+        return self._room is not None and self._n_context >= self._room
+
+    @property
+    def n_cells(self) -> int:
+        """Cells of the context; the newest token is in none."""
+        return self._length
 
     def step(self, output: Output, finish: Finish | None, **parts: Any) -> Step:
         """The record of this step; starts the next one. `parts` holds origin, candidates, anchor
@@ -448,13 +464,13 @@ class Trajectory:
             injection=injection,
             states=rolls_out,
             n_top=0 if rolls_out and not self.config.reuse_winner else self.run.n_top,
-            drafts=not self._resets,  # the context is the whole text
+            drafts=not (self._resets or self._was_reset),  # the context is the whole text
         )
 
     def _least_cost(self, index: int) -> int:
         """Positions that the step of that index takes at least: rebuild, rollouts, one token, and
         the reading of its state."""
-        decodes_again = self._resets and not self.config.shift_cells
+        decodes_again = (self._resets and not self.config.shift_cells) or self.is_full
         rebuild = len(self._retained) if decodes_again else 0
         if index < self.config.search_from:
             return rebuild + 1
@@ -462,5 +478,7 @@ class Trajectory:
 
     @property
     def _retained(self) -> list[int]:
-        """What a reset retains of the generated tokens: the newest, as many as a chunk has."""
-        return self.generated[-self.config.chunk_len :]
+        """What a reset retains of the generated tokens: the newest, as many as a chunk has, or as
+        half of a full context."""
+        n = self._room // 2 if self._room else self.config.chunk_len
+        return self.generated[-n:]

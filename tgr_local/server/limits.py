@@ -97,6 +97,9 @@ def memory_needed(engine: Engine, request: PreparedRequest) -> int:
     """An upper bound of the bytes that a request takes in addition to the model and its cache:
     injection maps, states of rollouts, records of steps, text and log-probabilities."""
     config, method = request.config, request.method
+    if method.thinking and method.answer:
+        kinds = (method.thinking, method.answer)
+        return max(memory_needed(engine, dataclasses.replace(request, method=one)) for one in kinds)
     n_replies = len(request.prompts) * request.best_of
     n_seqs = method.sequences(engine, config)
     at_once = min(n_replies, max(1, engine.n_seq_max // n_seqs))
