@@ -51,7 +51,7 @@ with load(*sys.argv[1:2]) as engine:
 
     # the injection of the winning anchor of a search, as a file for llama.cpp and repeng
     config = resolve(engine.metadata, {"search_from": 0, "temperature": 0.0}).config
-    reply = generate(engine, "What is 12 + 23?", config)
+    reply = generate(engine, "What is 12 + 23?", config, method="tgr-latent")
     winner = winning_control_vector(engine, reply, config)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "winner.gguf"

@@ -12,7 +12,7 @@ QUESTION = "Use 2, 7, 30 to make 44"  # a puzzle: there is something to choose
 
 with load(*sys.argv[1:2]) as engine:
     config = resolve(engine.metadata, {"search_from": 0}).config  # from the first chunk on
-    for step in generate_steps(engine, QUESTION, config):
+    for step in generate_steps(engine, QUESTION, config, method="tgr-latent"):
         scores = step.candidates.scores
         text = engine.detokenize(step.tokens).decode("utf-8", "replace")
         print(f"{step.index}: winner {scores.chosen} of {len(scores.total)}, chunk {text!r}")

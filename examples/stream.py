@@ -9,7 +9,7 @@ from tgr_local import Progress, SearchConfig, TextDelta, load, stream
 
 with load(*sys.argv[1:2]) as engine:
     config = SearchConfig(search_from=0)  # by default the first chunk is written at once
-    for event in stream(engine, "Use 2, 7, 30 to make 44", config):
+    for event in stream(engine, "Use 2, 7, 30 to make 44", config, method="tgr-latent"):
         if isinstance(event, TextDelta):
             print(event.text, end="", flush=True)
         elif isinstance(event, Progress) and event.candidates is not None:

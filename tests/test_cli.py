@@ -24,7 +24,7 @@ from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 from tgr_local.system.errors import ModelError
 
 SUMMARY = (
-    "tgr-latent: 2 chunks, 15 tokens, 44 forward tokens (query 7, rebuild 10, rollouts 10, "
+    "tgr-think: 2 chunks, 15 tokens, 44 forward tokens (query 7, rebuild 10, rollouts 10, "
     "chunk 15, delimiter 2), 0.50 s, 30.6 tokens/s, stop, seed 5\n"
 )
 
@@ -185,7 +185,7 @@ def test_several_trajectories_are_numbered(
     assert err == "2 replies, 30 tokens, 0.5 s, 61 tokens/s, seeds from 5\n"
     assert run("run", "2+2?", "--model", "f.gguf", "-k", "2", "--seed", "5", "--stats") == 0
     err = capsys.readouterr().err
-    assert err.startswith("tgr-latent x 2: 4 chunks, 30 tokens, 88 forward tokens")
+    assert err.startswith("tgr-think x 2: 4 chunks, 30 tokens, 88 forward tokens")
     assert err.endswith("stop x 2, seeds from 5\n")
 
 
@@ -221,7 +221,7 @@ def test_json_has_everything_that_a_result_depends_on(
         "chunks": 2,
         "plain_boundaries": 0,
         "figures": {},
-        "method": "tgr-latent",
+        "method": "tgr-think",
         "seed": 5,
         "prompt": "<user>2+2?",
         "prompt_tokens": 10,
@@ -575,7 +575,7 @@ SHORT = ("--max-chunks", "2", "--chunk-len", "8", "--rollout-len", "4", "--n-can
 
 def test_a_run_on_a_model_leaves_a_trace(small: Path, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
-    flags = ["--model", str(small), *SHORT, "--trace", path, "--json"]
+    flags = ["--model", str(small), *SHORT, "--method", "tgr-latent", "--trace", path, "--json"]
     code, out, err = finished("run", "hello", *flags, double=False)
     assert (code, err) == (0, "")
     result = json.loads(out)
@@ -594,7 +594,7 @@ def test_a_conversation_with_a_model(small: Path) -> None:
     lines = b"hello\n/set n_candidates 0\nand again\n/stats\n"
     code, out, err = finished("chat", "--model", str(small), *SHORT, data=lines, double=False)
     assert (code, err) == (1, "tgr-local: n_candidates is 0, but must be between 1 and 255\n")
-    assert "last reply: tgr-latent: " in out
+    assert "last reply: tgr-think: " in out
 
 
 def test_control_c_ends_a_model_at_once(small: Path) -> None:

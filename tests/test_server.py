@@ -46,7 +46,7 @@ def test_models_and_methods_are_listed(server: Served) -> None:
     names = [one["id"] for one in listed]
     assert names[0] == "qwen3" and "qwen3:base" in names and "qwen3:tgr-latent" in names
     props = server.client.get("/props").json()
-    assert props["method"] == "tgr-latent" and props["options"]["chunk_len"] == 16
+    assert props["method"] == "base" and props["options"]["chunk_len"] == 16
     assert props["n_ctx"] > 0 and "api_key" not in props["limits"]
 
 
@@ -146,7 +146,8 @@ def test_the_method_comes_from_the_name_the_body_or_the_flag(server: Served) -> 
         assert ":" not in response["model"]
         return str(response["tgr"]["method"])
 
-    assert how() == "tgr-latent"
+    assert how() == "base"
+    assert how(method="tgr-latent") == "tgr-latent"
     assert how(model="qwen3:markov") == "markov"
     assert how(model="gpt-4:base") == "base"
     assert how(tgr={"method": "base"}) == "base"
@@ -323,7 +324,7 @@ def test_an_address_in_use_is_refused(
 
 
 def test_a_stream_has_progress_as_comments(server: Served) -> None:
-    *parts, last = events(server.chat("hi", stream=True, max_tokens=40))
+    *parts, last = events(server.chat("hi", stream=True, max_tokens=40, method="tgr-latent"))
     assert last == "[DONE]"
     steps = [json.loads(part.removeprefix("tgr.step ")) for part in parts if type(part) is str]
     assert {step["stage"] for step in steps} >= {"rebuild", "rollouts", "scored"}

@@ -255,7 +255,10 @@ def test_a_request_that_waited_has_the_rest_of_its_time(small: Engine) -> None:
 
 
 def test_memory_needed_grows_with_each_option(small: Engine) -> None:
-    least = memory_needed(small, asked(small))
+    def searched(**body: Any) -> Any:
+        return asked(small, **{"model": "any:tgr-latent"} | body)
+
+    least = memory_needed(small, searched())
     for more in (
         {"n": 4},
         {"logprobs": 20},
@@ -266,8 +269,9 @@ def test_memory_needed_grows_with_each_option(small: Engine) -> None:
         {"tgr": {"rollout_len": 300}},
         {"max_tokens": 32000, "tgr": {"max_chunks": 1000}},
     ):
-        assert memory_needed(small, asked(small, **more)) > least, more
+        assert memory_needed(small, searched(**more)) > least, more
     assert memory_needed(small, asked(small, tgr={"method": "base", "rank": 4096})) < least
+    assert memory_needed(small, asked(small, tgr={"method": "tgr-think"})) == least
 
 
 def test_memory_is_shared_and_waited_for(small: Engine) -> None:

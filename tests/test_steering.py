@@ -152,7 +152,7 @@ def test_a_steered_search_adds_its_injections(
     config = SearchConfig(chunk_len=8, max_chunks=1, n_candidates=3, rollout_len=4, **PAPER)
     vector = ControlVector(vectors(engine))
     before = engine.stats().n_positions
-    reply = generate(steered(engine, vector), "hello", config, raw=True)
+    reply = generate(steered(engine, vector), "hello", config, method="tgr-latent", raw=True)
     assert engine.stats().n_positions - before == reply.counts.total
     tried = reply.steps[0].candidates
     assert tried is not None
@@ -272,7 +272,7 @@ def test_the_winner_of_a_search_steers_as_it_did(
 ) -> None:
     """The chunk that the anchor steered, written again under its file."""
     config = SearchConfig(**vars(SMALL) | {"calibration": calibration, "relative_strength": 0.5})
-    reply = generate(engine, "hello", config, raw=True)
+    reply = generate(engine, "hello", config, method="tgr-latent", raw=True)
     assert len(reply.steps) == 2
     query = query_tokens(engine, "hello", config, raw=True)
     assert [(run.first, run.query) for run in reply.runs] == [(0, query)]
@@ -297,7 +297,7 @@ def test_the_winner_is_the_injection_that_was_used_before_and_after_the_thinking
     engine: Engine, injected: list[NDArray[np.float32]]
 ) -> None:
     config = SearchConfig(**vars(SMALL) | {"max_chunks": 4, "thinking_budget": 11})
-    reply = generate(engine, engine.tokenize("hello<think>\n"), config)
+    reply = generate(engine, engine.tokenize("hello<think>\n"), config, method="tgr-latent")
     assert reply.closed == 11 and [run.first for run in reply.runs] == [0, 2]
     assert len(reply.steps) > 3
     for index, step in enumerate(reply.steps):
@@ -311,7 +311,7 @@ def test_the_winner_is_the_injection_that_was_used_before_and_after_the_thinking
 
 def test_missing_norms_are_reported(engine: Engine) -> None:
     config = SearchConfig(**vars(SMALL) | {"shift_cells": True})
-    reply = generate(engine, "hello", config, raw=True)
+    reply = generate(engine, "hello", config, method="tgr-latent", raw=True)
     winning_control_vector(engine, reply, config, step=0)
     with pytest.raises(ValueError, match="from before shift_cells moved the cells"):
         winning_control_vector(engine, reply, config)

@@ -21,6 +21,7 @@ from reference import Reference, log_softmax
 
 from tgr_local import generate, generate_many, methods
 from tgr_local.engine import Engine, SteeredEngine
+from tgr_local.generation import Reply
 from tgr_local.generation.control_vectors import ControlVector
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.search import geometry, maps, strength, strength_files
@@ -266,8 +267,9 @@ def test_a_cache_too_small_for_it_leaves_the_boundaries_plain(model: Model, load
 def test_a_group_measures_it_beforehand(engine: Engine) -> None:
     seen = []
     replies = generate_many(
-        engine, PROMPT, LONG, 3, raw=True, on_event=lambda i, event: seen.append((i, event))
-    )
+        engine, PROMPT, LONG, 3, method="tgr-latent", raw=True,
+        on_event=lambda i, event: seen.append((i, event)),
+    )  # fmt: skip
     assert strength.known(engine, LONG) is not None
     assert [getattr(event, "stage", "") for _, event in seen].count("calibration") == 1
     assert all("zeta" in reply.steps[1].figures for reply in replies)
@@ -284,11 +286,11 @@ def test_a_group_that_was_not_prepared_stays_plain(engine: Engine) -> None:
 @pytest.mark.parametrize("limit", [{"max_forward_tokens": 3000}, {"max_seconds": 1e-5}])
 def test_a_group_with_a_limit_measures_nothing(engine: Engine, limit: dict[str, Any]) -> None:
     config = dataclasses.replace(LONG, **limit)
-    replies = generate_many(engine, PROMPT, config, 2, raw=True)
+    replies = generate_many(engine, PROMPT, config, 2, method="tgr-latent", raw=True)
     assert strength.known(engine, LONG) is None
     assert all(step.anchor is None for reply in replies for step in reply.steps)
     roomy = dataclasses.replace(LONG, max_forward_tokens=90_000, max_seconds=600.0)
-    generate_many(engine, PROMPT, roomy, 2, raw=True)
+    generate_many(engine, PROMPT, roomy, 2, method="tgr-latent", raw=True)
     assert strength.known(engine, LONG) is not None
 
 
@@ -375,9 +377,12 @@ def test_it_holds_with_every_extension(engine: Engine, more: dict[str, Any]) -> 
 
 
 def test_a_reply_counts_what_was_held_back(engine: Engine) -> None:
-    reply = generate(engine, PROMPT, with_(guard=0.5, eta=1e4), raw=True)
+    def written(config: SearchConfig) -> Reply:
+        return generate(engine, PROMPT, config, method="tgr-latent", raw=True)
+
+    reply = written(with_(guard=0.5, eta=1e4))
     assert reply.n_plain == len(reply.steps) and reply.counts.guard > 0
-    assert generate(engine, PROMPT, SMALL, raw=True).n_plain == 0
+    assert written(SMALL).n_plain == 0
 
 
 # ---- the chunks before the search ----
@@ -421,9 +426,9 @@ def test_the_text_of_the_first_chunk_is_remembered(model: Model) -> None:
     """A conversation's next turn takes the query and the reply from the cache."""
     with Engine(model(), EngineConfig(**EXACT | {"prefix_cells": 500})) as engine:
         config = dataclasses.replace(LONG, max_tokens=6)
-        reply = generate(engine, PROMPT * 8, config, raw=True)
+        reply = generate(engine, PROMPT * 8, config, method="tgr-latent", raw=True)
         longer = [*PROMPT * 8, *reply.tokens, 5, 6, 7]
-        again = generate(engine, longer, config, raw=True)
+        again = generate(engine, longer, config, method="tgr-latent", raw=True)
         assert again.counts.reused >= len(PROMPT * 8) + len(reply.tokens) - 1
 
 
