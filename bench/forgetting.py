@@ -104,8 +104,8 @@ def likelihoods(
 
 
 def shifted_by_llama_cpp(model: str, tokens: list[int], n_query: int, n_ctx: int) -> Logprobs:
-    """[n - n_query] log p of the tokens after a query by llama.cpp, which, whenever n_ctx is full, removes
-    the older half of the cells after the query and moves the newer ones to their place."""
+    """[n - n_query] log p of the tokens after a query by llama.cpp. Whenever n_ctx is full, the
+    older half of the cells after the query is removed, and the newer ones move to their place."""
     import llama_cpp
 
     llama = llama_cpp.Llama(model, n_ctx=n_ctx, n_gpu_layers=0, logits_all=True, verbose=False)

@@ -141,7 +141,7 @@ def test_a_greedy_request_is_refused(server: Served, body: dict[str, Any], why: 
 )
 def test_an_endless_request_ends_at_its_time_limit(server: Served, options: dict[str, Any]) -> None:
     bias = {"logit_bias": {str(token): -100 for token in ends(server)}}
-    answer = server.chat("go on", tgr={"max_seconds": 0.5, **options}, **bias)
+    answer = server.chat("go on", tgr={"max_seconds": 2, **options}, **bias)
     assert answer.status_code == 200, answer.text[:500]
     (reply,) = answer.json()["tgr"]["replies"]
     assert reply["finish"] in ("budget", "length", "loop")
@@ -256,7 +256,7 @@ def test_a_request_that_waited_has_the_rest_of_its_time(small: Engine) -> None:
 
 def test_memory_needed_grows_with_each_option(small: Engine) -> None:
     def searched(**body: Any) -> Any:
-        return asked(small, **{"model": "any:tgr-latent"} | body)
+        return asked(small, **{"method": "tgr-latent"} | body)
 
     least = memory_needed(small, searched())
     for more in (
