@@ -302,10 +302,56 @@ def test_a_reply_that_is_only_a_call_is_one(caller: Engine, text: str, streams: 
     assert json.loads(calls[0][1]) == {"city": "Rome", "days": 2}
 
 
+LATER = CALL.replace("Rome", "Paris")
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize(
+    "calls",
+    [
+        f"{CALL}\n{LATER}", f"{CALL}\n\n{LATER}\n", f"{CALL},\n{LATER}", f"[{CALL}, {LATER}]",
+        f"{FENCED}\n\n```json\n{LATER}\n```", f"```json\n{CALL}\n{LATER}\n```",
+        f"<tools>\n{CALL}\n{LATER}\n</tools>", f"<tools>\n{CALL}\n{LATER}",
+        f"<tools>{CALL}</tools>\n<tools>{LATER}</tools>",
+        f"{CALL}\n{FENCED.replace('Rome', 'Paris')}",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "before", ["", "I look.", "```python\nprint(1)\n```\n[1]\n- <b> `x`", '{"name": "weather"}']
+)
+def test_an_answer_may_end_with_several_calls(
+    caller: Engine, before: str, calls: str, streams: bool
+) -> None:
+    texts, made = read_whole(caller, f"{before}\n\n{calls}" if before else calls, streams)
+    assert texts == before and [name for name, _ in made] == ["weather"] * 2
+    cities = [json.loads(arguments)["city"] for _, arguments in made]
+    assert cities == ["Rome", "Paris"]
+
+
+def test_one_call_is_allowed_where_calls_in_parallel_are_not(caller: Engine) -> None:
+    for parallel, n in ((None, 2), (True, 2), (False, 1)):
+        query = chat_query(caller, ASK, WARM, tools=Tools([WEATHER], parallel=parallel))
+        assert query.form
+        reader = ReplyReader(query.form, 0, streams=False)
+        events = [*reader.feed(f"{CALL}\n{LATER}"), *reader.end(complete=True)]
+        assert sum(isinstance(event, CallBegun) for event in events) == n
+
+
+def test_what_begins_like_a_call_is_kept_back_only_while_it_may_be_one(caller: Engine) -> None:
+    for text in ('See:\n{"name": "weath', 'See:\n```json\n{"name": "weather", "arg', "See:\n<too"):
+        assert read_whole(caller, text, True, ends=False) == ("See:", [])
+    for text in ('See:\n{"name": "pack', "See:\n```jsonc\n{ x", "See:\n<table", 'A\n{"b": 1'):
+        assert read_whole(caller, text, True, ends=False) == (text, [])
+
+
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize(
     "text",
     [
+        f"{CALL}\nand\n{CALL}", f"{FENCED}\nor\n{FENCED}", f"{CALL}\n{CALL[:-2]}",
+        f"{CALL}\n{CALL.replace('weather', 'clock')}",
+        f"{CALL.replace('weather', 'clock')}\n{CALL}",
+        f"<tools>{CALL}\nso\n{CALL}", f"```python\n{CALL}\n```", f'{{"calls": [\n{CALL}\n]}}',
         CALL.replace("weather", "clock"), f"Like so: {CALL}", f"{CALL} or not", CALL[:-1],
         '{"city": "Rome"}', '{"name": "weather"}', '{"name": "weather", "arguments": [1]}', "[1]",
         '{"name": "weather", "arguments": {}, "answer": 42}', "```python\nprint(1)\n```", "[]",

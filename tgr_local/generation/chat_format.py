@@ -143,7 +143,9 @@ def chat_query(
         form = dataclasses.replace(form, grammar=grammar, grammar_prefix=content)
     return ChatQuery(
         tokens=tokens_within(engine, applied["text"] + opened, bounded=bounded),
-        form=dataclasses.replace(form, begun=(thinking, content), names=names),
+        form=dataclasses.replace(
+            form, begun=(thinking, content), names=names, parallel=tools.parallel is not False
+        ),
         continued=kind,
         grammar="" if applied["lazy"] else applied["grammar"],
         stop=tuple(text for text in applied["stop"] if text),

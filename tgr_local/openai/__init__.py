@@ -12,6 +12,8 @@ search_options.py     the `tgr` part, made from the fields of SearchConfig
 validation.py         pydantic's errors as one line
 requests.py           a body and an engine → a PreparedRequest
 inputs.py             messages, tools and prompts
+tools.py              tools and the choice among them, in the forms of all clients
+thoughts.py           the thinking of earlier messages, in the spellings of all clients
 other_parts.py        parts of a conversation that are not text, as text
 infill.py             prompts for the text of a gap
 logit_bias.py         `logit_bias` in its two forms
@@ -25,6 +27,7 @@ responses.py          OpenAI's responses: the request
 response_events.py    … the response
 response_store.py     … earlier ones, which a request continues
 calls.py              a reply as text, thinking and calls of tools
+bare_calls.py         calls as JSON without the tags of a template
 timings.py            timings and the progress of reading, as llama-server has them
 native.py             llama.cpp's /completion and /infill
 logprobs.py           tokens with their log-probabilities

@@ -23,6 +23,7 @@ from tgr_local.openai.search_options import (
     text_bounds,
     whole_field,
 )
+from tgr_local.openai.tools import as_choice, as_tool
 from tgr_local.openai.validation import AT_FAULT, OpenObject
 
 SLOTS_MAX = 256
@@ -127,11 +128,14 @@ class ToolFunction(OpenObject):
     strict: NotRequired[bool | None]
 
 
-class Tool(OpenObject):
-    """A tool of a request."""
+class _Tool(OpenObject):
+    """A tool of a request: a function, or what is ignored."""
 
-    type: Literal["function"]
-    function: ToolFunction
+    type: NotRequired[Any]
+    function: NotRequired[ToolFunction]
+
+
+Tool = Annotated[_Tool, BeforeValidator(as_tool)]
 
 
 class NamedFunction(OpenObject):
@@ -147,7 +151,7 @@ class NamedTool(OpenObject):
     function: NamedFunction
 
 
-ToolChoice = Literal["none", "auto", "required"] | NamedTool
+ToolChoice = Annotated[Literal["none", "auto", "required"] | NamedTool, BeforeValidator(as_choice)]
 
 
 class StreamOptions(OpenObject):
@@ -176,6 +180,18 @@ class ThinkingMode(OpenObject):
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: NotRequired[Annotated[int, Field(ge=1, le=INT_MAX)] | None]
     display: NotRequired[Literal["summarized", "omitted"] | None]
+
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class ReasoningOptions(OpenObject):
+    """How the model thinks, and whether the response has its thinking, as OpenRouter has it."""
+
+    effort: NotRequired[Effort | None]
+    max_tokens: NotRequired[Annotated[int, Field(ge=0, le=INT_MAX)] | None]
+    enabled: NotRequired[bool | None]
+    exclude: NotRequired[bool | None]
 
 
 class ChatTemplateOptions(OpenObject):
@@ -231,6 +247,7 @@ SAMPLERS = (
     "min_p", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
     "dry_sequence_breakers", "xtc_probability", "xtc_threshold",
 )  # fmt: skip
+_HIDDEN = "hidden"
 _SAME = (
     "model", "tgr", "method", "temperature", "top_p", "top_k", "seed", "stream",
     "chat_template_kwargs", "lora",
@@ -251,6 +268,7 @@ class SampledRequest(CommonRequest):
 class GenerationRequest(SampledRequest):
     """What all requests for replies have, but for Anthropic's and OpenAI's Responses."""
 
+    random_seed: int | None = option_field("seed", ge=-1, description="Mistral's name for seed")
     n: int | None = whole_field("choices for each prompt", least=1, most=CHOICES_MAX)
     best_of: int | None = whole_field(
         "replies that the n choices are taken from, by mean log-probability",
@@ -295,12 +313,19 @@ class ChatRequest(GenerationRequest):
     max_completion_tokens: int | None = whole_field("OpenAI's newer name for max_tokens", least=1)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
-        Field(
-            None,
-            description="a thinking_budget: none = no thinking, minimal 512, low 1024, medium "
-            "4096; the others have no limit of their own. The chat template gets it too",
-        )
+    reasoning_effort: Effort | None = Field(
+        None,
+        description="a thinking_budget: none = no thinking, minimal 512, low 1024, medium "
+        "4096; the others have no limit of their own. The chat template gets it too",
+    )
+    reasoning: ReasoningOptions | None = Field(
+        None, description="the same, as in OpenRouter's API; exclude = the thinking is not shown"
+    )
+    include_reasoning: bool | None = Field(
+        None, description="OpenRouter's and Groq's name for the opposite of reasoning.exclude"
+    )
+    reasoning_format: str | None = Field(
+        None, max_length=NAME_MAX, description="Groq's hidden; llama-server's formats are ignored"
     )
     chat_template_kwargs: ChatTemplateOptions | None = None
     continue_final_message: bool | Literal["content", "reasoning_content"] | None = Field(
@@ -322,8 +347,9 @@ class ChatRequest(GenerationRequest):
     thinking_budget_tokens: int | None = whole_field("llama.cpp's name for thinking_budget")
     reasoning_budget_tokens: int | None = whole_field("llama.cpp's other name for it")
     reasoning_budget: int | None = whole_field("the same, as llama-server's flag has it")
+    thinking_token_budget: int | None = whole_field("vLLM's name for it")
     tools: Annotated[list[Tool], Field(fail_fast=True, max_length=TOOLS_MAX)] | None = Field(
-        None, description="functions that the model may call"
+        None, description="functions that the model may call; other tools are ignored"
     )
     tool_choice: ToolChoice | None = Field(
         None, description="none, auto, required, or the function that must be called"
@@ -331,6 +357,26 @@ class ChatRequest(GenerationRequest):
     parallel_tool_calls: bool | None = Field(
         None, description="whether one message may have several calls; true if absent"
     )
+
+    @property
+    def effort(self) -> Effort | None:
+        """How much the model thinks, by a word."""
+        given = self.reasoning.get("effort") if self.reasoning else None
+        return self.reasoning_effort or given
+
+    @property
+    def shows_thinking(self) -> bool:
+        """Whether the response has the thinking."""
+        excluded = bool(self.reasoning and self.reasoning.get("exclude"))
+        omitted = bool(self.thinking and self.thinking.get("display") == "omitted")
+        is_hidden = self.include_reasoning is False or self.reasoning_format == _HIDDEN
+        return not (excluded or omitted or is_hidden)
+
+    def ignored(self) -> tuple[str, ...]:
+        names = super().ignored()
+        if self.reasoning_format in (None, _HIDDEN):
+            return names
+        return (*names, "reasoning_format")
 
 
 class TextRequest(GenerationRequest):

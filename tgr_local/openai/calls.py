@@ -2,28 +2,21 @@
 
 In: the text of a reply while it is written. Out: events, which together are what the whole text
 means. llama.cpp's parser reads all of the text again each time, in a process with limits, so it
-does so seldom enough to cost little. A reply that is only JSON, ``{"name": ..., "arguments":
-{...}}`` or a list of such, bare or in a fence, is calls too, without the tags of its format.
+does so seldom enough to cost little. JSON at the end of an answer may be calls too, without the
+tags of its format (`bare_calls`).
 """
 
 from __future__ import annotations
 
-import json
-import re
 import time
 import uuid
-from collections.abc import Collection
 from typing import Any, Literal
 
 from tgr_local.engine import Cancel
+from tgr_local.openai.bare_calls import bare_calls
 from tgr_local.openai.events import ApiEvent, CallArguments, CallBegun, TextPart
 from tgr_local.search.reply_format import ReplyFormat
 from tgr_local.system import confined
-
-_FENCE = re.compile(r"\A```(?:json|tool_call|tool_code)?[ \t]*\n(.*?)\n?```\Z", re.DOTALL)
-_FENCES = ("```json\n", "```tool_call\n", "```tool_code\n", "```\n")
-_ARGUMENTS = ("arguments", "parameters")
-_KEYS = ("name", *_ARGUMENTS, "id", "type")
 
 
 class ReplyReader:
@@ -44,7 +37,7 @@ class ReplyReader:
         self._parser = (form.kind, form.parser, form.prefix)
         self._index, self._streams, self._cancel = index, streams, cancel
         self._least, self._share = least, share
-        self._names = form.names
+        self._names, self._calls_most = form.names, None if form.parallel else 1
         self._texts: list[str] = []
         self._last: dict[str, Any] | None = None  # what was read last
         self._due = 0.0  # when it is read next, by time.monotonic
@@ -90,9 +83,9 @@ class ReplyReader:
         self, message: dict[str, Any], *, final: bool, complete: bool = False
     ) -> list[ApiEvent]:
         """What a message has more than was sent. White space at its end may turn out to be none,
-        and an answer that begins as a call without its tags may turn out to be one."""
+        and what begins as a call without its tags may turn out to be one."""
         events: list[ApiEvent] = []
-        if self._names and not (message["calls"] or self._sent["answer"]):
+        if self._names and not message["calls"]:
             message = self._with_bare_calls(message, final=final, complete=complete)
         kinds: tuple[tuple[Literal["thinking", "answer"], str], ...] = (
             ("thinking", message["thinking"]),
@@ -127,11 +120,12 @@ class ReplyReader:
     def _with_bare_calls(
         self, message: dict[str, Any], *, final: bool, complete: bool
     ) -> dict[str, Any]:
-        """The message whose answer is calls without tags, or is kept back while it may be."""
-        if final and complete and (calls := _bare_calls(message["content"], self._names)):
-            return {**message, "content": "", "calls": calls}
-        is_open = not final and _may_become_calls(message["content"])
-        return {**message, "content": ""} if is_open else message
+        """The message without the calls without tags at its end, or without what may become one."""
+        found = bare_calls(text := message["content"], self._names)
+        if found is None or (final and not (complete and found.calls)):
+            return message
+        calls = found.calls[: self._calls_most] if final else ()
+        return {**message, "content": text[: found.start].rstrip(), "calls": list(calls)}
 
 
 def _more(sent: str, text: str) -> str:
@@ -144,58 +138,3 @@ def _shared(begun: str, text: str) -> str:
     begun = begun if text[:1] == begun[:1] else begun.lstrip()
     n = next((i for i, (a, b) in enumerate(zip(begun, text, strict=False)) if a != b), None)
     return text[: len(begun) if n is None else n]
-
-
-def _bare_calls(text: str, names: Collection[str]) -> list[dict[str, str]]:
-    """The calls that a text consists of, each with its ``id``, ``name`` and ``arguments``; empty if
-    it is anything else."""
-    text = text.strip()
-    if fenced := _FENCE.match(text):
-        text = fenced[1].strip()
-    if text[:1] not in ("{", "["):
-        return []
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return []
-    calls = [_call(one, names) for one in (value if isinstance(value, list) else [value])]
-    return [call for call in calls if call] if all(calls) else []
-
-
-def _call(value: Any, names: Collection[str]) -> dict[str, str] | None:
-    if not isinstance(value, dict) or not value.keys() <= set(_KEYS):
-        return None
-    given = [value[key] for key in _ARGUMENTS if key in value]
-    if not isinstance(value.get("name"), str) or value["name"] not in names or len(given) != 1:
-        return None
-    arguments = given[0]
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return None
-    if not isinstance(arguments, dict):
-        return None
-    return {
-        "id": value["id"] if isinstance(value.get("id"), str) else "",
-        "name": value["name"],
-        "arguments": json.dumps(arguments, ensure_ascii=False),
-    }
-
-
-def _may_become_calls(text: str) -> bool:
-    """Whether a text may be the beginning of such an answer."""
-    text = text.lstrip()
-    for fence in _FENCES:
-        if fence.startswith(text):
-            return True
-        if text.startswith(fence):
-            text = text.removeprefix(fence).lstrip()
-            break
-    text = text.lstrip("[ \t\r\n")
-    if not text or text == "{":
-        return True
-    if text[0] != "{":
-        return False
-    rest = text[1:].lstrip()
-    return any(f'"{key}"'.startswith(rest) or rest.startswith(f'"{key}"') for key in _KEYS)

@@ -1,5 +1,5 @@
 """Parameters of other servers' clients that have no effect here: those of OpenAI's, Anthropic's,
-llama.cpp's, llama-cpp-python's, vLLM's, ollama's and OpenRouter's.
+llama.cpp's, llama-cpp-python's, vLLM's, ollama's, OpenRouter's and other hosts'.
 
 Those that cannot change the reply are accepted and listed as ignored in the response. Those that
 are not supported are refused unless they have a neutral value, one without an effect.
@@ -68,7 +68,7 @@ class LoraScale(OpenObject):
 _IGNORED_NAMES = (
     # OpenAI's
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-    "prompt_cache_retention", "prompt_cache_options", "moderation", "verbosity",
+    "prompt_cache_retention", "prompt_cache_options", "moderation", "verbosity", "prediction",
     # llama.cpp's: its cache and slots, its report; limits of lines, which texts without a chat
     # template have (`bodies.TextRequest`); a limit that llama-server ignores too
     "cache_prompt", "n_cache_reuse", "n_keep", "n_discard", "n_indent", "t_max_predict_ms",
@@ -85,13 +85,21 @@ _IGNORED_NAMES = (
     "mm_processor_kwargs", "chat_template_content_format", "kv_transfer_params",
     # ollama's, LM Studio's and OpenRouter's
     "keep_alive", "options", "num_ctx", "ttl", "draft_model", "provider", "transforms", "route",
-    "usage",
+    "usage", "plugins", "models", "preset", "session_id", "trace", "debug", "image_config",
+    "cache_control",
+    # those of Groq, Mistral, DeepSeek, Together, Fireworks, Azure and SGLang
+    "citation_options", "compound_custom", "disable_tool_validation", "search_settings",
+    "include_domains", "exclude_domains", "prompt_mode", "user_id", "safety_model", "compliance",
+    "context_length_exceeded_behavior", "prompt_cache_isolation_key", "perf_metrics_in_response",
+    "user_security_context", "rid", "separate_reasoning", "stream_reasoning",
+    # those of llama.cpp and vLLM for drafts and pictures
+    "speculative.n_max", "speculative.n_min", "speculative.p_min", "media_io_kwargs",
+    "vllm_xargs",
 )  # fmt: skip
 _REFUSED: dict[str, tuple[Any, ...]] = {
     "functions": ([],),
     "function_call": ("none", "auto"),
     "audio": (),
-    "prediction": (),
     "web_search_options": (),
     "modalities": (["text"],),
     "typical_p": (1,),
@@ -119,6 +127,7 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "guided_grammar": (),
     "structured_outputs": (),
     "top_a": (0,),
+    "safe_prompt": (False,),
 }
 """What cannot be followed, with its values that have no effect."""
 

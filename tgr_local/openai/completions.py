@@ -219,6 +219,7 @@ class ChatTranslation(_Translation):
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         super().__init__(engine, request)
         self._opened: set[int] = set()
+        self._shows_thinking = bool(request.extra.get("thinking", True))
 
     def _choices(self, event: ApiEvent) -> list[JsonObject]:
         assert not isinstance(event, Searched | Totals)
@@ -227,6 +228,8 @@ class ChatTranslation(_Translation):
             self._opened.add(index)
             made.append(self._choice(index, delta={"role": "assistant", "content": ""}))
         if isinstance(event, TextPart):
+            if event.kind == "thinking" and not self._shows_thinking:
+                return made
             name = "reasoning_content" if event.kind == "thinking" else "content"
             logprobs = self._logprobs(event.tokens)
             made.append(self._choice(index, logprobs, delta={name: event.text}))
@@ -244,7 +247,7 @@ class ChatTranslation(_Translation):
     def _whole_choice(self, answer: Answer, choice: Choice) -> JsonObject:
         content = choice.text("answer")
         message: JsonObject = {"role": "assistant", "content": content}
-        if thinking := choice.text("thinking"):
+        if self._shows_thinking and (thinking := choice.text("thinking")):
             message["reasoning_content"] = thinking
         if choice.calls:
             message["content"] = content or None

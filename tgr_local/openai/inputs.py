@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tgr_local.engine import Engine
 from tgr_local.openai.bodies import ChatRequest, CompletionRequest, Message
 from tgr_local.openai.other_parts import is_unseen, parts_text
+from tgr_local.openai.thoughts import earlier_thinking, without_thinking
+from tgr_local.openai.tools import functions, is_other
 from tgr_local.openai.validation import RequestError, shown
 from tgr_local.system.errors import too_long
 
@@ -23,10 +25,16 @@ def template_messages(messages: Sequence[Message]) -> tuple[list[dict[str, Any]]
     made = []
     for i, message in enumerate(messages):
         is_asked = i == len(messages) - 1 and message["role"] == "user"
-        content: Any = message.get("content")
+        where, given, thinking = f"messages[{i}]", dict(message), ""
+        if message["role"] == "assistant":
+            thinking = earlier_thinking(where, message, unseen)
+            given = without_thinking(message)
+        content: Any = given.get("content")
         if isinstance(content, list):
-            content = content_text(f"messages[{i}].content", content, unseen, is_asked=is_asked)
-        made.append(_template_message(i, message, content))
+            content = content_text(f"{where}.content", content, unseen, is_asked=is_asked)
+        made.append(_template_message(i, given, content))
+        if thinking:
+            made[-1]["reasoning_content"] = thinking
     return made, unseen
 
 
@@ -51,7 +59,7 @@ def needed(where: str, part: Any, key: str) -> Any:
     return part[key]
 
 
-def _template_message(i: int, message: Message, content: str | None) -> dict[str, Any]:
+def _template_message(i: int, message: Mapping[str, Any], content: str | None) -> dict[str, Any]:
     role = "system" if message["role"] == "developer" else message["role"]
     if role not in _ROLES:
         raise RequestError(
@@ -69,22 +77,30 @@ def _template_message(i: int, message: Message, content: str | None) -> dict[str
     return made
 
 
-def check_tools(body: ChatRequest) -> None:
-    """Refuses definitions that are too long together, and a choice of a tool that is not there."""
+def chosen_tools(body: ChatRequest) -> tuple[list[Any], list[str]]:
+    """The functions among the tools, and the names of the other tools. Raises RequestError for
+    definitions that are too long together, and for a choice of a tool that is not there."""
     tools = body.tools or []
     length = len(json.dumps(tools))
     if length > _TOOLS_MOST:
         raise RequestError(
             f"tools has {length} characters, but may have {_TOOLS_MOST}; leave some out", "tools"
         )
-    names = [tool["function"]["name"] for tool in tools]
+    found, ignored = functions(tools)
     choice = body.tool_choice
-    if isinstance(choice, dict) and (name := choice["function"]["name"]) not in names:
-        raise RequestError(
-            f"tool_choice names {shown(name)}, but tools has no such function", "tool_choice"
-        )
-    if choice == "required" and not tools:
-        raise RequestError("tool_choice asks for a call, but there are no tools", "tool_choice")
+    if isinstance(choice, dict):
+        name = choice["function"]["name"]
+        if name not in [tool["function"]["name"] for tool in found]:
+            why = (
+                "that tool is no function, and is ignored; leave tool_choice out"
+                if is_other(name, tools)
+                else "tools has no such function"
+            )
+            raise RequestError(f"tool_choice names {shown(name)}, but {why}", "tool_choice")
+    if choice == "required" and not found:
+        what = "no tools that can be called" if tools else "no tools"
+        raise RequestError(f"tool_choice asks for a call, but there are {what}", "tool_choice")
+    return found, ignored
 
 
 def given_prompts(engine: Engine, prompt: Any) -> list[str | list[int]]:

@@ -33,6 +33,8 @@ from tgr_local.openai.inputs import content_text, needed
 from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
 from tgr_local.openai.search_options import whole_field
+from tgr_local.openai.thoughts import earlier_thinking, is_thought
+from tgr_local.openai.tools import chat_tools
 from tgr_local.openai.validation import OpenObject, RequestError, shown
 
 
@@ -63,7 +65,7 @@ class AnthropicMessage(OpenObject):
 class AnthropicTool(OpenObject):
     """A tool; one without an input_schema runs on Anthropic's servers, and is ignored."""
 
-    name: ToolName
+    name: NotRequired[ToolName]
     type: NotRequired[str | None]
     description: NotRequired[str | None]
     input_schema: NotRequired[dict[str, Any] | None]
@@ -123,18 +125,18 @@ def messages_request(
     """The body of a /v1/messages request, checked, as `chat_request` does. Raises RequestError."""
     if not isinstance(body, CountTokensRequest):
         body = MessagesRequest.parse(body)
-    chat, ignored = _chat_body(body)
+    chat, unseen = _chat_body(body)
     _check_end(body)
     request = chat_request(engine, chat, **options)
     mode: Any = body.thinking or {"type": "disabled"}
     shows = mode["type"] != "disabled" and mode.get("display") != "omitted"
     return dataclasses.replace(
-        request, ignored=(*body.ignored(), *ignored, *request.ignored), extra={"thinking": shows}
+        request, ignored=(*body.ignored(), *unseen, *request.ignored), extra={"thinking": shows}
     )
 
 
 def _chat_body(body: CountTokensRequest) -> tuple[dict[str, Any], list[str]]:
-    """The body of a chat request that asks for the same, and the names of ignored tools."""
+    """The body of a chat request that asks for the same, and the places of what cannot be read."""
     chat = body.for_chat("max_tokens", "thinking")
     messages = [{"role": "system", "content": _system(body.system)}] if body.system else []
     unseen: list[str] = []
@@ -151,13 +153,12 @@ def _chat_body(body: CountTokensRequest) -> tuple[dict[str, Any], list[str]]:
             "type": "json_schema",
             "json_schema": {"schema": form.get("schema")},
         }
-    tools, ignored = _chat_tools(body.tools or [])
     choice: Any = body.tool_choice or {"type": "auto"}
     chat["tool_choice"] = _chat_choice(choice)
-    if tools:
+    if tools := chat_tools(body.tools or []):
         chat["tools"] = tools
         chat["parallel_tool_calls"] = not choice.get("disable_parallel_tool_use")
-    return chat, [*ignored, *unseen]
+    return chat, unseen
 
 
 def _check_end(body: CountTokensRequest) -> None:
@@ -172,18 +173,6 @@ def _check_end(body: CountTokensRequest) -> None:
             f"messages[{i}] ends with {content[-1]!r}; remove it",
             "messages",
         )
-
-
-def _chat_tools(tools: list[AnthropicTool]) -> tuple[list[dict[str, Any]], list[str]]:
-    found, ignored = [], []
-    for tool in tools:
-        schema, name = tool.get("input_schema"), tool["name"]
-        if schema is None:
-            ignored.append(f"tools.{name}")
-            continue
-        function = {"name": name, "description": tool.get("description"), "parameters": schema}
-        found.append({"type": "function", "function": function})
-    return found, ignored
 
 
 def _chat_choice(choice: Any) -> Any:
@@ -211,17 +200,22 @@ def _chat_messages(
     """One message as those of a chat: every tool result is one of its own. Adds the places of what
     cannot be read to `unseen`; `is_asked` = it is the last one."""
     role, content = message["role"], message["content"]
+    if role == "assistant":
+        made = {"role": role, "content": content}
+        if isinstance(content, list):
+            made = _assistant_message(i, content)
+        if thinking := earlier_thinking(f"messages[{i}]", message, unseen):
+            made["reasoning_content"] = thinking
+        return [made]
     if isinstance(content, str):
         return [{"role": role, "content": content}]
-    if role == "assistant":
-        return [_assistant_message(i, content)]
     content_text(f"messages[{i}].content", content, unseen, is_asked=is_asked)
-    made: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     texts: list[str] = []
 
     def flush() -> None:
         if texts:
-            made.append({"role": role, "content": "\n\n".join(texts)})
+            messages.append({"role": role, "content": "\n\n".join(texts)})
             texts.clear()
 
     for j, block in enumerate(content):
@@ -229,19 +223,20 @@ def _chat_messages(
             flush()
             where = f"messages[{i}].content[{j}]"
             result = {"role": "tool", "content": _result_text(where, block, unseen)}
-            made.append(result | {"tool_call_id": needed(where, block, "tool_use_id")})
+            messages.append(result | {"tool_call_id": needed(where, block, "tool_use_id")})
         else:
             texts.append(_text(f"messages[{i}].content[{j}]", block))
     flush()
-    return made or [{"role": role, "content": ""}]
+    return messages or [{"role": role, "content": ""}]
 
 
 def _assistant_message(i: int, content: list[Any]) -> dict[str, Any]:
-    texts, thoughts, calls = [], [], []
+    texts, calls = [], []
     for j, block in enumerate(content):
         where, kind = f"messages[{i}].content[{j}]", block["type"]
-        if kind == "thinking":
-            thoughts.append(needed(where, block, "thinking"))
+        if is_thought(block):
+            if kind == "thinking":
+                needed(where, block, kind)
         elif kind == "tool_use":
             function = {
                 "name": needed(where, block, "name"),
@@ -251,15 +246,13 @@ def _assistant_message(i: int, content: list[Any]) -> dict[str, Any]:
             calls.append({"id": call_id, "type": "function", "function": function})
         elif kind == "text":
             texts.append(_text(where, block))
-        elif kind != "redacted_thinking":
+        else:
             texts.append(f"\n{_text(where, block)}\n")
     if len(calls) > CALLS_MAX:
         raise RequestError(
             f"messages[{i}] has {len(calls)} calls, but may have {CALLS_MAX}", "messages"
         )
     made: dict[str, Any] = {"role": "assistant", "content": "".join(texts)}
-    if thoughts:
-        made["reasoning_content"] = "".join(thoughts)
     if calls:
         made["tool_calls"] = calls
     return made

@@ -30,7 +30,7 @@ from tgr_local.openai.bodies import (
 )
 from tgr_local.openai.grammars import requested_grammar
 from tgr_local.openai.infill import fill_in_tokens
-from tgr_local.openai.inputs import check_tools, given_prompts, template_messages, text_of
+from tgr_local.openai.inputs import chosen_tools, given_prompts, template_messages, text_of
 from tgr_local.openai.logit_bias import TokenBiases, token_biases
 from tgr_local.openai.search_options import INT_MAX
 from tgr_local.openai.validation import RequestError
@@ -145,7 +145,7 @@ def chat_request(
     body = ChatRequest.parse(body)
     given, unseen = template_messages(body.messages)
     messages, part = _continued(body, given)
-    check_tools(body)
+    functions, left_out = chosen_tools(body)
     if body.top_logprobs is not None and not body.logprobs:
         raise RequestError("top_logprobs needs logprobs=true", "top_logprobs")
     limit = body.max_completion_tokens
@@ -157,7 +157,7 @@ def chat_request(
         engine, body, config, method, model, limit, logprobs, cancel, thinking=_thinking(body)
     )
     query = _chat_query(
-        engine, body, messages, part, request.config, edits is not None, bounded, cancel
+        engine, body, functions, messages, part, request.config, edits is not None, bounded, cancel
     )
     config = _with_format(request.config, query)
     if query.continued is not None:
@@ -172,8 +172,9 @@ def chat_request(
         begun=query.begun,
         format_stops=tuple(text for text in query.stop if text not in request.config.stop),
         form=query.form,
-        ignored=(*request.ignored, *unseen, *query.unfollowed),
+        ignored=(*request.ignored, *left_out, *unseen, *query.unfollowed),
         reads=not request.writes,
+        extra={"thinking": body.shows_thinking},
     )
     return _with_edits(engine, request, edits)
 
@@ -336,8 +337,9 @@ def _changes(body: GenerationRequest, thinking: bool | None) -> dict[str, Any]:
         changes["thinking"] = thinking
     if body.stop is not None:
         changes["stop"] = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop)
-    if body.seed is not None:
-        changes["seed"] = body.seed
+    seed = body.random_seed if body.seed is None else body.seed
+    if seed is not None:
+        changes["seed"] = seed
     changes.setdefault("seed", RANDOM_SEED)
     return changes
 
@@ -391,6 +393,7 @@ def _continued(
 def _chat_query(
     engine: Engine,
     body: ChatRequest,
+    functions: Sequence[Any],
     messages: Sequence[Mapping[str, Any]],
     part: Part | None,
     config: SearchConfig,
@@ -406,13 +409,13 @@ def _chat_query(
             "leave some out",
             "chat_template_kwargs",
         )
-    if body.reasoning_effort not in (None, "none"):
-        variables.setdefault("reasoning_effort", body.reasoning_effort)
+    if body.effort not in (None, "none"):
+        variables.setdefault("reasoning_effort", body.effort)
     choice = body.tool_choice or "auto"
     tools = Tools(
         [
             {name: value for name, value in tool["function"].items() if value is not None}
-            for tool in body.tools or ()
+            for tool in functions
         ],
         choice="required" if isinstance(choice, dict) else choice,
         named=choice["function"]["name"] if isinstance(choice, dict) else "",
@@ -470,10 +473,11 @@ def _thinking(body: ChatRequest) -> bool | None:
         wanted = body.chat_template_kwargs.get("enable_thinking")
         if wanted is not None:
             return wanted
-    for given in (body.enable_thinking, body.think, mode and mode["type"] != "disabled"):
+    enabled = body.reasoning.get("enabled") if body.reasoning else None
+    for given in (body.enable_thinking, body.think, mode and mode["type"] != "disabled", enabled):
         if given is not None:
             return bool(given)
-    if body.reasoning_effort == "none" or _budget(body) == 0:
+    if body.effort == "none" or _budget(body) == 0:
         return False
     return None
 
@@ -487,8 +491,10 @@ def _budget(body: ChatRequest) -> int | None:
         body.thinking_budget_tokens,
         body.reasoning_budget_tokens,
         body.reasoning_budget,
+        body.thinking_token_budget,
         mode.get("budget_tokens"),
         options.get("thinking_budget") if options else None,
-        _EFFORTS.get(str(body.reasoning_effort or body.think)),
+        body.reasoning.get("max_tokens") if body.reasoning else None,
+        _EFFORTS.get(str(body.effort or body.think)),
     )
     return next((budget for budget in given if budget is not None), None)

@@ -30,6 +30,8 @@ from tgr_local.openai.other_parts import part_text
 from tgr_local.openai.requests import PreparedRequest, chat_request
 from tgr_local.openai.response_store import ResponseStore
 from tgr_local.openai.search_options import whole_field
+from tgr_local.openai.thoughts import earlier_thinking, thought_text, without_thinking
+from tgr_local.openai.tools import chat_tools
 from tgr_local.openai.validation import OpenObject, RequestError, shown
 
 ITEMS_MAX = 8192
@@ -130,22 +132,22 @@ def responses_request(
     items = [*before, *given]
     for name in ("input", "tools", "tool_choice", "text", "metadata"):
         _check_depth(name, getattr(body, name))
-    chat, ignored = _chat_body(body, items, len(before))
+    chat, unread = _chat_body(body, items, len(before))
     request = chat_request(engine, chat, **options)
-    ignored += [f"include.{name}" for name in body.include or () if name != _LOGPROBS]
+    unread += [f"include.{name}" for name in body.include or () if name != _LOGPROBS]
     extra = {
         "items": items,
         "stores": body.store is not False,
         "echo": _echo(body, request),
     }
-    ignored = [*body.ignored(), *ignored, *request.ignored]
-    return dataclasses.replace(request, ignored=tuple(ignored), extra=extra)
+    ignored = (*body.ignored(), *request.ignored, *unread)
+    return dataclasses.replace(request, ignored=ignored, extra=extra)
 
 
 def _chat_body(
     body: ResponsesRequest, items: list[Item], n_before: int
 ) -> tuple[dict[str, Any], list[str]]:
-    """The body of a chat request that asks for the same, and the names of ignored tools."""
+    """The body of a chat request that asks for the same, and the places of what cannot be read."""
     chat = body.for_chat()
     messages = [{"role": "system", "content": body.instructions}] if body.instructions else []
     unread: list[str] = []
@@ -166,12 +168,11 @@ def _chat_body(
     text: Any = body.text or {}
     if form := text.get("format"):
         chat["response_format"] = _chat_format(form)
-    tools, ignored = _chat_tools(body)
     chat["tool_choice"] = _chat_choice(body.tool_choice)
-    if tools:
+    if tools := _chat_tools(body):
         chat["tools"] = tools
         chat["parallel_tool_calls"] = body.parallel_tool_calls
-    return chat, [*ignored, *unread]
+    return chat, unread
 
 
 def _chat_format(form: dict[str, Any]) -> dict[str, Any]:
@@ -180,23 +181,15 @@ def _chat_format(form: dict[str, Any]) -> dict[str, Any]:
     return {"type": form.get("type")}
 
 
-def _chat_tools(body: ResponsesRequest) -> tuple[list[dict[str, Any]], list[str]]:
-    """The functions among the tools, as a chat has them, and the names of the other tools."""
-    found, ignored = [], []
-    choice: Any = body.tool_choice
-    allowed = None
-    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        allowed = [tool.get("name") for tool in choice.get("tools") or [] if isinstance(tool, dict)]
-    for tool in body.tools or []:
-        if tool.get("type") != "function":
-            ignored.append(f"tools.{str(tool.get('type'))[:40]}")
-            continue
-        if allowed is not None and tool.get("name") not in allowed:
-            continue
-        names = ("name", "description", "parameters", "strict")
-        function = {name: tool[name] for name in names if name in tool}
-        found.append({"type": "function", "function": function})
-    return found, list(dict.fromkeys(ignored))
+def _chat_tools(body: ResponsesRequest) -> list[Any]:
+    """The tools as a chat has them, without functions that the choice does not allow."""
+    choice, tools = body.tool_choice, chat_tools(body.tools or [])
+    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
+        return tools
+    allowed = [tool.get("name") for tool in choice.get("tools") or [] if isinstance(tool, dict)]
+    inner = [tool.get("function", {}) for tool in tools]
+    names = [one.get("name") if isinstance(one, dict) else None for one in inner]
+    return [tool for tool, name in zip(tools, names, strict=True) if name in (None, *allowed)]
 
 
 def _chat_choice(choice: Any) -> Any:
@@ -253,16 +246,19 @@ def _add(
     if kind == "message":
         role = str(needed(where, item, "role"))
         is_asked = is_asked and role == "user"
-        text = content_text(f"{where}.content", item.get("content"), unread, is_asked=is_asked)
+        content: Any = item.get("content")
+        if role == "assistant":
+            _think(messages, earlier_thinking(where, item, unread))
+            content = without_thinking(item).get("content")
+        text = content_text(f"{where}.content", content, unread, is_asked=is_asked)
         if role == "assistant":
             _assistant(messages)["content"] += text
         else:
             messages.append({"role": role, "content": text})
     elif kind == "reasoning":
-        texts = (content_text(where, item.get(key), []) for key in ("content", "summary"))
-        if thinking := next(filter(None, texts), ""):
-            message = _assistant(messages)
-            message["reasoning_content"] = message.get("reasoning_content", "") + thinking
+        _think(messages, thinking := thought_text(item))
+        if not thinking and item.get("encrypted_content"):
+            unread.append(where)
     elif kind == "function_call":
         arguments = needed(where, item, "arguments")
         if not isinstance(arguments, str):
@@ -285,6 +281,13 @@ def _add(
     else:  # a call that OpenAI's servers ran, with what came of it
         message = _assistant(messages)
         message["content"] += f"\n{part_text(item)}\n"
+
+
+def _think(messages: list[dict[str, Any]], thinking: str) -> None:
+    """Adds to the thinking of the model's message at the end."""
+    if thinking:
+        message = _assistant(messages)
+        message["reasoning_content"] = message.get("reasoning_content", "") + thinking
 
 
 def _add_call(

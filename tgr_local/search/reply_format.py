@@ -30,6 +30,8 @@ class ReplyFormat:
     trigger: GrammarTrigger | None = None
     names: tuple[str, ...] = ()
     """Functions that a reply may call, without the tags of its format, too."""
+    parallel: bool = True
+    """Whether it may have several such calls."""
     begun: tuple[str, str] = ("", "")
     """The beginnings of the thinking and of the answer that `prefix` has."""
 
