@@ -516,6 +516,12 @@ def test_control_c_shows_no_traceback_while_the_program(when: str) -> None:
         ("llama3.2:3b", "bartowski/Llama-3.2-3B-Instruct-GGUF:Q4_K_M"),
         ("llama3.2:1b", "bartowski/Llama-3.2-1B-Instruct-GGUF:Q8_0"),
         ("qwen3:latest", "Qwen/Qwen3-4B-GGUF:Q4_K_M"),
+        ("qwen2.5", "Qwen/Qwen2.5-7B-Instruct-GGUF:Q4_K_M"),
+        ("llama3:8b-instruct-q4_0", "bartowski/Meta-Llama-3-8B-Instruct-GGUF:Q4_K_M"),
+        ("phi4", "bartowski/phi-4-GGUF:Q4_K_M"),
+        ("qwen3:5b", "OWNER/REPO:QUANTIZATION, such as Qwen/Qwen3-4B-GGUF:Q4_K_M"),
+        ("huggingface.co/Qwen/Qwen3-4B-GGUF/tree/main", "Qwen/Qwen3-4B-GGUF:Q4_K_M"),
+        ("https://hf.co/a/b-GGUF/blob/main/q/c.gguf?download=true", "a/b-GGUF/q/c.gguf"),
         ("nosuch:7b", "OWNER/REPO:QUANTIZATION, such as Qwen/Qwen3-4B-GGUF:Q4_K_M"),
         ("nosuch", "OWNER/REPO:QUANTIZATION, such as Qwen/Qwen3-4B-GGUF:Q4_K_M"),
     ],
@@ -612,3 +618,10 @@ def test_a_file_that_is_not_a_model_is_one_line(tmp_path: Path, content: bytes) 
     code, out, err = finished("run", "hello", "--model", str(path), double=False)
     assert (code, out, err.count("\n")) == (1, "", 1) and err.startswith("tgr-local: ")
     assert str(path) in err
+
+
+def test_an_address_of_ollama_is_the_name_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("run", "x", "-m", "https://ollama.com/library/llama3.2:1b") == 1
+    err = capsys.readouterr().err
+    assert err.startswith("tgr-local: there is no model llama3.2:1b; ")
+    assert err.endswith("models pull bartowski/Llama-3.2-1B-Instruct-GGUF:Q8_0\n")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from command_line import finished, run
+
+from tgr_local.code import command
 
 
 @pytest.fixture
@@ -15,6 +18,10 @@ def folder(tmp_path: Path, model: Callable[..., Path], monkeypatch: pytest.Monke
     for place in (tmp_path, tmp_path / "data/tgr-local/models/Owner/Repo-GGUF"):
         place.mkdir(parents=True, exist_ok=True)
         (place / "tiny q8.gguf").symlink_to(model())
+    (tmp_path / "weights").mkdir()
+    for place in (tmp_path, tmp_path / "weights"):
+        header = b'{"__metadata__":{"format":"pt"}}'.ljust(1024)
+        (place / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     (tmp_path / "here.gguf").symlink_to(model())
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -71,7 +78,8 @@ def test_the_question_comes_after_the_model(
     [
         ("chat|What is 2+2?", 2,
          "unknown argument 'What is 2+2?'; name a model with -m; tgr-local run asks one question"),
-        ("serve|x", 2, "unknown argument 'x'; name a model with -m"),
+        ("serve|x", 1, "there is no model x; tgr-local models lists those here; to download one"),
+        ("serve|x|y", 2, "unknown argument 'x'; name a model with -m"),
         ("run|What|is|it?", 2,
          "unknown argument 'is'; put a text of several words in quotes, and name a model with -m"),
         ("run|here.gguf|What|is", 2,
@@ -79,7 +87,17 @@ def test_the_question_comes_after_the_model(
         ("run|here.gguf|--quantum|x", 2, "unknown argument '--quantum'"),
         ("chat|-m|f.gguf|here.gguf", 2,
          "unknown argument 'here.gguf'; name a model with -m; tgr-local run asks one question"),
-        ("acp|x", 2, "unknown argument 'x'; tgr-local acp --help shows what it takes"),
+        ("acp|x|y", 2, "unknown argument 'x'; tgr-local acp --help shows what it takes"),
+        ("run|x|y", 2, "unknown argument 'y'; put a text of several words in quotes, and name a "
+         "model with -m; there is no model x, to download one from Hugging Face, type: tgr-local"),
+        ("chat|./no/such", 1, "there is no file no/such; correct the path, or download the model"),
+        ("chat|data", 1, "data is a directory; name the GGUF file in it\n"),
+        ("chat|.", 1, ". is a directory; name the GGUF file in it: here.gguf, tiny q8.gguf\n"),
+        ("run|./data|Why?", 1, "data is a directory; name the GGUF file in it\n"),
+        ("chat|w.safetensors", 1, "w.safetensors has weights in another format, not GGUF; convert"),
+        ("run|w.safetensors|Why?", 1, "w.safetensors has weights in another format, not GGUF;"),
+        ("chat|weights", 1, "weights is a directory; it has weights in another format; convert"),
+        ("eval|run|llama3", 2, "unknown task 'llama3'; a model is named with -m llama3, and to d"),
         ("models|list|x", 2, "unknown argument 'x'; tgr-local models list --help shows what it"),
         ("chat|gone.gguf", 1, "there is no model gone.gguf; tgr-local models lists those here; to"),
         ("run|llama3.2:3b|Why?", 1, "there is no model llama3.2:3b; tgr-local models lists"),
@@ -101,3 +119,46 @@ def test_a_word_that_belongs_nowhere_says_what_to_type(
     assert run(*arguments.split("|")) == code
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"tgr-local: {message}") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "chat {}", "serve {}", "doctor {}", "acp {}", "run {}", "run {} Why?",
+        "run {}|Who are you?", "code {}", "code {} mend", "models show {}", "probe show {}", "chat -m {}", "bench {}",
+        "eval {}", "{}",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "repository"),
+    [
+        ("llama3", "bartowski/Meta-Llama-3-8B-Instruct-GGUF:Q4_K_M"),
+        ("qwen2.5-coder:7b", "Qwen/Qwen2.5-Coder-7B-Instruct-GGUF:Q4_K_M"),
+        ("hf.co/Qwen/Qwen3-4B-GGUF", "Qwen/Qwen3-4B-GGUF:Q4_K_M"),
+        ("Qwen/Qwen3-4B-GGUF:Q8_0", "Qwen/Qwen3-4B-GGUF:Q8_0"),
+    ],
+)
+def test_a_name_of_a_model_elsewhere_gets_the_command_that_pulls_it(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: str, name: str, repository: str
+) -> None:
+    first, _, question = words.format(name).partition("|")
+    assert run(*first.split(), *([question] if question else ())) != 0
+    out, err = capsys.readouterr()
+    if words.startswith("doctor"):
+        err, out = out.splitlines()[-1] + "\n", ""  # the model is the last thing that it looks at
+    assert out == "" and err.count("\n") == 1 and f"tgr-local models pull {repository}" in err
+
+
+def test_a_task_of_code_is_no_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[object, ...]] = []
+
+    def note(args: argparse.Namespace) -> int:
+        seen.append((args.model, args.task, *args.files))
+        return 0
+
+    monkeypatch.setattr(command, "run", note)
+    for words in (["mend", "here.gguf"], ["here", "a.py"], ["yes/no"], ["Use llama3.", "a.py"]):
+        assert run("code", *words) == 0
+        assert seen.pop() == (None, *words)
+    assert run("code", "here.gguf", "mend", "a.py", "--yes", "b.py") == 0
+    assert seen.pop() == ("here.gguf", "mend", "a.py", "b.py")

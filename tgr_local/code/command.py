@@ -29,12 +29,12 @@ _CODE_MODEL = "tgr-mini-code"
 def add_to(parser: Parser) -> None:
     """Adds the subcommand."""
     text = "change code: k edits in one batch, your tests choose, you accept"
-    code = parser.add_command("code", run, text, ' ["what to do" [FILES...]]')
+    code = parser.add_command("code", run, text, ' [MODEL] ["what to do" [FILES...]]')
     add = code.add_argument
     add("task", nargs="?", help="what to do; - reads it from stdin; without it a session begins")
     text = "files that may be changed (default: those that the tests and the task point to)"
     add("files", nargs="*", metavar="FILES", help=text)
-    code.rest = "files"
+    code.text, code.rest = "task", "files"
     text = "accept the best edit without a question if it passes the tests"
     add("--yes", action="store_true", help=text)
     text = "restore the folder as it was before the last accepted edit, and exit"
@@ -48,7 +48,7 @@ def add_to(parser: Parser) -> None:
 def add_options(parser: Parser, of_chat: Collection[str]) -> None:
     """Adds the options of the assistant, and some of a conversation."""
     parser.add_help_all()
-    parser.embedded = _CODE_MODEL
+    parser.embedded, parser.takes_model = _CODE_MODEL, True
     text = f"a GGUF file, or a name that tgr-local models lists (default: {_CODE_MODEL})"
     parser.add_option("model", None, metavar="MODEL", help=text)
     text = f"method that writes each edit (default: {_METHOD})"

@@ -149,32 +149,52 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _take_words(args: argparse.Namespace, words: list[str]) -> None:
-    """Puts words that argparse left over where they belong: ``chat MODEL`` and
-    ``run MODEL QUESTION`` name a model. Raises ValueError for the first that belongs nowhere."""
+    """Puts words that argparse left over where they belong: ``chat MODEL``, ``run MODEL QUESTION``
+    and ``code MODEL TASK FILES`` name a model. Raises ValueError for the first that belongs
+    nowhere."""
     parser: Parser = args.parser
     for word in words:
         if word.startswith("-") and not (word == "-" and parser.text):
             raise parser.unknown_argument(word)
     if parser.takes_model and not hasattr(args, "model"):
-        question = getattr(args, parser.text) if parser.text else None
-        given = [*([] if question is None else [question]), *words]
-        if given and _names_model(given[0], may_be_text=bool(parser.text) and len(given) == 1):
+        given = words
+        if parser.text:
+            texts = [getattr(args, parser.text), *getattr(args, parser.rest or "", ())]
+            given = [*(text for text in texts if text is not None), *words]
+        if given and _names_model(parser, given):
             args.model, *words = given
             if parser.text:
                 setattr(args, parser.text, words.pop(0) if words else None)
+            if parser.rest:
+                setattr(args, parser.rest, [])
+        elif len(given) == 2 and words and not Path(given[0]).exists():
+            raise parser.unknown_argument(words[0], unless=given[0])
     for word in words:
         if not parser.rest:
             raise parser.unknown_argument(word)
         getattr(args, parser.rest).append(word)
 
 
-def _names_model(word: str, *, may_be_text: bool) -> bool:
-    """Whether a word without a flag is a model; one that `may_be_text` is so only as a file."""
-    if word.lower().endswith(".gguf") and (len(word.split()) == 1 or Path(word).is_file()):
+def _names_model(parser: Parser, words: list[str]) -> bool:
+    """Whether the first of the words without a flag is a model. One that may as well be the text
+    is so only as a file, or as a name that can hardly be anything else; where there is no text, a
+    single word can be nothing but a model."""
+    word, *others = words
+    one_word = len(word.split()) == 1
+    if word.lower().endswith(".gguf") and (one_word or Path(word).is_file()):
         return True
-    from tgr_local.options import model_files
+    from tgr_local.options import model_files, model_names
 
-    return not may_be_text and (model_files.is_known(word) or model_files.is_elsewhere(word))
+    if not one_word:
+        return not parser.text and Path(word).exists()
+    if not others:
+        return not parser.text or model_names.is_unmistakable(word)
+    if parser.rest:  # further words may be files, and the first one the task
+        known = model_files.is_known(word) and not Path(word).exists()
+        return known or model_names.is_unmistakable(word)
+    quoted = bool(parser.text) and len(others) == 1 and len(others[0].split()) > 1
+    in_form = model_names.is_elsewhere(word) or "/" in word
+    return quoted or in_form or model_files.is_known(word)
 
 
 def _check_names(args: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from tgr_local.options import model_files
+from tgr_local.options import model_files, model_names
 from tgr_local.system.errors import InstallError, TgrError
 
 TIMEOUT = 30.0  # seconds to connect, and between two bytes
@@ -31,17 +31,20 @@ class Remote:
 
 
 def files(name: str) -> list[Remote]:
-    """The files that ``OWNER/REPO``, ``OWNER/REPO:QUANTIZATION`` or ``OWNER/REPO/FILE.gguf`` names:
-    one, or the parts of one model.
+    """The files that ``OWNER/REPO``, ``OWNER/REPO:QUANTIZATION`` or ``OWNER/REPO/FILE.gguf`` names,
+    or the address of a page or a file: one, or the parts of one model.
 
     Raises ValueError for a malformed or ambiguous name, TgrError if the hub does not answer or does
     not have the model.
     """
-    match = re.fullmatch(r"([\w.-]+/[\w.-]+?)(?::([\w.-]+)|/([\w./-]+\.gguf))?", name)
+    match = re.fullmatch(
+        r"([\w.-]+/[\w.-]+?)(?::([\w.-]+)|/([\w./-]+\.gguf))?", model_names.plain(name)
+    )
     if match is None:
+        meant = model_names.pull_name(name)
+        example = meant if " " not in meant else "Qwen/Qwen3-0.6B-GGUF:Q8_0"
         raise ValueError(
-            f"{name!r} is not the name of a model; write OWNER/REPO:QUANTIZATION, such as "
-            "Qwen/Qwen3-0.6B-GGUF:Q8_0"
+            f"{name!r} is not the name of a model; write OWNER/REPO:QUANTIZATION, such as {example}"
         )
     repo, quantization, file = match.groups()
     listed = _listed(repo)

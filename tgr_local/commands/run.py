@@ -50,6 +50,10 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"replies is {args.replies}, but must be at least 1")
     if args.trace_vectors and args.trace is None:
         raise ValueError("trace_vectors needs a trace file; name it with --trace FILE")
+    if args.model is not None:  # a name that is none is said before a question is awaited
+        from tgr_local.options import model_files
+
+        model_files.find(args.model)
     prompt_text = _prompt(args)
     from tgr_local.console import trace_file
     from tgr_local.console.endings import ended_by_signals

@@ -12,6 +12,7 @@ cache.py        types of the KV cache
 resolve.py      the user's setting, else the model file's recommendation, else the default
 settings.py     options from files and the environment
 flags.py        the command line's parser, and flags made from config fields
-model_files.py  the models on this machine: finding one by name, describing it; names elsewhere
+model_files.py  the models on this machine: finding one by name, describing it
+model_names.py  names of models that can be downloaded
 gguf_header.py  reading the header of a GGUF file
 """

@@ -18,6 +18,7 @@ from tgr_local.options.config import (
 )
 from tgr_local.options.fields import group_of, parse, types_of, updated
 from tgr_local.options.former import has_left
+from tgr_local.options.model_names import is_elsewhere, pull_hint
 from tgr_local.system.sanitize import printable_line
 
 AnyConfig = EngineConfig | SearchConfig | ChatConfig | CodeConfig | ServerConfig
@@ -48,7 +49,7 @@ _LLAMA_CPP = {
     "--lora-scaled": "lora", "-ncmoe": "n_cpu_moe",
 }  # fmt: skip
 """Flags of llama.cpp, and of other subcommands, whose name is another one here."""
-_OLLAMA = {"ls": "list"}
+_OLLAMA = {"ls": "list", "remove": "rm", "delete": "rm"}
 """Subcommands of ollama whose name is another one here."""
 _ERROR_LENGTH = 2000  # characters
 
@@ -195,11 +196,16 @@ class Parser(argparse.ArgumentParser):
         super()._check_value(action, value)
 
     def _command_hint(self, word: str) -> str:
-        if word.lower().endswith(".gguf"):
+        if is_elsewhere(word) or word.lower().endswith(".gguf"):
+            how = ""
             if any("--model" in action.option_strings for action in self._actions):
-                return f"a model is named with --model {word}"
-            chat = self.commands.get("chat")
-            return f"to talk with a model, type: {chat.prog} {word}" if chat else ""
+                how = f"a model is named with --model {word}"
+            elif chat := self.commands.get("chat"):
+                how = f"to talk with a model, type: {chat.prog} {word}"
+            elif run := self.commands.get("run"):
+                how = f"a model is named behind the task: {run.prog} TASK --model {word}"
+            if how:
+                return f"{how}; {pull_hint(word)}" if is_elsewhere(word) else how
         named = _OLLAMA.get(word, word)
         every = [one for command in self.commands.values() for one in command.complete()._walk()]
         found = [one.prog for one in every if one.prog.rpartition(" ")[2] == named]
@@ -207,11 +213,13 @@ class Parser(argparse.ArgumentParser):
         found = found or [self.commands[name].prog for name in near]
         return f"did you mean {' or '.join(found[:2])}?" if found else ""
 
-    def unknown_argument(self, text: str) -> ValueError:
-        """The error for an argument that this parser does not have, naming similar flags."""
+    def unknown_argument(self, text: str, unless: str = "") -> ValueError:
+        """The error for an argument that this parser does not have, naming similar flags. `unless`
+        is the word before it, which may have been meant as a model."""
         known = [name for action in self._actions for name in action.option_strings]
         if not text.startswith("-"):
-            return ValueError(f"unknown argument {text!r}; {self.word_hint}")
+            model = f"; there is no model {unless}, {pull_hint(unless)}" if unless else ""
+            return ValueError(f"unknown argument {text!r}; {self.word_hint}{model}")
         name = text.partition("=")[0]
         field = name.removeprefix("--no-").removeprefix("--").replace("-", "_")
         if left := has_left(field, name):

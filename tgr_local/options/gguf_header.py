@@ -36,6 +36,12 @@ _ALIGNMENT = 32  # bytes, unless general.alignment says otherwise
 _HEAD = 512  # bytes that tell what a file is; a pointer of Git LFS has about 130
 _POINTERS = (b"version https://git-lfs.github.com/spec/", b"# xet version")
 _PAGES = (b"<!doctype html", b"<html", b"<head", b"<!--", b"<?xml")
+_OTHER_FORMATS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+_NAMED = 3  # files of a folder in a sentence
+_CONVERT = (
+    "convert the model with llama.cpp's convert_hf_to_gguf.py, or download it as GGUF with "
+    "tgr-local models pull OWNER/REPO:QUANTIZATION"
+)
 _DOWNLOAD = (
     "download the file itself, as tgr-local models pull OWNER/REPO:QUANTIZATION does (at Hugging "
     "Face its address has /resolve/, its page's has /blob/)"
@@ -105,11 +111,24 @@ def check_file(path: Path) -> None:
     if not os.path.lexists(path):
         raise ModelError(f"there is no file {path}; correct the path, or download the model")
     if path.is_dir():
-        raise ModelError(f"{path} is a directory; name the GGUF file in it")
+        raise ModelError(f"{path} is a directory; {_in_folder(path)}")
     with contextlib.suppress(OSError):
         if path.is_file():
             with open(path, "rb") as file:
                 check_kind(path, file.read(_HEAD))
+
+
+def _in_folder(path: Path) -> str:
+    """What to name instead of a folder: one of its files."""
+    names = []
+    with contextlib.suppress(OSError):
+        names = sorted(one.name for one in path.iterdir())
+    models = [name for name in names if name.lower().endswith(".gguf")]
+    if not models and any(name.endswith(".safetensors") for name in names):
+        return f"it has weights in another format; {_CONVERT}"
+    more = f" and {len(models) - _NAMED} more" if len(models) > _NAMED else ""
+    listed = f": {', '.join(models[:_NAMED])}{more}" if models else ""
+    return f"name the GGUF file in it{listed}"
 
 
 def check_kind(path: Path, head: bytes) -> None:
@@ -126,6 +145,8 @@ def check_kind(path: Path, head: bytes) -> None:
         what = f"is a web page, not a model; {_DOWNLOAD}"
     elif len(head) < _HEAD and (text := _one_line(head)):
         what = f"is not a GGUF file but a short text, {text!r:.80}; {_DOWNLOAD}"
+    elif head[8:10] == b'{"' or path.suffix.lower() in _OTHER_FORMATS:
+        what = f"has weights in another format, not GGUF; {_CONVERT}"
     else:
         what = "is not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py"
     raise ModelError(f"{path} {what}")

@@ -1,5 +1,4 @@
-"""The models on this machine: finding one by name, describing one from its header alone; and the
-command that downloads another one. Nothing here connects."""
+"""The models on this machine: finding one by name, describing one from its header alone."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tgr_local.options import gguf_header, settings
+from tgr_local.options import gguf_header, model_names, settings
 from tgr_local.options.gguf_header import Header
 from tgr_local.options.resolve import advice
 from tgr_local.system import paths
@@ -106,12 +105,14 @@ def find(name: str) -> Path:
     """
     if not name:
         raise ModelError("the name of the model is empty; tgr-local models lists those here")
+    if "/" not in (short := model_names.plain(name)):
+        name = short  # without the address of ollama
     path = paths.expanded("the model", name)
     if path.is_absolute() or {"/", os.sep} & set(name):
-        elsewhere = repository(name)
+        elsewhere = model_names.parsed(name)
         if elsewhere is None or path.exists() or path.parent.exists():
             return path  # the engine reports what is wrong with it
-        return _pulled(name, *elsewhere)
+        return _pulled(name, elsewhere)
     known, own = local(), _embedded().get(name)
     found = [p for p in known if name in (p.name, p.stem) or p in (own, folder() / name)]
     if path.exists() and not any(path.samefile(p) for p in found):
@@ -124,7 +125,7 @@ def find(name: str) -> Path:
         )
     near = difflib.get_close_matches(name, {p.stem for p in known} | set(_embedded()), n=3)
     hint = f"did you mean {', '.join(near)}?" if near else "tgr-local models lists those here;"
-    raise ModelError(f"there is no model {name}; {hint} {pull_hint(name)}")
+    raise ModelError(f"there is no model {name}; {hint} {model_names.pull_hint(name)}")
 
 
 def is_known(name: str) -> bool:
@@ -135,15 +136,19 @@ def is_known(name: str) -> bool:
         return False
 
 
-def _pulled(name: str, repo: str, quantization: str | None) -> Path:
+def _pulled(name: str, at_hub: model_names.Name) -> Path:
     """The downloaded file of a repository. Raises ModelError if there is none, or several."""
-    files = [p for p in (folder() / repo).glob("*.gguf") if not _LATER_PART.search(p.name)]
-    found = [p for p in files if has_quantization(p.name, quantization)]
+    here = folder() / at_hub.repo
+    if at_hub.file is not None:
+        found = [path] if (path := here / Path(at_hub.file).name).is_file() else []
+    else:
+        files = [p for p in here.glob("*.gguf") if not _LATER_PART.search(p.name)]
+        found = [p for p in files if has_quantization(p.name, at_hub.quantization)]
     if len(found) == 1:
         return found[0]
     if found:
         raise ModelError(f"{name} names several models: {', '.join(p.stem for p in sorted(found))}")
-    raise ModelError(f"there is no model {name} here; {pull_hint(name)}")
+    raise ModelError(f"there is no model {name} here; {model_names.pull_hint(name)}")
 
 
 def has_quantization(name: str, quantization: str | None) -> bool:
@@ -203,64 +208,6 @@ class Card:
 def card(path: Path) -> Card:
     """Reads the header of a model file. Raises ModelError and OSError as `gguf_header.read`."""
     return Card(path, gguf_header.read(path))
-
-
-# ---- names of models elsewhere ----
-
-# a name is that of a repository on Hugging Face, OWNER/REPO:QUANTIZATION, or one as ollama writes
-# it, llama3.2:3b
-_REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+?)(?::([\w.-]+))?")
-_TAGGED = re.compile(r"(?:library/)?([\w.-]+)(?::([\w.-]+))?")
-_FAMILIES = {
-    "gemma3": "ggml-org/gemma-3-{small}-it-GGUF",
-    "gpt-oss": "ggml-org/gpt-oss-{small}-GGUF",
-    "llama3.1": "bartowski/Meta-Llama-3.1-{large}-Instruct-GGUF",
-    "llama3.2": "bartowski/Llama-3.2-{large}-Instruct-GGUF",
-    "qwen2.5": "Qwen/Qwen2.5-{large}-Instruct-GGUF",
-    "qwen2.5-coder": "Qwen/Qwen2.5-Coder-{large}-Instruct-GGUF",
-    "qwen3": "Qwen/Qwen3-{large}-GGUF",
-}
-"""Repositories of families that people name as ollama does; small and large are the size."""
-_DEFAULT_SIZES = {"gpt-oss": "20b", "llama3.1": "8b", "llama3.2": "3b", "gemma3": "4b"}
-_SIZE = re.compile(r"([\d.]+)b")
-_LEAST_Q4 = 2.0  # billions of parameters from which 4 bits are usual; fewer lose too much
-
-
-def repository(name: str) -> tuple[str, str | None] | None:
-    """The repository and the quantization that a name has the form of, or None."""
-    match = _REPOSITORY.fullmatch(name)
-    if match is None or name.endswith(".gguf") or match[1].split("/")[0] in (".", ".."):
-        return None
-    return match[1], match[2]
-
-
-def is_elsewhere(name: str) -> bool:
-    """Whether a name has the form of one that can be downloaded: OWNER/REPO, or FAMILY:TAG."""
-    tagged = _TAGGED.fullmatch(name)
-    return repository(name) is not None or (tagged is not None and tagged[2] is not None)
-
-
-def pull_hint(name: str) -> str:
-    """How to download the model that `name` may mean: the end of a sentence."""
-    return f"to download one from Hugging Face, type: tgr-local models pull {_pull_name(name)}"
-
-
-def _pull_name(name: str) -> str:
-    found = repository(name)
-    if found is not None and not name.startswith("library/"):
-        repo, quantization = found
-        repo += "" if "gguf" in repo.lower() else "-GGUF"
-        return f"{repo}:{quantization or 'Q4_K_M'}"
-    match = _TAGGED.fullmatch(name)
-    family = match[1].lower() if match else ""
-    if match is None or family not in _FAMILIES:
-        return "OWNER/REPO:QUANTIZATION, such as Qwen/Qwen3-4B-GGUF:Q4_K_M"
-    size = _SIZE.match(match[2] or "") or _SIZE.match(_DEFAULT_SIZES.get(family, "4b"))
-    assert size is not None
-    repo = _FAMILIES[family].format(small=size[0], large=size[0].upper())
-    if family == "gpt-oss":
-        return repo
-    return f"{repo}:{'Q4_K_M' if float(size[1]) >= _LEAST_Q4 else 'Q8_0'}"
 
 
 # ---- output ----

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def add_to(parser: Parser) -> None:
     """Adds the subcommand."""
     text = "the code assistant for editors: an agent of the Agent Client Protocol on stdin"
-    acp = parser.add_command("acp", run, text)
+    acp = parser.add_command("acp", run, text, " [MODEL]")
     text = "accept an edit that passes the tests without a question, until the editor says else"
     acp.add_argument("--yes", action="store_true", help=text)
     code_command.add_options(acp, ("save",))

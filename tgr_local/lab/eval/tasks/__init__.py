@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from tgr_local.lab.eval.task import Task
+from tgr_local.options.model_names import is_unmistakable, pull_hint
 
 _PLACES = {
     "math500": "maths:MATH500",
@@ -67,5 +68,7 @@ def get(name: str) -> Task:
         hint = f"did you mean {', '.join(near)}? " if near else ""
         if name.lower().endswith(".gguf"):
             hint = f"a model is named with -m {name}; "
+        elif is_unmistakable(name):
+            hint = f"a model is named with -m {name}, and {pull_hint(name)}; "
         raise ValueError(f"unknown task {name!r}; {hint}tgr-local eval list shows all")
     return TASKS[name]
