@@ -76,6 +76,9 @@ class Screen:
         shown = self._tmux("capture-pane", "-p", "-J", "-S", "-", *(["-e"] if styled else []))
         return "\n".join(line.rstrip() for line in shown.rstrip("\n").split("\n"))
 
+    def has_cursor(self) -> bool:
+        return self._tmux("display-message", "-p", "#{cursor_flag}").strip() == "1"
+
     def shown(self) -> str:
         """The screen alone, line by line, with its styles."""
         return self._tmux("capture-pane", "-p", "-e")

@@ -246,9 +246,18 @@ def test_wide_characters_fit_the_width() -> None:
 def test_plain_text_is_not_formatted() -> None:
     shown = written("**a**\n- b\n\n", 1, growing=PlainText())
     assert shown == "**a**\n- b\n"
-    assert plain(written("some words here", 3, 10, PlainText("dim", wraps=False))) == [
+    assert plain(written("some words here", 3, 10, PlainText("dim"))) == [
         "some words",
         "here",
+    ]
+    text = "some words here\n```sh\nsome words here\n```\nsome words here"
+    growing = PlainText()
+    growing.feed(text)
+    pieces = [*growing.take(), *growing.end()]
+    assert [(str(piece.content), piece.wraps) for piece in pieces] == [
+        ("some words here", False),
+        ("```sh\nsome words here\n```", True),
+        ("some words here", False),
     ]
 
 

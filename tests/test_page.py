@@ -252,6 +252,26 @@ def test_a_title_and_a_system_prompt_of_another_tab_are_kept(found: Any, tmp_pat
         one.check()
 
 
+def test_settings_of_another_tab_are_kept(found: Any, tmp_path: Path) -> None:
+    change = "async (changed) => (await import('./page/store.js')).saveSettings(changed)"
+    read = "async () => (await import('./page/store.js')).settings"
+    with server_of_tasks(tmp_path) as server, visit(found, server, 1280) as one:
+        one.ask(QUESTION)
+        one.finished(1)
+        other = opened_again(one, n=1)
+        one.page.evaluate(change, {"theme": "dark", "options": {"seed": 1}})
+        other.evaluate(change, {"options": {"top_k": 5}})
+        one.page.evaluate(change, {"system": "Be short.", "options": {"seed": 2}})
+        assert one.page.evaluate(read)["options"] == {"seed": 2}  # this tab goes on as it was
+        other.reload()
+        stored = other.evaluate(read)
+        assert (stored["theme"], stored["system"]) == ("dark", "Be short.")
+        assert stored["options"] == {"seed": 2, "top_k": 5}
+        other.evaluate(change, {"options": {}})
+        one.page.reload()
+        assert one.page.evaluate(read)["options"] == {}
+
+
 def test_a_conversation_that_is_deleted_while_it_is_written_stays_deleted(
     found: Any, tmp_path: Path
 ) -> None:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from fake_engine import INSTALLED
 from screens import Screen
+
+from tgr_local.chat import store
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 SUMMARY = re.compile(r" s(, [\d.,]+ tokens/s)?(, seed \d+)?\n>>>$")  # below a finished reply
@@ -153,6 +156,57 @@ fake_engine.FakeEngine.__init__ = load
         screen.close()
 
 
+def test_a_paste_without_marks_is_one_question(terminal: Callable[..., Screen]) -> None:
+    screen = terminal()
+    screen.send(b"one\rtwo\r\nthree")
+    screen.until(">>> one\ntwo\nthree")
+    screen.press("Enter")
+    screen.until("#1 one\ntwo\nthree\n")
+    screen.until(SUMMARY.search)
+    screen.send(
+        b"/set seed 7\r/markdown off\rfour\r" + b"".join(b"line %d\r" % i for i in range(99))
+    )
+    text = screen.until("#3 four\nline 0\n")  # the last line end asks
+    assert "key" not in text and ">>> /markdown off\n" in text
+    assert "line 98\n" in screen.until(SUMMARY.search)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT"])
+@pytest.mark.parametrize("question", ["", "wait"], ids=["prompt", "reply"])
+def test_a_signal_that_ends_restores_the_terminal_and_saves(
+    tmp_path: Path, home: Path, name: str, question: str
+) -> None:
+    """The process sends the signal to itself once a file is there."""
+    number, gate = signal.Signals[name], tmp_path / "gate"
+    before = f"""{INSTALLED}
+import os, pathlib, threading, time
+def end():
+    while not pathlib.Path({str(gate)!r}).exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), {int(number)})
+threading.Thread(target=end, daemon=True).start()
+"""
+    screen = Screen(tmp_path, ["chat", "--model", "fake.gguf"], before)
+    try:
+        screen.until("\n>>>")
+        if question:
+            ask(screen, question)
+            screen.until("#1")
+        gate.touch()
+        text = screen.until(f"left with {128 + number}")
+        assert f"tgr-local: ended by {name}\n" in text
+        assert screen.has_cursor()
+        screen.type("echo shows what is typed")
+        screen.until("echo shows what is typed")
+        chats = list((home / "state/tgr-local/chats").glob("*.jsonl"))
+        turns = [turn for path in chats for turn in store.load(path).turns]
+        assert [(turn.question, turn.answer) for turn in turns] == (
+            [("wait", "#1")] if question else []
+        )
+    finally:
+        screen.close()
+
+
 def test_an_invalid_byte_is_refused_until_it_is_deleted(
     terminal: Callable[..., Screen],
 ) -> None:
@@ -226,6 +280,15 @@ def test_without_colours_there_are_no_escapes(
     text = screen.until(SUMMARY.search)
     assert "hm, hello\n\n#1 hello\n" in text
     assert "\x1b" not in screen.text(styled=True)
+
+
+def test_words_stay_whole_without_colours(terminal: Callable[..., Screen]) -> None:
+    screen = terminal(width=40, NO_COLOR="1")
+    ask(screen, "slow")
+    screen.until(SUMMARY.search)
+    rows = [line.rstrip() for line in screen.text().splitlines()]
+    assert all(re.fullmatch(r"(#1)?( ?word\d+)*|.*slow", row) for row in rows if "word" in row)
+    assert len(re.findall(r"\bword\d+\b", " ".join(rows))) == 60
 
 
 def test_a_long_formatted_answer_is_in_the_scrollback_once(

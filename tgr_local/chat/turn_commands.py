@@ -238,9 +238,10 @@ def _other_model(session: ChatSession, saved: store.Saved) -> Iterator[str]:
     loaded."""
     loaded, found = session.conversation.engine.path, saved.model_file()
     if found is None and saved.model != str(loaded):
-        yield f"it was written with {saved.model}, which is not there; {loaded.name} goes on"
+        name = model_files.listed_name(loaded)
+        yield f"it was written with {saved.model}, which is not there; {name} goes on"
     elif found is not None and found != loaded:
-        name = model_files.listed_name(found)
-        yield f"it was written with {name}; {loaded.name} goes on, /model {found} changes to it"
+        name, own = model_files.listed_name(loaded), model_files.listed_name(found)
+        yield f"it was written with {own}; {name} goes on, and /model {found} changes to {own}"
     if found is not None and not saved.is_same(found):
         yield f"{found} has changed since the conversation was written"

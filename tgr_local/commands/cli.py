@@ -18,6 +18,7 @@ from pathlib import Path
 from tgr_local.code import command as code
 from tgr_local.code.acp import command as acp
 from tgr_local.commands import models, rpc_server, subcommands
+from tgr_local.console.dialog import print_note
 from tgr_local.options.flags import Parser
 from tgr_local.system import paths
 from tgr_local.system.errors import ModelError, TgrError, describe
@@ -99,7 +100,7 @@ def _is_written() -> bool:
 
 def _failed(message: str, code: int) -> int:
     _is_written()
-    print(f"tgr-local: {message}", file=sys.stderr)
+    print_note(message)
     return code
 
 

@@ -6,6 +6,7 @@ part that is still growing, to be drawn again and again. Nothing here prints.
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from tgr_local.system.sanitize import printable
 _MOST = 16384  # characters of a block; a longer one is cut at the end of a line
 _SHOWN = 4096  # newest characters that are shown of a growing line
 _SLOW = 0.5  # seconds for one piece, after which texts are no longer formatted
+_FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 # The end of a line that may still become the beginning of something else.
 _UNCLEAR = re.compile(
@@ -41,11 +43,12 @@ class PlainText:
     """Text as it is, in one style; a line is finished when the next one begins, so that blank lines
     at the end are dropped.
 
-    `wraps` leaves long lines to the terminal, else they are broken between words.
+    Long lines are broken between words. Those of code are left to the terminal, so that they can be
+    copied in one piece.
     """
 
-    def __init__(self, style: str = "", wraps: bool = True) -> None:
-        self._style, self._wraps, self._text = style, wraps, ""
+    def __init__(self, style: str = "") -> None:
+        self._style, self._text, self._fence = style, "", ""
 
     def feed(self, text: str) -> None:
         """Adds what was written."""
@@ -57,7 +60,7 @@ class PlainText:
         if end < 0:
             return []
         finished, self._text = self._text[:end], self._text[end + 1 :]
-        return [self._piece(finished)]
+        return self._pieces(finished)
 
     def growing(self) -> RenderableType | None:
         """The part after the finished pieces, if there is any."""
@@ -67,11 +70,22 @@ class PlainText:
     def end(self) -> list[Piece]:
         """The remaining pieces; the text is complete."""
         text, self._text = self._text.rstrip("\n"), ""
-        return [self._piece(text)] if text else []
+        return self._pieces(text) if text else []
 
-    def _piece(self, text: str) -> Piece:
-        too_long = max(map(len, text.split("\n"))) > _MOST  # for breaking it between words
-        return Piece(Text(text, self._style), self._wraps or too_long)
+    def _pieces(self, text: str) -> list[Piece]:
+        lines = text.split("\n")
+        groups = itertools.groupby(lines, self._is_wrapped_by_terminal)
+        return [Piece(Text("\n".join(some), self._style), wraps) for wraps, some in groups]
+
+    def _is_wrapped_by_terminal(self, line: str) -> bool:
+        """Whether a line is code, or too long to be broken between words."""
+        mark = _FENCE.match(line)
+        was_code = bool(self._fence)
+        if mark and not was_code:
+            self._fence = mark[1]
+        elif mark and mark[1].startswith(self._fence) and not line.strip("`~ "):
+            self._fence = ""
+        return was_code or bool(self._fence) or len(line) > _MOST
 
 
 class MarkdownText:

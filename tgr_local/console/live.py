@@ -210,7 +210,7 @@ def _growing_text(kind: str, markdown: bool, console: Console) -> GrowingText:
     from tgr_local.console.growing import MarkdownText, PlainText
 
     if kind == "thinking":
-        return PlainText("" if console.no_color else "dim", wraps=False)
+        return PlainText("" if console.no_color else "dim")
     return MarkdownText() if markdown and not console.no_color else PlainText()
 
 

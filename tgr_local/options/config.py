@@ -148,10 +148,10 @@ class SearchConfig(  # the fields of the last class are the first
     else the default.
     """
 
-    chunk_len: int = option(512, "S: maximum tokens of a chunk", low=1)
-    max_chunks: int = option(24, "L: maximum number of chunks", low=1)
+    chunk_len: int = option(512, "maximum tokens of a chunk (S)", low=1)
+    max_chunks: int = option(24, "maximum number of chunks (L)", low=1)
     temperature: float = option(
-        0.6, "T: sampling temperature; 0 = always the likeliest token", low=0
+        0.6, "sampling temperature (T); 0 = always the likeliest token", low=0
     )
     top_k: int = option(0, "sample from the k likeliest tokens; 0 = all", low=0)
     top_p: float = option(
@@ -204,7 +204,7 @@ class SearchConfig(  # the fields of the last class are the first
         "auto = where enough of them were right before",
         choices=("auto", "off"),
     )
-    max_tokens: int = option(0, "maximum new tokens; 0 = chunk_len × max_chunks", low=0)
+    max_tokens: int = option(0, "maximum new tokens; 0 = as many as max_chunks chunks have", low=0)
     max_forward_tokens: int = option(
         0, "maximum decoded positions, all kinds together; 0 = no limit", low=0
     )
@@ -273,7 +273,7 @@ class CodeConfig:
         "parsed and imported",
         longest=4096,
     )
-    candidates: int = option(8, "k: edits that the model writes at a time", low=1, high=64)
+    candidates: int = option(8, "edits that the model writes at a time (k)", low=1, high=64)
     rounds: int = option(
         3,
         "rounds at most, each of about as many new tokens as k whole answers",

@@ -27,23 +27,23 @@ class BoundaryOptions:
 class RolloutOptions:
     """Rollouts and their score."""
 
-    n_candidates: int = option(8, "K: candidate anchors tried at a boundary", low=1, high=255)
-    rollout_len: int = option(32, "s: tokens in one rollout", low=1)
+    n_candidates: int = option(8, "candidate anchors tried at a boundary (K)", low=1, high=255)
+    rollout_len: int = option(32, "tokens in one rollout (s)", low=1)
     foresight_weight: float = option(1.0, "weight of the foresight term V", low=0)
-    lambda_b: float = option(0.5, "λ_b: weight of the bumpiness term", low=0)
+    lambda_b: float = option(0.5, "weight of the bumpiness term (λ_b)", low=0)
 
 
 @dataclass(frozen=True)
 class AnchorOptions:
     """The search among anchors."""
 
-    n_mc: int = option(1, "N_MC: rollouts for each candidate", low=1, high=64)
+    n_mc: int = option(1, "rollouts for each candidate (N_MC)", low=1, high=64)
     delta: float = option(
-        0.2, "δ: cosine above which a candidate is too close to the last anchor", low=-1, high=1
+        0.2, "cosine above which a candidate is too close to the last anchor (δ)", low=-1, high=1
     )
-    lambda_u: float = option(0.5, "λ_u: weight of the uniformity term", low=0)
+    lambda_u: float = option(0.5, "weight of the uniformity term (λ_u)", low=0)
     reevaluate: int = option(
-        0, "m: best candidates rolled out once more, at most K; 0 = none", low=0, high=255
+        0, "best candidates (m) rolled out once more, at most K; 0 = none", low=0, high=255
     )
     reuse_winner: bool = option(False, "begin the chunk with the winner's rollout")
     guard: float = option(
@@ -58,10 +58,10 @@ class AnchorOptions:
 class SteeringOptions:
     """Anchors and their injection."""
 
-    sigma: float = option(0.05, "σ: proposal radius", low=0)
+    sigma: float = option(0.05, "proposal radius (σ)", low=0)
     d_z: int = option(0, "width of an anchor; 0 = the width of the model", low=0, high=65536)
-    rank: int = option(8, "r: rank of the injection", low=1, high=4096)
-    eta: float = option(1.0, "η: injection scale", low=0)
+    rank: int = option(8, "rank of the injection (r)", low=1, high=4096)
+    eta: float = option(1.0, "injection scale (η)", low=0)
     calibration: str = option(
         "divergence",
         "unit of the injection: what it does to the model, measured once for a model; a share of "
@@ -70,7 +70,7 @@ class SteeringOptions:
     )
     divergence: float = option(
         0.01,
-        "D: mean KL divergence of the next token between the plain model and the model under a "
+        "mean KL divergence (D) of the next token between the plain model and the model under a "
         "random anchor, nats; with calibration divergence",
         low=1e-5,
         high=10,
@@ -80,7 +80,7 @@ class SteeringOptions:
     )
     relative_strength: float = option(
         0.05,
-        "ζ: injection as a share of the median residual norm; with calibration residual",
+        "injection as a share of the median residual norm (ζ); with calibration residual",
         low=0,
     )
     eoc_token: str = option(
@@ -113,7 +113,7 @@ class ResetOptions:
 class SampleOptions:
     """Samples, by best-of-n, self-consistency, vote and auto."""
 
-    n_samples: int = option(8, "n: samples generated; by vote at most", low=1, high=255)
+    n_samples: int = option(8, "samples generated (n); by vote at most", low=1, high=255)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class PowerOptions:
 
     power_alpha: float = option(
         4.0,
-        "α: sample from the α-th power of p; proposals have temperature 1/α",
+        "sample from the α-th power of p; proposals have temperature 1/α",
         low=1,
         high=100,
     )
@@ -163,8 +163,8 @@ class PowerOptions:
 class TreeOptions:
     """Trees of thoughts, by tot and got."""
 
-    tree_breadth: int = option(2, "b: thoughts kept at a level", low=1, high=64)
-    tree_proposals: int = option(4, "k: continuations of each kept thought", low=1, high=64)
+    tree_breadth: int = option(2, "thoughts kept at a level (b)", low=1, high=64)
+    tree_proposals: int = option(4, "continuations of each kept thought (k)", low=1, high=64)
 
 
 @dataclass(frozen=True)
@@ -183,4 +183,4 @@ class ExitOptions:
 class HardGeometryOptions:
     """A rule on anchors, by hard-geometry."""
 
-    kappa_max: float = option(1.6, "κ_max: maximum turn over mean step length", low=0)
+    kappa_max: float = option(1.6, "maximum turn over mean step length (κ_max)", low=0)

@@ -108,13 +108,26 @@ function read() {
   }
 }
 
+/** Stores what was changed here, and leaves what another tab has changed meanwhile. */
 export function saveSettings(changed) {
+  const stored = { ...DEFAULTS, ...read() };
+  const options = changed.options ? merged(stored.options, settings.options, changed.options) : stored.options;
   Object.assign(settings, changed);
   try {
-    localStorage.setItem(SETTINGS, JSON.stringify(settings));
+    localStorage.setItem(SETTINGS, JSON.stringify({ ...stored, ...changed, options }));
   } catch {
     // they hold until the page is closed
   }
+}
+
+/** The stored options with the changes from `before` to `after`. */
+function merged(stored, before, after) {
+  const options = Object.keys(after).length ? { ...stored } : {};
+  for (const name of Object.keys({ ...before, ...after })) {
+    if (!(name in after)) delete options[name];
+    else if (after[name] !== before[name]) options[name] = after[name];
+  }
+  return options;
 }
 
 /** The last conversation of this tab: a reload shows it again. */
