@@ -105,7 +105,9 @@ COMMANDS: dict[str, Command[ChatSession]] = {
     "/save": Command(turn_commands.save, "NAME", "save the conversation under a name or in a file"),
     "/load": Command(turn_commands.load, "NAME", "continue a copy of a saved conversation"),
     "/resume": Command(
-        turn_commands.resume, "N", "continue a saved conversation; without N: list the latest"
+        turn_commands.resume,
+        "N",
+        "continue a saved conversation; without N: list the latest; all: list all",
     ),
     "/read": Command(turn_commands.read, "FILE", "put a text file before the next question"),
     "/copy": Command(turn_commands.copy, "", "copy the last answer to the clipboard"),
