@@ -94,8 +94,8 @@ def test_one_word_names_no_breaker() -> None:
 def test_help_gives_meaning_default_and_bounds(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("run", "--help-all") == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "--sigma X σ: proposal radius (default: 0.05; at least 0)" in text
-    assert "--n-mc N N_MC: rollouts for each candidate (default: 1; 1 to 64)" in text
+    assert "--sigma X proposal radius (σ) (default: 0.05; at least 0)" in text
+    assert "--n-mc N rollouts for each candidate (N_MC) (default: 1; 1 to 64)" in text
     assert "--use-mmap, --no-use-mmap" in text and "(default: on)" in text
 
 

@@ -40,7 +40,10 @@ LAYERS = [
 # … of the laboratory, which also imports the rows above the front ends.
 LABORATORY = [{"lab.bench", "lab.eval"}, {"lab.fitting"}]
 # Parts that use less than their folder does: they import themselves and these folders.
-PLAIN = "command_table dialog growing input_line markdown region text_input wrap"
+PLAIN = (
+    "command_table dialog endings growing history_file input_line markdown pastes region "
+    "text_input wrap"
+)
 PARTS: list[tuple[list[str], set[str]]] = [
     (["generation.schemas"], {"system"}),
     (["methods.probe"], {"system", "engine"}),

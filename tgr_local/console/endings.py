@@ -108,8 +108,8 @@ def _is_in_foreground() -> bool:
     """Whether the terminal may be set: a process in the background would be stopped for it."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
-    except OSError:
-        return False
+    except OSError:  # it is not the terminal of this session, which stops nobody
+        return True
 
 
 def _tell(text: str) -> None:
