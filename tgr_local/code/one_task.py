@@ -9,6 +9,7 @@ from typing import Any
 from tgr_local.code import table
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.report import last_lines
 from tgr_local.code.rounds import Outcome
 from tgr_local.code.session import CodeSession, print_diff
 from tgr_local.console.dialog import is_interactive
@@ -17,6 +18,8 @@ from tgr_local.system.sanitize import printable_json, printable_line
 
 ACCEPTED, FAILED, NONE_PASSES, NOT_ACCEPTED = 0, 1, 3, 4
 """Exit codes; `command` has their meaning."""
+_LINES = 12
+"""Of the output of tests that do not pass."""
 
 
 def one_task(session: CodeSession, text: str, *, accepts: bool, as_json: bool) -> int:
@@ -43,6 +46,8 @@ def one_task(session: CodeSession, text: str, *, accepts: bool, as_json: bool) -
             raise
         session.say(f"{said}; tgr-local code --undo restores it")
     elif best is None or not best.passes:
+        if not asks and not as_json:
+            _say_output(session, best)
         session.say("no edit passes; the folder is unchanged")
     else:
         session.say("not accepted; the folder is unchanged")
@@ -50,6 +55,16 @@ def one_task(session: CodeSession, text: str, *, accepts: bool, as_json: bool) -
     if as_json:
         print(printable_json(as_object(session, text, outcome, accepted, code)))
     return code
+
+
+def _say_output(session: CodeSession, best: Candidate | None) -> None:
+    """The end of what the tests print with the best edit."""
+    if best is None or best.verdict is None:
+        return
+    if lines := last_lines(best.verdict.output, _LINES):
+        session.say(f"with candidate {best.number} the tests print, at their end:")
+        for line in lines:
+            session.say(f"  {line}")
 
 
 def _exit_code(best: Candidate | None, accepted: Candidate | None) -> int:

@@ -36,6 +36,8 @@ _SAID, _LONGEST = 3, 200
 """Lines of an output that counts no tests, and characters of a line."""
 _ROWS = 16
 """Candidates in the table after a round; `/table` and ``--json`` have all."""
+_ROWS_OF_LOG = 3
+"""The same where no terminal shows it."""
 _NAMED = 6
 """Files that are not shown and named nevertheless, of each reason."""
 
@@ -44,12 +46,20 @@ class Report:
     """A `Listener` that prints; use it in a ``with`` while a task is carried out."""
 
     def __init__(
-        self, say: Callable[[str], None], command: str, is_live: bool, can_stop: bool = True
+        self,
+        say: Callable[[str], None],
+        command: str,
+        is_live: bool,
+        can_stop: bool = True,
+        *,
+        is_log: bool = False,
     ) -> None:
         """`say` prints a line, `command` is the person's test command, `is_live` tells whether
-        stdout shows rows that are redrawn, and `can_stop` whether a person is there who may stop
-        the task."""
+        stdout shows rows that are redrawn, `can_stop` whether a person is there who may stop
+        the task, and `is_log` whether the lines go to no terminal: then a round is one line, and
+        the table comes once, short."""
         self._say, self._command, self._can_stop = say, command, can_stop
+        self._is_log = is_log
         self._view = _View() if is_live else None
         self._progress: ProgressLine | None = None
         self._stack = contextlib.ExitStack()
@@ -70,9 +80,8 @@ class Report:
             how = "(--test-seconds allows more)"
         self._note("tests", f"{self._command}: {verdict.summary} {how}")
         if not verdict.passes and not verdict.total:  # only the output says why
-            said = [line for line in verdict.output.splitlines() if line.strip()]
-            for line in said[-_SAID:]:
-                self._note("", line[:_LONGEST])
+            for line in last_lines(verdict.output, _SAID):
+                self._note("", line)
         if verdict.ended in ("not found", "no tests"):
             self._note("", "the command may be wrong" + " (Ctrl-C stops)" * self._can_stop)
         if verdict.passes:
@@ -114,11 +123,25 @@ class Report:
 
     def round_ends(self, outcome: Outcome) -> None:
         self._stack.close()
+        if not self._is_log:
+            self._table(outcome, _ROWS)
+        elif outcome.best is not None:
+            self._note("", f"best: {outcome.best.number} ({table.result(outcome.best)})")
+
+    def ends(self, outcome: Outcome) -> None:
+        """What a log has of the candidates, and what has to be known of the best one."""
+        if self._is_log and outcome.ranked:
+            self._table(outcome, _ROWS_OF_LOG)
+        verdict = outcome.best.verdict if outcome.best else None
+        if verdict is not None and verdict.remark:
+            self._note("note:", verdict.remark)
+
+    def _table(self, outcome: Outcome, most: int) -> None:
         heading, *rows = table.table(outcome.ranked)
-        for line in (heading, *rows[:_ROWS]):
+        for line in (heading, *rows[:most]):
             self._say(line)
-        if len(rows) > _ROWS:
-            self._say(f"   … {plural(len(rows) - _ROWS, 'candidate')} more, none of them better")
+        if len(rows) > most:
+            self._say(f"   … {plural(len(rows) - most, 'candidate')} more, none of them better")
 
     def adopts(self, candidate: Candidate) -> None:
         self._stack.close()
@@ -129,6 +152,12 @@ class Report:
     def _note(self, label: str, text: str) -> None:
         """A line with a label before it."""
         self._say(f"{label:{_LABEL}} {printable_line(text)}")
+
+
+def last_lines(output: str, most: int) -> list[str]:
+    """The last lines with text of an output, as a terminal may show them."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    return [printable_line(line.rstrip(), _LONGEST) for line in lines[-most:]]
 
 
 def say_on(terminal: bool) -> Callable[[str], None]:

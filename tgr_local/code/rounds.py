@@ -221,7 +221,7 @@ class _Solver:
 
         made = []
         first = candidates[-1].number + 1
-        for one in combine(candidates, stage.changes, stage.verdict, judged, first):
+        for one in combine(candidates, stage.changes, stage.verdict, judged, first, self.task.text):
             self.listener.update(one, "")
             made.append(one)
         return made
@@ -263,6 +263,8 @@ class _Solver:
                 "no file of the project points to the task; name the files that may be changed"
             )
         form, constraint = self._ask.form(context), None
+        if not changes:
+            self._ask.check(context, form, verdict, task.named)
         if self._ask.has_learnt and self.code.constrained:
             functions = context.functions if form == "function" else None
             constraint = edits.constraint(context.documents, form, functions=functions)
@@ -360,5 +362,6 @@ class _Solver:
             # what a departure cannot do, such as change two files, has its turn then
             n_free=math.ceil(k / _FREE) if outcome.rounds and self.code.budget else 0,
             allowance=allowance,
+            task=self.task.text,
             goes_on=goes_on,
         )

@@ -30,6 +30,9 @@ from tgr_local.options.fields import parse, updated
 from tgr_local.options.resolve import resolve
 from tgr_local.system.sanitize import printable, printable_line
 
+_MANY = 8
+"""Tested edits, of which one that passes may do so by chance."""
+
 
 class CodeSession:
     """One person with one project."""
@@ -55,7 +58,9 @@ class CodeSession:
         self.outcome: Outcome | None = None
         """Of the last task."""
         self.is_live = dialog.is_live() and on_stdout is not False
-        self.say = say_on(sys.stdout.isatty() if on_stdout is None else on_stdout)
+        is_stdout = sys.stdout.isatty() if on_stdout is None else on_stdout
+        self.say = say_on(is_stdout)
+        self._on_terminal = (sys.stdout if is_stdout else sys.stderr).isatty()
         self.task = ""
         """The last task."""
         self._n_tasks = 0
@@ -140,14 +145,19 @@ class CodeSession:
                 refusal=self.workplace.refusal,
                 keep=self._keep,
             )
-            listener = listener or stack.enter_context(
-                Report(self.say, self.code.test, self.is_live, can_stop)
+            report = Report(
+                self.say, self.code.test, self.is_live, can_stop, is_log=not self._on_terminal
             )
+            listener = listener or stack.enter_context(report)
             self.outcome = solve(
                 self.engine, task, self._seeded(), self.method, self.code, listener, cancel
             )
         self._n_tasks += 1
+        if listener is report:
+            report.ends(self.outcome)
         self.say(cost_line(self.outcome))
+        if doubt := doubt_line(self.outcome):
+            self.say(doubt)
         return self.outcome
 
     def _keep(self, outcome: Outcome) -> None:
@@ -201,6 +211,17 @@ def cost_line(outcome: Outcome) -> str:
         f"{outcome.forward_tokens:,} forward tokens, "
         f"{outcome.seconds:.1f} s; {n_pass} of them pass{'es' if n_pass == 1 else ''}{ended}"
     )
+
+
+def doubt_line(outcome: Outcome) -> str:
+    """What a pass is worth where few of many edits have it; empty elsewhere. The more edits are
+    tested, the likelier one meets the tests by chance."""
+    tested = [one for one in outcome.ranked if one.verdict is not None and not one.verdict.is_check]
+    n_pass = sum(one.passes for one in tested)
+    if not n_pass or len(tested) < _MANY * n_pass:
+        return ""
+    passes = "passes" if n_pass == 1 else "pass"
+    return f"only {n_pass} of {len(tested)} tested edits {passes}, perhaps by chance: read the diff"
 
 
 def print_diff(candidate: Candidate) -> None:

@@ -64,7 +64,9 @@ def result(one: Candidate) -> str:
 def note(one: Candidate) -> str:
     """What is wrong with a candidate, or what it is made of; empty where there is nothing."""
     *parts, last = one.parts or ("",)
-    return f"the edits of {', '.join(map(str, parts))} and {last}" if parts else one.problem
+    if parts:
+        return f"the edits of {', '.join(map(str, parts))} and {last}"
+    return one.problem or (one.verdict.remark if one.verdict else "")
 
 
 def n_lines(changes: Sequence[Change]) -> tuple[int, int]:

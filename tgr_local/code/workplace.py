@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.edits.constraint import check_path
+from tgr_local.code.edits.syntax import language
 from tgr_local.code.folder import journal
-from tgr_local.code.folder.copies import Copies
+from tgr_local.code.folder.copies import BROKEN, Copies
 from tgr_local.code.folder.journal import Accepted
 from tgr_local.code.folder.project import Project, RefusedError
 from tgr_local.code.interrupts import ignored_once
@@ -41,6 +43,8 @@ class Workplace:
         self._new: set[str] = set()  # named files that do not exist yet
         self._copies: Copies | None = None
         self._before: Verdict | None = None
+        self._controls: dict[frozenset[str], str] = {}  # changed files: why nothing passes
+        self._controlled = threading.Lock()
 
     # ---- files ----
 
@@ -107,6 +111,7 @@ class Workplace:
         backend = self._backend()
         with Copies(self.project) as self._copies:
             self._before = None
+            self._controls.clear()
             warning = judge.warning(backend)
             try:
                 yield [*([warning] if warning else []), *self._copies.notes(backend)]
@@ -124,20 +129,35 @@ class Workplace:
             disk=code.test_disk << 20, processes=code.test_processes,
         )  # fmt: skip
         changed = [change.path for change in changes]
-        place = self._copies.make(changes)
-        try:
-            if not code.test:
-                python = interpreter(self.project)
-                return judge.check(
-                    place, changed, limits, python=python, backend=backend, cancel=cancel
+
+        def tested(changes: Sequence[Change], broken: Sequence[str] = ()) -> Verdict:
+            assert self._copies is not None
+            in_place = backend == backends.DEFAULT
+            place = self._copies.make(changes, in_place=in_place, broken=broken)
+            try:
+                if not code.test:
+                    python = interpreter(self.project)
+                    return judge.check(
+                        place, changed, limits, python=python, backend=backend, cancel=cancel
+                    )
+                return judge.judge(
+                    place, code.test, limits, backend=backend, before=self._before, cancel=cancel
                 )
-            verdict = judge.judge(
-                place, code.test, limits, backend=backend, before=self._before, cancel=cancel
-            )
-        finally:
-            self._copies.remove(place)
+            finally:
+                self._copies.remove(place)
+
+        verdict = tested(changes)
+        if not code.test:
+            return verdict
         if not changes:
             self._before = verdict
+        elif (
+            # where they failed before, they have seen the edit
+            verdict.passes and backend != backends.DEFAULT
+            and self._before is not None and self._before.passes
+            and (why := self._elsewhere(changes, tested))
+        ):  # fmt: skip
+            verdict = replace(verdict, ended="elsewhere", remark=why)
         return replace(
             verdict,
             failures=tuple(
@@ -146,6 +166,44 @@ class Workplace:
                 for one in verdict.failures
             ),
         )
+
+    def _elsewhere(self, changes: Sequence[Change], tested: Callable[..., Verdict]) -> str:
+        """Why tests that pass with changes and without test something else than the copies; empty
+        where they test these, or do not use what is changed. `tested` runs them."""
+        assert self._copies is not None
+        paths = frozenset(change.path for change in changes)
+        with self._controlled:  # several candidates change the same files: they are asked once
+            if paths not in self._controls:
+                self._controls[paths] = self._control(changes, tested, self._copies.leads())
+        return self._controls[paths]
+
+    def _control(
+        self,
+        changes: Sequence[Change],
+        tested: Callable[..., Verdict],
+        leads: Sequence[Path],
+    ) -> str:
+        """Runs the tests in copies in which they must fail: the changed files are broken, then all
+        of the code is."""
+        broken = [replace(change, after=BROKEN) for change in changes]
+        if not tested(broken).passes:
+            return ""
+        changed = [change.path for change in changes]
+        of_code = [path for path in self.paths() if language(path) not in ("", "bash")]
+        if set(of_code) - set(changed) and tested(broken, of_code).passes:
+            return (
+                "the tests pass in a copy whose code is broken on purpose too: they do not test "
+                "the copy, but perhaps your folder itself; name a command that runs in the current "
+                "folder, or take --sandbox bwrap"
+            )
+        for path in changed:
+            place = self.project.folder / path
+            if path in of_code and (to := next(filter(place.is_relative_to, leads), None)):
+                return (
+                    f"the tests pass in a copy where {path} is broken on purpose too: an installed "
+                    f"package leads to {to}, which may be tested in its place; take --sandbox bwrap"
+                )
+        return ""
 
     def weakness(self) -> str:
         """What the sandbox does not keep away, where bubblewrap does not work here and the person

@@ -39,7 +39,7 @@ def functions_of(document: Document) -> list[Function]:
         return []
     found: list[Function] = []
     times: dict[str, int] = {}
-    for name, node in _definitions(tree):
+    for name, node in definitions_in(tree):
         times[name] = n = times.get(name, 0) + 1
         first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
         full = name if n == 1 else f"{name}#{n}"
@@ -102,7 +102,9 @@ def parsed(text: str) -> ast.Module | None:
         return None
 
 
-def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+def definitions_in(
+    tree: ast.Module,
+) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """The functions below a node, with their qualified names."""
     below: list[tuple[str, ast.AST]] = [("", tree)]
     while below:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -104,6 +106,28 @@ def python_error(text: str) -> str:
         syntax_tree(text)
     except SyntaxError as error:
         return f"{error.lineno}: {error.msg}"
+    return ""
+
+
+def text_error(path: str, text: str) -> str:
+    """The first syntax error of a file, by the parser of its language; empty without one, or where
+    Python has no parser for it."""
+    ending = PurePosixPath(path).suffix.lower()
+    if ending in (".py", ".pyi"):
+        return python_error(text)
+    try:
+        if ending == ".json":
+            json.loads(text)
+        elif ending == ".ipynb" and not isinstance(json.loads(text)["cells"], list):
+            return "1: it is no notebook: its cells are no list"
+        elif ending == ".toml" and sys.version_info >= (3, 11):
+            importlib.import_module("tomllib").loads(text)
+    except json.JSONDecodeError as error:
+        return f"{error.lineno}: {error.msg}"
+    except (ValueError, RecursionError) as error:
+        return f" {error}"
+    except (KeyError, TypeError, IndexError):
+        return "1: it is no notebook: it has no cells"
     return ""
 
 

@@ -1,17 +1,23 @@
 """Copies of the person's folder, one for each candidate, each with that candidate's changes.
 
 In: a project, changes. Out: places for `system.sandbox.commands`. The copies lie in the user's
-cache folder; they are removed when they are closed, and those of a process that was killed when the
-next ones are made. They share no file with the project that a command could write through.
+cache folder, or in one for temporary files where that cannot be used; they are removed when they
+are closed, and those of a process that was killed when the next ones are made. They share no file
+with the project that a command could write through.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
 import os
 import shutil
+import stat
 import subprocess
 import sys
+import tempfile
+import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,11 +30,19 @@ from tgr_local.code.folder.snapshot import CopyError
 from tgr_local.system import paths
 from tgr_local.system.errors import describe
 from tgr_local.system.files import Lock
-from tgr_local.system.sandbox import usage
+from tgr_local.system.sandbox import commands, usage
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.sandbox.commands import Place, is_linked
+from tgr_local.system.sandbox.own_path import OwnPath
 
 _RESERVE = 256 << 20  # of the disk, bytes
+_UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+"""A folder that is full, or may not be written."""
+_LONGEST_TEXT = 1 << 20  # bytes, of a file that is looked at for the folder's path
+BROKEN = (
+    ")( tgr-local: this file is broken on purpose, in a copy, to see whether the tests notice\n"
+)
+"""The text of a file in a copy whose tests must fail."""
 
 
 class Copies:
@@ -37,19 +51,50 @@ class Copies:
     def __init__(self, project: Project) -> None:
         """Takes the snapshot, which holds the person's uncommitted work. Raises CopyError."""
         self._project = project
-        base = paths.made(paths.folder("cache") / "code", mode=0o700)
-        _remove_abandoned(base)
+        self._numbers = itertools.count(1)
+        self._naming: list[Path] | None = None  # the files that name the folder, once known
+        self._naming_lock = threading.Lock()
+        self._moved = ""  # why the copies are not in the cache folder
+        first, *others = _bases(project)
+        try:
+            self._begin(first)
+        except NotADirectoryError:
+            raise
+        except (CopyError, OSError) as error:
+            cause = error.__cause__ if isinstance(error, CopyError) else error
+            if not isinstance(cause, OSError) or cause.errno not in _UNUSABLE:
+                raise
+            why = f"{first} cannot hold copies of the project: {cause.strerror}"
+            for base in others:
+                with contextlib.suppress(CopyError, OSError):
+                    self._begin(base)
+                    self._moved = f"{why}; they are in {base}"
+                    return
+            raise CopyError(f"{why}; {_way_out(cause)}") from None
+
+    def _begin(self, base: Path) -> None:
+        """Takes the snapshot in a folder."""
+        _remove_abandoned(paths.made(base, mode=0o700))
         self._folder = base / uuid.uuid4().hex
         self._lock = Lock(self._folder.with_suffix(".lock"))
         self._lock.take()
-        self._numbers = itertools.count(1)
         try:
             self._folder.mkdir(mode=0o700)
-            self._taken = snapshot.take(project, self._folder / "snapshot")
+            self._taken = snapshot.take(self._project, self._folder / "snapshot")
             self._size = usage.size(self._folder / "snapshot")
+            self._check_room()
         except BaseException:
             self.close()
             raise
+
+    def _check_room(self) -> None:
+        """Raises CopyError where the disk has no room for a copy."""
+        about = os.statvfs(self._folder)
+        if about.f_bavail * about.f_frsize < self._size + _RESERVE:
+            raise CopyError(
+                f"the disk of {self._folder.parent} is too full for a copy of "
+                f"{self._size >> 20:,} MiB; make room, or set XDG_CACHE_HOME to another disk"
+            ) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def __enter__(self) -> Copies:
         return self
@@ -73,7 +118,8 @@ class Copies:
             f"{self._project.repository}: the repository holds your home folder; tests see "
             f"nothing of it but {self._project.folder}"
         ]  # fmt: skip
-        return [*missing, *home, *self._taken.left_out]
+        moved = [self._moved] if self._moved else []
+        return [*moved, *missing, *home, *self._taken.left_out]
 
     def document(self, source: SourceFile) -> Document:
         """The text of a file at the time of the snapshot; of one that it does not hold, its own."""
@@ -85,32 +131,73 @@ class Copies:
         except (StyleError, OSError):
             return source.document
 
-    def make(self, changes: Sequence[Change] = ()) -> Place:
-        """A new copy with these changes. Raises CopyError, and RefusedError for a change of a file
+    def make(
+        self, changes: Sequence[Change] = (), *, in_place: bool = True, broken: Sequence[str] = ()
+    ) -> Place:
+        """A new copy with these changes. `in_place` where commands see it at the place of the
+        folder; else the files that name the folder name the copy. The files `broken` get a text
+        that no language can read. Raises CopyError, and RefusedError for a change of a file
         that must not be changed or had another text at the time of the snapshot."""
         whole = [self._bytes(change) for change in changes]
-        about = os.statvfs(self._folder)
-        if about.f_bavail * about.f_frsize < self._size + _RESERVE:
-            raise CopyError(
-                f"the disk of {self._folder.parent} is too full for a copy of "
-                f"{self._size >> 20:,} MiB; make room, or set XDG_CACHE_HOME to another disk"
-            )
+        self._check_room()
         folder = self._folder / str(next(self._numbers))
-        (folder / "scratch").mkdir(parents=True)
         tree = folder / "tree"
         try:
+            (folder / "scratch").mkdir(parents=True)
             _duplicate(self._folder / "snapshot", tree)
             for path, data in whole:
                 _write(tree, path, data)
+            place = Place(
+                tree, self._project.folder, (*self._around(), *self._taken.shown),
+                folder / "scratch", self._size,
+            )  # fmt: skip
+            for name in broken:
+                if os.path.isfile(tree / name) and not self._is_shown(Path(name)):
+                    _write(tree, Path(name), BROKEN.encode())
+            if not in_place:
+                self._name_copy(place, [path for path, _ in whole])
         except (OSError, shutil.Error) as error:
             usage.remove(folder)
-            raise CopyError(f"the project cannot be copied to {tree}: {describe(error)}") from None
-        shown = (*self._around(), *self._taken.shown)
-        return Place(tree, self._project.folder, shown, folder / "scratch", self._size)
+            raise CopyError(
+                f"the project cannot be copied to {tree}: {describe(error)}; {_way_out(error)}"
+            ) from None
+        return place
 
     def remove(self, place: Place) -> None:
         """Removes one, whatever a command left in it."""
         usage.remove(place.folder.parent)
+
+    def leads(self) -> list[Path]:
+        """The folders below the project that installed packages are, or lead to: Python packages
+        in editable mode, workspaces of node. Without bubblewrap tests may use these."""
+        place = Place(self._project.folder, self._project.folder, tuple(self._taken.shown))
+        found = dict.fromkeys(commands.editable(place))
+        for folder in self._taken.shown:
+            if folder.name == "node_modules":
+                for path in (*folder.glob("*"), *folder.glob("@*/*")):
+                    end = Path(os.path.realpath(path))
+                    if path.is_symlink() and end.is_relative_to(self._project.folder):
+                        found[end] = None
+        return list(found)
+
+    def _is_shown(self, relative: Path) -> bool:
+        place = self._project.folder / relative
+        return any(place.is_relative_to(path) for path in self._taken.shown)
+
+    def _name_copy(self, place: Place, changed: Sequence[Path]) -> None:
+        """Exchanges the folder's path for that of the copy in the files that name it."""
+        own = place.own_path()
+        with self._naming_lock:
+            if self._naming is None:
+                self._naming = list(_naming(self._folder / "snapshot", own))
+        for relative in dict.fromkeys((*self._naming, *changed)):
+            path = place.folder / relative
+            if path.is_symlink() or not path.is_file():
+                continue
+            data, about = path.read_bytes(), path.stat()
+            if b"\0" not in data and (new := own.in_bytes(data)) != data:
+                _write(place.folder, relative, new)
+                os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
 
     def _bytes(self, change: Change) -> tuple[Path, bytes]:
         """Where a changed file lies in the copy, and its bytes."""
@@ -146,6 +233,21 @@ class Copies:
             yield outside
 
 
+def _bases(project: Project) -> Iterator[Path]:
+    """Where copies may lie: the cache folder, else a folder of this user alone for temporary files,
+    where others may write too."""
+    yield paths.folder("cache") / "code"
+    with contextlib.suppress(OSError):
+        base = Path(tempfile.gettempdir()).resolve() / f"tgr-local-{os.getuid()}"
+        if base.is_relative_to(project.folder):
+            return  # a copy would hold itself
+        with contextlib.suppress(FileExistsError):
+            base.mkdir(mode=0o700)
+        about = base.lstat()
+        if stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o77:
+            yield base
+
+
 def _remove_abandoned(base: Path) -> None:
     """Removes the copies of processes that are gone."""
     for path in base.glob("*.lock"):
@@ -167,6 +269,26 @@ def _duplicate(source: Path, target: Path) -> None:
             return
         usage.remove(target)
     shutil.copytree(source, target, symlinks=True)
+
+
+def _naming(tree: Path, own: OwnPath) -> Iterator[Path]:
+    """The text files in a copy that name the folder which it is a copy of."""
+    for folder, _, names in os.walk(tree):
+        for name in names:
+            path = Path(folder, name)
+            with contextlib.suppress(OSError):
+                if path.is_symlink() or path.stat().st_size > _LONGEST_TEXT:
+                    continue
+                data = path.read_bytes()
+                if b"\0" not in data and own.is_in(data):
+                    yield path.relative_to(tree)
+
+
+def _way_out(error: Exception) -> str:
+    """What helps where a disk is full; else where a folder cannot be written."""
+    is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    what = "make room" if is_full else "make that folder writable"
+    return f"{what}, or set XDG_CACHE_HOME to a folder on another disk"
 
 
 def _write(tree: Path, relative: Path, data: bytes) -> None:

@@ -89,20 +89,31 @@ def accept(project: Project, changes: Sequence[Change]) -> Accepted:
     """Makes changes in the person's files: all of them, or none.
 
     Raises RefusedError for a file that must not be changed or is no longer what the change was made
-    for, JournalError, and OSError where the journal cannot be written.
+    for, and JournalError, also where the journal cannot be written.
     """
     if len({change.path for change in changes}) < len(changes):
         raise JournalError("a file is changed twice; make one change of it")
-    with _journal(project) as journal:
-        new = []
-        for change in changes:
-            source, data = project.changed(change)
-            new.append((change.path, source.place, source.data if source.exists else None, data))
-        if len({place for _, place, _, _ in new}) < len(new):
-            raise JournalError("two of the paths are one file; make one change of it")
-        entry = _begin(journal, new)
-        _carry_out(entry)
-        return Accepted(tuple(change.path for change in changes))
+    begun = False
+    try:
+        with _journal(project) as journal:
+            new = []
+            for change in changes:
+                source, data = project.changed(change)
+                old = source.data if source.exists else None
+                new.append((change.path, source.place, old, data))
+            if len({place for _, place, _, _ in new}) < len(new):
+                raise JournalError("two of the paths are one file; make one change of it")
+            entry = _begin(journal, new)
+            begun = True
+            _carry_out(entry)
+            return Accepted(tuple(change.path for change in changes))
+    except NotADirectoryError:
+        raise
+    except OSError as error:
+        if begun:
+            raise
+        what = "the edit is not accepted, as it could not be undone"
+        raise _unwritable(what, _place(project), error) from None
 
 
 def undo(project: Project, *, force: bool = False) -> Accepted:
@@ -137,24 +148,47 @@ def undo(project: Project, *, force: bool = False) -> Accepted:
 
 
 def recover(project: Project) -> tuple[str, ...]:
-    """Completes what a process began that was killed; the files that it completed. Raises
-    JournalError where the person has changed one of them since."""
-    with _journal(project, complete=False) as journal:
-        return _recover(journal)
+    """Completes what a process began that was killed; the files that it completed. Where nothing
+    was begun, the journal need not be writable. Raises JournalError where the person has changed
+    one of them since."""
+    try:
+        with _journal(project, complete=False) as journal:
+            return _recover(journal)
+    except NotADirectoryError:
+        raise
+    except OSError as error:
+        journal = _place(project)
+        entries = _entries(journal) if journal.is_dir() else []
+        if all((entry.folder / _DONE).exists() for entry in entries):
+            return ()
+        raise _unwritable("an edit that was interrupted is not completed", journal, error) from None
+
+
+def _place(project: Project) -> Path:
+    """Where the journal of a project is."""
+    name = hashlib.blake2b(os.fsencode(project.folder), digest_size=12).hexdigest()
+    return paths.folder("state") / "code" / name
+
+
+def _unwritable(what: str, journal: Path, error: OSError) -> JournalError:
+    where = error.filename or journal
+    return JournalError(
+        f"{what}: {where}: {error.strerror}; make room or that folder writable, or set "
+        "XDG_STATE_HOME to another folder"
+    )
 
 
 @contextlib.contextmanager
 def _journal(project: Project, *, complete: bool = True) -> Iterator[Path]:
     """The journal of a project, locked, after what was begun in it is completed."""
-    base, folder = paths.folder("state") / "code", os.fsencode(project.folder)
-    journal = base / hashlib.blake2b(folder, digest_size=12).hexdigest()
-    paths.made(base, mode=0o700)
+    journal = _place(project)
+    base = paths.made(journal.parent, mode=0o700)
     lock = Lock(base / f"{journal.name}.lock")
     if not lock.take():
         raise JournalError(f"another tgr-local changes files in {project.folder}; try again")
     try:
         journal.mkdir(exist_ok=True, mode=0o700)
-        (journal / "project").write_bytes(folder)
+        (journal / "project").write_bytes(os.fsencode(project.folder))
         if complete:
             _recover(journal)
         yield journal

@@ -86,7 +86,7 @@ class Snapshot:
                 folder.chmod(stat.S_IMODE(about.st_mode) & 0o777)
         except OSError as error:
             where = error.filename or self.target
-            raise CopyError(f"{where} cannot be copied: {error.strerror}") from None
+            raise CopyError(f"{where} cannot be copied: {error.strerror}") from error
         del self.left_out[_MOST_NOTES:]
 
     def _count(self, size: int, folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Runs inside the sandbox: parses files, and imports Python modules, one process for each.
 
-``python _check.py FOLDER PATH…`` prints a line for each file: ``ok``, ``parse`` or ``import``, the
+``python _check.py FOLDER PATH…`` prints a line for each file: ``imported``, ``parsed``,
+``unchecked`` where there is no parser for it, or ``parse`` or ``import`` with what failed, the
 path, and the error, with tabs between. It needs no package, and any Python from 3.6 on.
 """
 
@@ -15,20 +16,26 @@ from typing import Tuple  # noqa: UP035
 IMPORTED = 97  # exit code after an import that did not fail
 
 
-def parse(path: str) -> None:
-    """Raises an error for a file that does not parse."""
+def parse(path: str) -> bool:
+    """Whether there is a parser for a file. Raises an error for one that does not parse."""
     with open(path, "rb") as file:
         data = file.read()
     if path.endswith((".py", ".pyi")):
         compile(data, path, "exec", dont_inherit=True)
     elif path.endswith(".json"):
         json.loads(data.decode("utf-8-sig"))
+    elif path.endswith(".ipynb"):
+        if not isinstance(json.loads(data.decode("utf-8-sig"))["cells"], list):
+            raise ValueError("its cells are no list")
     elif path.endswith(".toml"):
         try:
             import tomllib
         except ImportError:  # before 3.11
-            return
+            return False
         tomllib.loads(data.decode())
+    else:
+        return False
+    return True
 
 
 def load(folder: str, path: str) -> None:
@@ -50,22 +57,23 @@ def load(folder: str, path: str) -> None:
 
 
 def problem(folder: str, path: str) -> Tuple[str, str]:  # noqa: UP006
-    """What is wrong with a file: its kind and its error; ok without one."""
+    """What was done with a file, or what failed, and its error."""
     try:
-        parse(os.path.join(folder, path))
+        if not parse(os.path.join(folder, path)):
+            return "unchecked", ""
     except SyntaxError as error:
         return "parse", f"{error.msg} (line {error.lineno})"
     except Exception as error:
         return "parse", repr(error)
     name = os.path.basename(path)
     if not name.endswith(".py") or name in ("setup.py", "__main__.py"):
-        return "ok", ""
+        return "parsed", ""
     done = subprocess.run(
         [sys.executable, __file__, "--import", folder, path],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     if done.returncode == IMPORTED:
-        return "ok", ""
+        return "imported", ""
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
     return "import", lines[-1] if lines else f"exit code {done.returncode}"
 
@@ -80,4 +88,4 @@ if __name__ == "__main__":
         kind, text = problem(sys.argv[1], each)
         kinds.add(kind)
         print(kind, each, " ".join(text.split()), sep="\t", flush=True)
-    sys.exit(0 if kinds <= {"ok"} else 1)
+    sys.exit(1 if kinds & {"parse", "import"} else 0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tgr_local.code.edits import Change
-from tgr_local.code.edits.syntax import python_error
+from tgr_local.code.edits.syntax import text_error
 from tgr_local.code.judging.judge import Verdict
 
 State = Literal["waiting", "writing", "testing", "done", "stopped"]
@@ -61,10 +61,12 @@ class Candidate:
 
 
 def syntax_error(changes: Sequence[Change]) -> str:
-    """The first syntax error that changes bring into Python files; empty without one. A file that
-    had one before says nothing: it may be written for a newer Python."""
+    """The first syntax error that changes bring into Python, JSON and TOML files and notebooks;
+    empty without one. A file that had one before says nothing: it may be written for a newer
+    Python, or have comments where JSON has none."""
     for change in changes:
-        is_python = change.path.endswith((".py", ".pyi"))
-        if is_python and (error := python_error(change.after)) and not python_error(change.before):
+        if not (error := text_error(change.path, change.after)):
+            continue
+        if not change.before.strip() or not text_error(change.path, change.before):
             return f"{change.path}:{error}"
     return ""

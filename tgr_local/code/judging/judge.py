@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,10 +25,14 @@ from tgr_local.system.slots import Flag
 
 Ended = Literal[
     "passed", "failed", "no tests", "fewer tests", "not found", "timed out", "memory", "processes",
-    "disk", "output", "killed",
+    "disk", "output", "killed", "elsewhere",
 ]  # fmt: skip
 _CHECK = Path(__file__).with_name("_check.py")
-_CHECKED = "import"
+_CHECKS: dict[str, str] = {
+    "imported": "parse and import", "parsed": "parse", "unchecked": "not checked",
+}  # fmt: skip
+"""What is said of files without tests, by the most that was done with one of them."""
+_FAILED = ("parse", "import")  # what `_check` says of a file that fails
 _LEAST_PATIENCE, _TIMES_AS_LONG = 15.0, 20  # seconds; times the run without an edit
 _STOPS_EARLY = re.compile(
     r"(?:^|\s)(?:-[a-zA-Z]*[xf]|-b\b"
@@ -51,6 +56,7 @@ _SAID: dict[Ended, str] = {
     "disk": "stopped at the limit of disk space",
     "output": "stopped at the limit of output",
     "killed": "killed by a signal",
+    "elsewhere": "passed, but not in the copy",
 }
 
 
@@ -73,12 +79,21 @@ class Verdict:
     ended: Ended
     failures: tuple[Failure, ...] = ()
     framework: str = ""
-    """What printed the counts; empty where nothing known did, "import" without a command."""
+    """What printed the counts; empty where nothing known did; without a command what was done:
+    "imported", "parsed", or "unchecked" where no file has a parser."""
+
+    remark: str = ""
+    """What else has to be known of the result, in one sentence."""
 
     @property
     def passes(self) -> bool:
         """Whether all tests pass."""
         return self.ended == "passed"
+
+    @property
+    def is_check(self) -> bool:
+        """Whether there was no command: files were parsed, and Python modules imported."""
+        return self.framework in _CHECKS
 
     @property
     def total(self) -> int:
@@ -102,9 +117,12 @@ class Verdict:
         """One short line for a table, such as "3 of 4 pass"."""
         if self.ended == "timed out":
             return f"stopped after {self.seconds:.0f} s"
-        if self.framework and self.ended in ("passed", "failed") and self.total:
-            what = "parse and import" if self.framework == _CHECKED else "pass"
-            return f"{self.passed} of {self.total} {what}"
+        is_whole = self.ended in ("passed", "failed")
+        if self.framework == "unchecked" and is_whole:
+            return _CHECKS[self.framework]
+        if self.framework and is_whole and self.total:
+            more = f", {self.skipped} not checked" if self.skipped and self.is_check else ""
+            return f"{self.passed} of {self.total} {_CHECKS.get(self.framework, 'pass')}{more}"
         return _SAID[self.ended]
 
 
@@ -145,26 +163,32 @@ def check(
     cancel: Flag | None = None,
 ) -> Verdict:
     """Without tests: whether the changed files parse, and Python modules among them can be imported
-    (their code runs). `python` is the person's, for the shell. Raises as `judge`."""
+    (their code runs). Files of a language without a parser here count as skipped. `python` is the
+    person's, for the shell. Raises as `judge`."""
     root = place.seen_at if backend == "bwrap" else place.folder
     words = [str(_CHECK), str(root), *changed]
     place = replace(place, shown=(*place.shown, _CHECK))
     outcome = commands.run(f"{python} {shlex.join(words)}", place, limits, backend, cancel)
     said = [line.split("\t") for line in outcome.output.splitlines()]
-    said = [parts for parts in said if len(parts) == 3 and parts[0] in ("ok", "parse", "import")]
+    said = [parts for parts in said if len(parts) == 3 and parts[0] in (*_CHECKS, *_FAILED)]
     bad = [Failure(path, path, _line(why), f"{kind}: {why}") for kind, path, why in said
-           if kind != "ok"]  # fmt: skip
-    n_failed = sum(parts[0] == "import" for parts in said)
-    n_errors = len(changed) - n_failed - sum(parts[0] == "ok" for parts in said)
-    ended = _ended(outcome, Counts(_CHECKED, passed=len(changed)))
+           if kind in _FAILED]  # fmt: skip
+    kinds = Counter(parts[0] for parts in said)
+    n_failed, n_skipped = kinds["import"], kinds["unchecked"]
+    n_errors = len(changed) - n_failed - sum(kinds[kind] for kind in _CHECKS)
+    done = "imported" if kinds["imported"] or n_failed else "parsed"
+    if n_skipped == len(changed):
+        done = "unchecked"
+    ended = _ended(outcome, Counts(done, passed=len(changed)))
     whole = ended == "passed" and not n_failed and not n_errors
     output = "".join(f"{one.file}: {one.message}\n" for one in bad)
     if len(said) < len(changed):
         output += outcome.output
     return Verdict(
-        whole, len(changed) - n_failed - n_errors, n_failed, n_errors, 0, outcome.seconds,
+        whole, len(changed) - n_failed - n_errors - n_skipped, n_failed, n_errors, n_skipped,
+        outcome.seconds,
         _without_paths(output, place), "passed" if whole else "failed" if ended == "passed" else
-        ended, tuple(bad), _CHECKED,
+        ended, tuple(bad), done,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from tgr_local.code.reading.evidence import Lines
 from tgr_local.code.reading.prompt import Copy, Form
 from tgr_local.engine import Cancel, EditConstraint, Engine
 from tgr_local.options.config import CodeConfig, SearchConfig
-from tgr_local.system.errors import CapacityError
+from tgr_local.system.errors import CapacityError, TgrError
 
 _OUTPUT_MOST, _OUTPUT_SHARE = 1024, 0.25  # tokens, of the length that the model was trained for
 _THINKING = 2048  # tokens, where the user sets no limit
@@ -30,6 +30,8 @@ _SMALL_FILE, _MIDDLE_FILE = 512, 1536  # tokens
 _NEW_FILE = 768  # tokens of a file that is empty so far
 _COPIED = 4096  # tokens of the code that answers depart from
 _PROSE = 256  # tokens, around the code
+_REPAIRS = "tgr-mini-code"
+"""The embedded model, which has learnt repairs by failing tests and no other tasks."""
 LEAST_ANSWER = 32
 """Tokens that an answer has room for, at least."""
 
@@ -103,6 +105,29 @@ class Asker:
         """Whether the model file says that its model has learnt a form of edits, so that it needs
         no instructions and can be held to the form."""
         return self._engine.metadata.get("tgr.edit_format") in get_args(Form)
+
+    def check(
+        self, context: Context, form: Form, verdict: Verdict | None, named: Sequence[str] = ()
+    ) -> None:
+        """Raises TgrError for a task that a model has not learnt which has learnt to write Python
+        functions, and nothing else."""
+        if self._engine.metadata.get("tgr.edit_format") != "function":
+            return
+        name = self._engine.metadata.get("general.name") or self._engine.path.stem
+        known = {one.path for one in context.functions if one.path.endswith((".py", ".pyi"))}
+        others = [one.path for one in context.documents if one.path not in known]
+        mixed = {one.path for one in context.functions} - known
+        wanted = [path for path in others if path in named]
+        why = ""
+        if others and (not known or mixed or wanted or form == "file"):
+            why = f"{(wanted or others)[0]} has no Python function"
+        elif name == _REPAIRS and (verdict is None or verdict.passes):
+            why = "no test fails here" if verdict else "no tests are named (--test)"
+        if why:
+            raise TgrError(
+                f"{name} repairs small Python functions by their failing tests, and can do nothing "
+                f"else, but {why}; name another model with -m MODEL (tgr-local models lists them)"
+            )
 
     @property
     def thinks(self) -> bool:

@@ -26,6 +26,7 @@ from tgr_local import generation
 from tgr_local.code.edits import Change, EditError, read_edits
 from tgr_local.code.judging.candidate import Candidate, syntax_error
 from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.judging.losses import loss
 from tgr_local.code.reading.asking import Stage
 from tgr_local.code.reading.prompt import Copy
 from tgr_local.code.writing import departures
@@ -79,6 +80,8 @@ class Batch:
     """The last of the first k candidates, which are free even so."""
     allowance: int = 0
     """New tokens after which no further k candidates begin to depart; 0 = the first k are all."""
+    task: str = ""
+    """What is to be done: it tells whether an edit may leave out what a file has."""
     goes_on: bool = False
     """Whether a round goes on with these: of the first k none is free, however few ways there are
     to depart from the code."""
@@ -300,11 +303,14 @@ class _Writer:
         """Takes the edit from a complete answer."""
         mine = self._answers[index]
         answer = mine.whole or self._candidates[index].begun + reply.text
-        changes, problem = _read(answer, self.batch, mine.departure)
-        if reply.finish == "length" and mine.departure and not mine.whole:
+        is_cut = reply.finish in ("length", "budget", "loop") and not mine.whole
+        changes, problem = _read(answer, self.batch, mine.departure, is_cut)
+        if is_cut and mine.departure:
             found = codes(answer)
             if mine.departure.copy.function and not (found and found[0].is_closed):
                 changes, problem = (), "the answer has no end"  # and would cut the function off
+        if why := loss(changes, self.batch.task):
+            changes, problem = (), why
         error = syntax_error(changes)
         self._update(
             index,
@@ -362,19 +368,21 @@ class _Writer:
             )
 
 
-def _read(answer: str, batch: Batch, departure: Departure | None) -> tuple[tuple[Change, ...], str]:
-    """The changes of an answer, or why there are none."""
+def _read(
+    answer: str, batch: Batch, departure: Departure | None, is_cut: bool = False
+) -> tuple[tuple[Change, ...], str]:
+    """The changes of an answer, or why there are none. `is_cut` where it ended at a limit."""
     stage, documents = batch.stage, batch.stage.context.documents
     try:
         if departure is not None and departure.copy.function:
             found = codes(answer)
             changes = departures.changed(departure.copy, found[0].text) if found else ()
         elif departure is not None:
-            changes = read_answer(answer, [departure.copy.document])
+            changes = read_answer(answer, [departure.copy.document], is_cut)
         elif batch.is_learnt:
             changes = read_edits(answer, documents, stage.form, functions=stage.functions)
         else:
-            changes = read_answer(answer, documents)
+            changes = read_answer(answer, documents, is_cut)
     except EditError as error:
         return (), str(error)
     changes = combined(stage.changes, completed(changes, documents))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from tgr_local.code.edits import Change
 from tgr_local.code.judging.candidate import Candidate, syntax_error
 from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.judging.losses import loss
 from tgr_local.code.judging.ranking import ranked
 
 _SECONDS = 60.0
@@ -31,10 +32,12 @@ def combine(
     before: Verdict,
     judge: Callable[[Candidate], Verdict],
     first: int,
+    task: str = "",
 ) -> Iterator[Candidate]:
     """Candidates with the edits of several, each better than the one before; the last may pass all
     tests. `base` is what all candidates have of the project's files already, `before` what the
-    tests say with it, and `first` the number of the first of them. Nothing where one passes alone.
+    tests say with it, `first` the number of the first of them, and `task` what is to be done.
+    Nothing where one passes alone.
 
     An edit that shows no gain alone may show one with another: a test that fails at one line may
     fail at the next. At most as many as there are candidates are judged, and none after a minute.
@@ -53,7 +56,7 @@ def combine(
         if said.is_beyond(before) and not _adds(said, reached):
             continue
         changes = both(base, best.changes, other.changes)
-        if changes is None or changes in tried or syntax_error(changes):
+        if changes is None or changes in tried or syntax_error(changes) or loss(changes, task):
             continue
         tried.add(changes)
         parts = tuple(sorted({*(best.parts or (best.number,)), other.number}))

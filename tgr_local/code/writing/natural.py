@@ -54,8 +54,11 @@ class Code:
         return self.text.partition("\n")[0].strip()
 
 
-def read_answer(answer: str, documents: Sequence[Document]) -> tuple[Change, ...]:
-    """The changes that an answer makes, one for each document that it changes.
+def read_answer(
+    answer: str, documents: Sequence[Document], is_cut: bool = False
+) -> tuple[Change, ...]:
+    """The changes that an answer makes, one for each document that it changes. `is_cut` where the
+    answer ended at a limit: what has no end in it is no part of the edit.
 
     Raises EditError for one that has no code, or none that has a place in the documents.
     """
@@ -63,7 +66,8 @@ def read_answer(answer: str, documents: Sequence[Document]) -> tuple[Change, ...
     why, n_placed = "the answer has no code", 0
     for code in codes(answer):
         try:
-            placed = _placed(code, [Document(path, text) for path, text in texts.items()])
+            some = [Document(path, text) for path, text in texts.items()]
+            placed = _placed(code, some, is_cut and not code.is_closed)
         except EditError as error:
             why = str(error)
             continue
@@ -150,9 +154,9 @@ def _closes(line: str, fence: str, indent: str) -> bool:
     return within < 4 and line.startswith(fence) and not line.strip(fence[0])
 
 
-def _placed(code: Code, documents: Sequence[Document]) -> tuple[str, str] | None:
+def _placed(code: Code, documents: Sequence[Document], is_cut: bool) -> tuple[str, str] | None:
     """The path and the new text of the document that a block changes; None for commands and
-    outputs. Raises EditError."""
+    outputs. `is_cut` where the block has no end. Raises EditError."""
     named = _named(code, documents)
     own = [one for one in documents if named and _is_named(one.path, named)]
     if not own and code.language in _OTHER - {fence_name(one.path) for one in documents}:
@@ -164,8 +168,13 @@ def _placed(code: Code, documents: Sequence[Document]) -> tuple[str, str] | None
         text = text.partition("\n")[2].lstrip("\n")
     text = textwrap.dedent(text) if text[:1] in " \t" else text
     text = indented_as((own or documents)[0].text, text)
-    if not code.is_closed and python_error(text):
+    is_python = any(one.path.endswith((".py", ".pyi")) for one in own or documents)
+    if is_cut and not is_python and "<<<<< SEARCH" not in text:
+        raise EditError("the answer has no end; --max-tokens allows a longer one")
+    if not code.is_closed and (is_cut or python_error(text)):
         text = _finished(text)
+        if not text.strip():
+            raise EditError("the answer has no end; --max-tokens allows a longer one")
 
     def likely(one: Document) -> tuple[int, bool, int]:
         theirs, mine = names(one.path, text), names(one.path, one.text)

@@ -23,8 +23,9 @@ from typing import Literal
 
 from tgr_local.system.errors import CancelledError, InstallError
 from tgr_local.system.paths import program
-from tgr_local.system.sandbox import backends, usage
+from tgr_local.system.sandbox import backends, own_path, usage
 from tgr_local.system.sandbox.backends import Backend, Mount
+from tgr_local.system.sandbox.own_path import OwnPath
 from tgr_local.system.slots import Flag
 
 Stopped = Literal["", "time", "memory", "processes", "disk", "output"]
@@ -42,6 +43,7 @@ _PASSED = (
     "PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH",
     "JAVA_HOME", "GOROOT", "NODE_PATH",
 )  # fmt: skip
+_PATHS = ("PATH", "PYTHONPATH", "NODE_PATH")  # of those, what lists folders
 _PLAIN = {
     "NO_COLOR": "1", "PY_COLORS": "0", "CARGO_TERM_COLOR": "never", "TERM": "dumb",
     "PYTHONDONTWRITEBYTECODE": "1", "PIP_NO_INDEX": "1", "CARGO_NET_OFFLINE": "true",
@@ -83,6 +85,11 @@ class Place:
     """A folder for HOME and temporary files, where the backend has no /tmp of its own."""
     size: int = 0
     """What the folder holds before, as `usage.size` measures it, bytes."""
+
+    def own_path(self) -> OwnPath:
+        """What leads into the copy where a command sees both it and the folder."""
+        kept = [path for path in self.shown if path.is_relative_to(self.seen_at)]
+        return OwnPath(self.seen_at, self.folder, [path for path in kept if path != self.seen_at])
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,8 @@ def _run(
         _give(place.folder, user)  # who could not write there otherwise
     if backend == backends.NONE:
         _link(place)
+    if backend != "bwrap":
+        command = place.own_path().in_command(command)
     read_end, write_end = os.pipe()
     ready, is_ready = os.pipe()
     with contextlib.ExitStack() as stack:
@@ -277,10 +286,27 @@ def _environment(backend: Backend, place: Place) -> dict[str, str]:
     if backend != "bwrap":
         scratch = str(place.scratch or place.folder)
         found |= {"HOME": scratch, "TMPDIR": scratch}
+        own = place.own_path()
+        found |= {name: own.in_paths(found[name]) for name in _PATHS if name in found}
         # before packages that are installed from the original folder
-        paths = [str(place.folder), str(place.folder / "src"), found.get("PYTHONPATH", "")]
-        found["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+        more = [own.in_path(str(path)) for path in editable(place)]
+        paths = [str(place.folder), str(place.folder / "src"), *more, found.get("PYTHONPATH", "")]
+        found["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
+        # git would find the repository of a folder around the copies, such as a home
+        found["GIT_CEILING_DIRECTORIES"] = str(place.folder.parent)
     return found
+
+
+def editable(place: Place) -> list[Path]:
+    """The folders that the Pythons which a command may start import from, of the original."""
+    found = {
+        Path(os.environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if os.environ.get(name)
+    }
+    found |= {path for path in place.shown if (path / "pyvenv.cfg").exists()}
+    for entry in os.environ.get("PATH", "").split(os.pathsep):
+        if any(os.access(os.path.join(entry, name), os.X_OK) for name in ("python", "python3")):
+            found.add(Path(entry).parent)
+    return own_path.editable(place.seen_at, [*sorted(found), Path("/usr/local")])
 
 
 def _watch(
