@@ -204,6 +204,7 @@ def carry_out(
     by: Judge = judge,
     read: Callable[[str], Document | None] | None = None,
     paths: Sequence[str] = ("calc.py",),
+    named: tuple[str, ...] = (),
     listener: Any = None,
     cancel: Cancel | None = None,
     **options: Any,
@@ -213,7 +214,7 @@ def carry_out(
     put(departures, "find", find)
     put(generation, "query_tokens", query_tokens)
     documents = {"calc.py": Document("calc.py", CALC)}
-    task = Task(text, paths, read or documents.get, by, tests)
+    task = Task(text, paths, read or documents.get, by, tests, named=named)
     code = CodeConfig(**{"candidates": 2, "rounds": 1, "constrained": False} | options)
     config = SearchConfig(seed=42, max_tokens=np.int32(400).item())
     listener = listener or Followed()

@@ -284,7 +284,11 @@ def test_without_tests_files_are_parsed_and_imported(folder: Path, best: Backend
     good = [path for path in ("calc.py", "pkg/m.py", "my-script.py", "d.json", "t.txt")]
     with Copies(Project(folder)) as copies:
         verdict = check(copies.make(), good, SHORT, python=sys.executable, backend=best)
-        assert verdict.passes and verdict.ran and verdict.summary == "4 of 4 parse and import, 1 not checked"
+        assert (
+            verdict.passes
+            and verdict.ran
+            and verdict.summary == "4 of 4 parse and import, 1 not checked"
+        )
         changes = (
             Change("calc.py", str(FILES["calc.py"]), "def add(:\n"),
             Change("pkg/n.py", "x = 1\n", "import no_such_module\n"),

@@ -1,0 +1,199 @@
+"""Edits that take away what nobody asked for are none; what has no parser is not said to parse."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import sandboxes
+from fake_coder import CALC, RIGHT, Coder, answer, make_verdict
+from fake_coder import carry_out as solved_with
+
+from tgr_local.code.edits import Change, Document, EditError
+from tgr_local.code.folder.copies import Copies
+from tgr_local.code.folder.project import Project
+from tgr_local.code.judging.candidate import syntax_error
+from tgr_local.code.judging.judge import check
+from tgr_local.code.judging.losses import loss
+from tgr_local.code.writing.natural import read_answer
+from tgr_local.system.errors import TgrError
+from tgr_local.system.sandbox import commands
+
+NOTES = "# Notes\n\nFirst we measure.\n\nThen we decide what to do next.\n\nAt last we write.\n"
+CODE = {
+    "app.js": "function highest(scores) {\n  let top = scores[0];\n  for (const s of scores) "
+    "if (s < top) top = s;\n  return top;\n}\nmodule.exports = { highest };\n",
+    "main.go": "package main\n\nfunc highest(s []int) int {\n\ttop := s[0]\n\tfor _, x := range s "
+    "{\n\t\tif x < top {\n\t\t\ttop = x\n\t\t}\n\t}\n\treturn top\n}\n",
+}
+CONSTANTS = "LIMIT = 3\nNAMES = ['a', 'b']\nTABLE = {1: 2}\n"
+FOREIGN = "def total(values):\n    result = 0\n    for one in values:\n        result += one\n" \
+          "    return result\n"  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["notes.md", "Makefile", "q.sql", "run.sh", "a.py", "d.json"])
+def test_an_edit_that_empties_a_file_is_none_unless_the_task_says_so(path: str) -> None:
+    for after in ("", "\n", "  \n\n"):
+        edit = [Change(path, "a\n", after)]
+        assert "empties" in loss(edit, "Correct the spelling.")
+        assert "empties" in loss(edit, "Remove the last line.")
+        assert loss(edit, f"Delete everything in {path}.") == ""
+        assert loss(edit, f"Empty {path}.") == ""
+    assert loss([Change(path, "", "a\n")], "Write it.") == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after"),
+    [
+        ("app.js", CODE["app.js"], "module.exports = { highest };\n"),
+        ("main.go", CODE["main.go"], "package main\n\n"),
+        ("const.py", CONSTANTS, FOREIGN),
+        ("notes.md", NOTES, FOREIGN),
+        ("notes.md", NOTES, "# Notes\n\nFirst we measure.\n"),
+        ("page.html", "<html><body><p>hi there</p></body></html>\n", "{}\n"),
+        ("a.py", CALC, "def add(a, b):\n    pass\n\n\ndef sub(a, b):\n    return a - b\n"),
+        ("a.py", CALC, CALC.replace("return a - b", "raise NotImplementedError")),
+        ("a.py", CALC, CALC.replace("    return a - b", '    """The sum."""')),
+    ],
+)
+def test_an_edit_that_leaves_little_is_none_unless_the_task_says_so(
+    path: str, before: str, after: str
+) -> None:
+    assert loss([Change(path, before, after)], "Correct it.")
+    assert loss([Change(path, before, after)], "Rewrite it.") == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after"),
+    [
+        ("notes.md", NOTES, NOTES.replace("measure", "count").replace("decide", "choose")),
+        ("notes.md", NOTES, NOTES.replace("At last we write.\n", "")),
+        ("notes.md", NOTES, f"{NOTES}\nMore.\n"),
+        ("VERSION", "1.2.3\n", "2.0.0\n"),
+        ("conf.yaml", "host: a\nport: 80\n", "host: b\nport: 90\n"),
+        ("calc.py", CALC, RIGHT),
+        ("a.py", '"""Long text.\n\nMore and more and more of it, word by word, line by line.\n"""'
+         "\n\n\ndef f(x):\n    return x\n", "def f(x):\n    return x + 1\n"),
+        ("a.py", "def f(xs):\n    n = 0\n    for x in xs:\n        n += x\n    return n\n",
+         "def f(xs):\n    return sum(xs)\n"),
+        ("p.py", "class P:\n    def f(self): ...\n", "class P:\n    def g(self): ...\n"),
+        ("bad.py", "def f(:\n", "def f():\n    pass\n"),
+    ],
+)  # fmt: skip
+def test_a_change_of_parts_is_an_edit(path: str, before: str, after: str) -> None:
+    assert loss([Change(path, before, after)], "Correct it.") == ""
+
+
+def test_the_table_says_why_there_is_no_edit_and_nothing_is_tested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judged: list[str] = []
+
+    def judge(changes: object, cancel: object) -> object:
+        judged.append("")
+        return make_verdict(True, 1, 0, 0, "")
+
+    gutted = answer("def add(a, b):\n    pass\n\n\ndef sub(a, b):\n    pass\n")
+    outcome = solved_with(
+        monkeypatch.setattr, Coder([gutted]), "Correct it.", by=judge  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert len(judged) == 1 and outcome.best is None  # the project as it is
+    assert "without a body" in outcome.ranked[0].problem
+
+
+# ---- answers without an end ----
+
+
+@pytest.mark.parametrize(("path", "text"), [("notes.md", NOTES), *CODE.items()])
+def test_a_file_does_not_lose_its_tail_to_an_answer_that_was_cut_off(path: str, text: str) -> None:
+    document = Document(path, text)
+    lines = text.splitlines(keepends=True)
+    cut = f"{path}\n```\n" + "".join(lines[:-2]).replace("top", "best")
+    with pytest.raises(EditError, match="--max-tokens"):
+        read_answer(cut, [document], is_cut=True)
+
+
+def test_python_keeps_what_a_cut_answer_did_not_come_to() -> None:
+    long = "def f(x):\n    a = x\n    b = 2\n    return a + b\n"
+    document = Document("calc.py", f"{CALC}\n\n{long}")
+    first = RIGHT.split("\n\n\n")[0]
+    cut = f"calc.py\n```python\n{first}\n\n\ndef f(x):\n    a = x\n    b = 3\n"
+    (change,) = read_answer(cut, [document], is_cut=True)
+    assert "return a + b\n\n\ndef sub" in change.after and long in change.after
+    with pytest.raises(EditError, match="has no end"):
+        read_answer("calc.py\n```python\ndef f(x):\n    a = x\n", [document], is_cut=True)
+
+
+# ---- what is parsed ----
+
+
+@pytest.mark.parametrize(
+    ("path", "good", "bad"),
+    [
+        ("a.json", '{"a": 1}', '{"a": 1'),
+        ("a.ipynb", '{"cells": []}', "[]"),
+        ("a.ipynb", '{"cells": []}', '{"cells": 3}'),
+        ("a.py", "x = 1\n", "x = = 1\n"),
+    ],
+)
+def test_an_edit_that_breaks_the_syntax_of_a_known_language_is_not_tested(
+    path: str, good: str, bad: str
+) -> None:
+    assert path in syntax_error([Change(path, good, bad)])
+    assert path in syntax_error([Change(path, "", bad)])
+    assert not syntax_error([Change(path, bad, bad + " ")])  # as before
+    assert not syntax_error([Change(path, good, good + "\n")])
+
+
+def test_only_what_has_a_parser_is_said_to_parse(tmp_path: Path) -> None:
+    best = sandboxes.strongest(commands.obstacle)
+    files = {
+        "n.md": "x\n",
+        "Makefile": "x\n",
+        "n.ipynb": json.dumps({"cells": []}),
+        "b.ipynb": "[]",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+
+    def said(*paths: str) -> str:
+        with Copies(Project(tmp_path)) as copies:
+            place = copies.make(in_place=best == "bwrap")
+            return check(place, paths, python=sys.executable, backend=best).summary
+
+    assert said("n.md", "Makefile") == "not checked"
+    assert said("n.ipynb") == "1 of 1 parse"
+    assert said("n.ipynb", "n.md") == "1 of 1 parse, 1 not checked"
+    assert said("b.ipynb") == "0 of 1 parse"
+
+
+# ---- a model that has learnt functions ----
+
+
+def learnt(name: str = "tgr-mini-code") -> Coder:
+    coder = Coder([answer(RIGHT)])
+    coder.metadata = {"tgr.edit_format": "function", "general.name": name}
+    return coder
+
+
+def test_the_embedded_model_refuses_what_it_has_not_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = {
+        "notes.md": Document("notes.md", NOTES),
+        "const.py": Document("const.py", CONSTANTS),
+    }
+    for path in documents:
+        coder = learnt()
+        with pytest.raises(TgrError, match=f"{path} has no Python function; name another model"):
+            solved_with(monkeypatch.setattr, coder, f"Correct {path}.", tests="",
+                        read=documents.get, paths=[path], named=(path,))  # fmt: skip
+        assert not coder.prompts
+    with pytest.raises(TgrError, match=r"no tests are named .*-m MODEL"):
+        solved_with(monkeypatch.setattr, learnt(), "Correct calc.py.", tests="")
+    with pytest.raises(TgrError, match="no test fails here"):
+        solved_with(monkeypatch.setattr, learnt(), "Correct calc.py.",
+                    by=lambda *_: make_verdict(True, 2, 0, 0, ""))  # fmt: skip
+    for coder in (learnt(), learnt("another")):
+        solved_with(monkeypatch.setattr, coder, "Correct calc.py.")
+        assert coder.prompts
