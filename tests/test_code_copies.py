@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from surroundings import HANG, environment
 from threads import in_threads
 
 from tgr_local.code.edits import Change
+from tgr_local.code.folder import copies as copies_of
 from tgr_local.code.folder import snapshot
 from tgr_local.code.folder.copies import Copies
 from tgr_local.code.folder.project import Project, RefusedError
@@ -222,3 +224,35 @@ def test_copies_of_a_killed_process_are_removed(folder: Path, cache: Path) -> No
     with Copies(Project(folder)):
         assert not theirs & set(cache.iterdir())
     assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_copies_lie_elsewhere_where_the_cache_folder_cannot_hold_them(
+    folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """And where nothing else can, the folder and the way out are named."""
+    take, other = snapshot.take, tmp_path / "temporary"
+    other.mkdir()
+
+    def taken(project: Project, target: Path) -> object:
+        if target.is_relative_to(cache) or not has_other:
+            raise CopyError("x") from OSError(number, os.strerror(number))
+        return take(project, target)
+
+    monkeypatch.setattr(snapshot, "take", taken)
+    monkeypatch.setattr(copies_of.tempfile, "gettempdir", lambda: str(other))
+    has_other = True
+    with Copies(Project(folder)) as copies:
+        place = copies.make()
+        assert place.folder.is_relative_to(other) and (place.folder / "a.py").exists()
+        assert place.folder.parents[2].stat().st_mode & 0o77 == 0
+        (note,) = (one for one in copies.notes("bwrap") if "cannot hold copies" in one)
+        assert note.startswith(f"{cache} cannot hold") and f"they are in {other}" in note
+    assert not list(other.glob("*/*"))
+    has_other = False
+    with pytest.raises(CopyError, match=f"{cache} cannot hold copies.*or set XDG_CACHE_HOME to"):
+        Copies(Project(folder))
+    (other / f"tgr-local-{os.getuid()}").chmod(0o755)  # where others may look
+    has_other = True
+    with pytest.raises(CopyError, match="XDG_CACHE_HOME"):
+        Copies(Project(folder))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import io
 import json
 import os
@@ -32,11 +34,13 @@ from screens import Screen
 from tgr_local import methods
 from tgr_local.code import repl
 from tgr_local.code.edits import Change
+from tgr_local.code.folder import journal
 from tgr_local.code.folder.project import RefusedError
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.test_output import Failure
 from tgr_local.code.repl_commands import COMMANDS
-from tgr_local.code.session import CodeSession
+from tgr_local.code.rounds import Outcome
+from tgr_local.code.session import CodeSession, doubt_line
 from tgr_local.code.workplace import Workplace
 from tgr_local.engine import Cancel
 from tgr_local.options.config import ChatConfig, CodeConfig
@@ -451,6 +455,93 @@ def test_a_file_in_the_place_of_our_folder_is_said_so(
     assert capsys.readouterr().err.splitlines()[-1] == (
         f"tgr-local: {tmp_path}/other/tgr-local: {said}"
     )
+
+
+def test_what_the_tests_print_is_shown_where_no_edit_passes(
+    project: Path, coder: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its end, of the best edit, without control characters."""
+
+    def tested(workplace: Workplace, changes: Any, cancel: Any) -> Any:
+        output = (
+            "".join(f"line {n}\n\n" for n in range(100)) + "calc.py:1: wrong\x1b[2J" + 300 * "x"
+        )
+        return make_verdict(True, 1 if changes else 0, 1, 0, f"{output}\n")
+
+    coder([answer(HALF), answer(WRONG)])
+    monkeypatch.setattr(Workplace, "judge", tested)
+    assert code("Repair it.", "--test", "pytest", "--rounds", "1", "--yes") == 3
+    err = capsys.readouterr().err.splitlines()
+    at = err.index("with candidate 1 the tests print, at their end:")
+    shown = err[at + 1 : err.index("no edit passes; the folder is unchanged")]
+    assert shown[0] == "  line 89" and len(shown) == 12
+    assert shown[-1].startswith("  calc.py:1: wrong\ufffd[2Jx") and len(shown[-1]) < 210
+
+
+def test_a_log_has_one_line_for_a_round_and_one_short_table(
+    project: Path, coder: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds = [[answer(f"{HALF}x = {n}{i}\n") for i in range(8)] for n in range(3)]
+    coder(*rounds)
+    arguments = ("Repair it.", "--test", "pytest", "--rounds", "3", "-k", "8")
+    assert run("code", *arguments, "--model", "coder.gguf", "--no-constrained") == 3
+    err = capsys.readouterr().err.splitlines()
+    assert sum("#  tests" in line for line in err) == 1
+    assert sum("best:" in line for line in err) == 3
+    assert "   … 21 candidates more, none of them better" in err
+
+
+def test_a_pass_of_few_among_many_is_said(
+    project: Path, coder: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tgr_local.code.session._MANY", 1)
+    coder([answer(RIGHT)])
+    assert code("Repair it.", "--test", "pytest") == 4
+    assert "tested edits pass" in capsys.readouterr().err
+
+
+def test_the_doubt_counts_tested_edits() -> None:
+    def outcome(n_pass: int, n_fail: int, **more: Any) -> Any:
+        verdicts = [make_verdict(True, 2, 0, 0, "")] * n_pass
+        verdicts += [make_verdict(True, 1, 1, 0, "")] * n_fail
+        verdicts = [dataclasses.replace(one, **more) for one in verdicts]
+        every = [Candidate(i, i, "done", verdict=one) for i, one in enumerate(verdicts)]
+        made = Outcome(None, "file", None)  # type: ignore[arg-type]
+        made.ranked = [*every, Candidate(99, 99, "done")]
+        return made
+
+    assert doubt_line(outcome(1, 55)) == (
+        "only 1 of 56 tested edits passes, perhaps by chance: read the diff"
+    )
+    assert doubt_line(outcome(2, 14)).startswith("only 2 of 16 tested edits pass,")
+    for n_pass, n_fail in ((0, 56), (1, 6), (2, 13), (8, 0)):
+        assert doubt_line(outcome(n_pass, n_fail)) == ""
+    assert doubt_line(outcome(1, 55, framework="parsed")) == ""
+
+
+# ---- a disk that is full, a home that cannot be written ----
+
+
+def no_room(*_: Any, **__: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/home/x")
+
+
+def test_where_only_a_diff_is_wanted_no_home_is_needed(
+    project: Path, coder: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing of a journal is written; what cannot be undone is not accepted."""
+    coder([answer(RIGHT)])
+    monkeypatch.setattr(journal.paths, "made", no_room)
+    monkeypatch.setattr(Workplace, "copied", lambda self: contextlib.nullcontext([]))
+    assert code("Repair it.", "--test", "pytest") == 4
+    assert "+++ b/calc.py" in capsys.readouterr().out
+    coder([answer(RIGHT)])
+    assert code("Repair it.", "--test", "pytest", "--yes") == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "tgr-local: the edit is not accepted, as it could not be undone: /home/x: No space left on "
+        "device; make room or that folder writable, or set XDG_STATE_HOME to another folder"
+    )
+    assert (project / "calc.py").read_text() == CALC
 
 
 # ---- sessions ----

@@ -1,9 +1,9 @@
 """``tgr-local code``: one task from the command line, or without one a session of tasks.
 
 Exit codes: 0 = an edit was accepted and passes the tests (without tests: it parses and can be
-imported), 1 = a failure, 2 = bad usage, 3 = no edit passes the tests, 4 = an edit passes, but was
-not accepted, 130 = interrupted. Only with 0 the folder is changed, and with 3 where the person
-accepted an edit that does not pass.
+imported, where there is a parser for it), 1 = a failure, 2 = bad usage, 3 = no edit passes the
+tests, 4 = an edit passes, but was not accepted, 130 = interrupted. Only with 0 the folder is
+changed, and with 3 where the person accepted an edit that does not pass.
 """
 
 from __future__ import annotations

@@ -208,10 +208,7 @@ def warning(backend: Backend) -> str:
     bubblewrap."""
     if backend == backends.DEFAULT:
         return ""
-    return (
-        f"the tests, with code of the model, run {backends.where(backend)}; packages that are "
-        "installed in editable mode may be tested as they are in your folder"
-    )
+    return f"the tests, with code of the model, run {backends.where(backend)}"
 
 
 def _ended(outcome: Outcome, counts: Counts) -> Ended:
