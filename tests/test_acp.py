@@ -25,6 +25,7 @@ from acp import RequestError, schema, text_block  # noqa: E402
 from tgr_local.code.acp import blocks  # noqa: E402
 from tgr_local.code.workplace import Workplace  # noqa: E402
 from tgr_local.options.config import CodeConfig  # noqa: E402
+from tgr_local.system import paths  # noqa: E402
 
 WRONG = CALC.replace("a - b", "a * b")
 ARGUMENTS = ["acp", "--model", "coder.gguf", "--no-constrained", "-k", "2", "--test", "pytest"]
@@ -499,6 +500,9 @@ async def test_a_session_is_loaded_by_another_process(project: Path) -> None:
         session = it.session
         await it.prompt("/test make check")
         await it.prompt("Repair it.")
+    (saved,) = paths.folder("state").rglob(f"{session}.jsonl")
+    first, *others = saved.read_text().splitlines()
+    saved.write_text("\n".join([json.dumps(json.loads(first) | {"model": "/m/old.gguf"}), *others]))
     async with driven(project, [[answer(RIGHT)]], ("allow",), opens=False) as it:
         (listed,) = (await it.agent.list_sessions(cwd=str(project))).sessions
         assert listed.session_id == session and listed.title == "Repair it."
@@ -511,6 +515,7 @@ async def test_a_session_is_loaded_by_another_process(project: Path) -> None:
         assert calls["make check"]["status"] == "completed"
         assert calls["Candidate 1: 1 of 2 pass; it does not pass"]["content"][0]["type"] == ("diff")
         await it.prompt("/test")
+        assert "Until now this session was with old.gguf; " in it.client.text()
         assert it.client.text().endswith("tests: make check\n\n")
         await it.prompt("/undo")
         assert it.calc == CALC

@@ -182,7 +182,9 @@ def test_what_a_full_disk_refuses_is_written_when_there_is_room(
         session.ask("two")
         session.ask("three")
         output(session, "/clear")
+        session.ask("dropped")
         session.ask("four")
+        output(session, "/drop 1")
     error = capsys.readouterr().err.replace("\n  ", " ")
     assert error.count("the conversation is not saved: ") == 1
     assert f"{first}: No space left on device; every turn tries again" in error
@@ -190,7 +192,7 @@ def test_what_a_full_disk_refuses_is_written_when_there_is_room(
     session.ask("five")
     assert "the conversation is saved again" in capsys.readouterr().err
     assert [turn.question for turn in store.load(first).turns] == ["one", "two", "three"]
-    assert questions(home) == {"one", "two", "three", "four", "five"}
+    assert questions(home) == {"one", "two", "three", "dropped", "four", "five"}
 
 
 def test_two_editors_on_one_session_keep_the_prompts_of_both(tmp_path: Path, home: Path) -> None:

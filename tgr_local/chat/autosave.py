@@ -27,6 +27,11 @@ class Autosave:
         self._behind: dict[OwnedFile, bytes] = {}  # what could not be written yet
         self._is_told = False  # that something could not
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are turns that could not be written yet."""
+        return self.file in self._behind
+
     def go_on_in(self, file: OwnedFile | None) -> None:
         """Saves from now on to this file."""
         if self.file is not None and self.file not in self._behind:
@@ -87,8 +92,8 @@ class Autosave:
         the path. Raises ValueError for any other, and OSError."""
         data = store.encoded(conversation)
         if self.file is not None and path == self.file.path:
-            self.file = self._write(self.file, data)
-            self._behind.pop(self.file, None)
+            before, self.file = self.file, self._write(self.file, data)
+            self._behind.pop(before, None)
             return self.file.path
         is_new = path not in self.copies
         if is_new and path.exists():

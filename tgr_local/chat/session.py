@@ -178,7 +178,7 @@ class ChatSession:
 
     def _leave_file(self) -> str:
         """Goes on in a new file, so that the old one keeps its turns."""
-        if (old := self.path) is None or not old.exists():
+        if (old := self.path) is None or not (old.exists() or self.saved.is_behind):
             return ""
         self.start_new_file()
         return f"; {old.stem} has them (/load {old.stem})"

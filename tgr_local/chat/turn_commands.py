@@ -220,7 +220,7 @@ def _restore(session: ChatSession, path: Path, file: OwnedFile | None = None) ->
     saved = store.load(path)
     session.leave()
     saved.restore(session.conversation)
-    stays = file is not None and path == session.path
+    stays = file is not None and path == session.path and not session.saved.is_behind
     if not stays:
         session.start_new_file()
     if file is not None and file.is_owned:

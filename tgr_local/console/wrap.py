@@ -9,7 +9,7 @@ import sys
 import textwrap
 from typing import TextIO
 
-_COLUMN = re.compile(r"(?:\S+ )*\S+ {2,}|\s*")
+_COLUMN = re.compile(r" *(?:\S+ )*\S+ {2,}|\s*")
 _LONGEST = 2000  # characters; a longer line is left to the terminal
 
 

@@ -72,6 +72,7 @@ class Session:
     test: str = ""
     named: tuple[str, ...] = ()
     title: str = ""
+    model: str = ""
     entries: list[Entry] = field(default_factory=list)
     n_kept: int = 0
     """Of the entries, the first that its file has got."""
@@ -136,7 +137,8 @@ class Agent:
         mode = header.mode if header.mode in (ASK, ACCEPT) else self._settings.mode
         session = await self._opened(session_id, cwd, mode)
         session.test = header.test or self._settings.code.test
-        session.title, session.entries, session.n_kept = header.title, entries, len(entries)
+        session.title, session.model = header.title, header.model
+        session.entries, session.n_kept = entries, len(entries)
         for path in header.named:
             with contextlib.suppress(Exception):  # it may have gone since
                 session.named += session.workplace.named([path])
@@ -257,8 +259,13 @@ class Agent:
         settings = self._settings
         if recovered := session.workplace.recover():
             session.notes.append(recovered)
+        engine = self._loaded(cancel)
+        if session.model not in ("", str(engine.path)):
+            last, now = Path(session.model).name, engine.path.name
+            session.notes.append(f"Until now this session was with {last}; {now} goes on.")
+        session.model = str(engine.path)
         code = CodeSession(
-            self._loaded(cancel), settings.user_options, settings.method, settings.code,
+            engine, settings.user_options, settings.method, settings.code,
             session.workplace, session.named, on_stdout=False,
         )  # fmt: skip
         if session.test != settings.code.test:
@@ -286,7 +293,9 @@ class Agent:
 
 
 def _save(session: Session) -> None:
-    header = store.Header(session.cwd, session.mode, session.test, session.named, session.title)
+    header = store.Header(
+        session.cwd, session.mode, session.test, session.named, session.title, session.model
+    )
     try:
         session.entries = store.save(session.id, header, session.entries, session.n_kept)
         session.n_kept = len(session.entries)

@@ -49,6 +49,8 @@ class Header:
     test: str
     named: tuple[str, ...]
     title: str
+    model: str = ""
+    """The path of the model that wrote last; empty = unknown."""
 
 
 @dataclass
@@ -191,7 +193,7 @@ def _header(value: Any) -> Header:
         raise ValueError
     texts = {name: require_type(str, value[name]) for name in ("cwd", "mode", "test", "title")}
     named = tuple(require_type(str, one) for one in require_type(list, value["named"]))
-    return Header(**texts, named=named)
+    return Header(**texts, named=named, model=require_type(str, value.get("model", "")))
 
 
 def _entry(path: Path, number: int, line: str) -> Entry:
