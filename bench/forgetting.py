@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from tgr_local import EngineConfig, load
 from tgr_local.engine import Engine, Task
 from tgr_local.generation import advised, query_tokens
+from tgr_local.lab.bench import peers
 
 CHUNK = 512
 Logprobs = NDArray[np.float64]
@@ -106,8 +107,7 @@ def likelihoods(
 def shifted_by_llama_cpp(model: str, tokens: list[int], n_query: int, n_ctx: int) -> Logprobs:
     """[n - n_query] log p of the tokens after a query by llama.cpp. Whenever n_ctx is full, the
     older half of the cells after the query is removed, and the newer ones move to their place."""
-    import llama_cpp
-
+    llama_cpp = peers.library()
     llama = llama_cpp.Llama(model, n_ctx=n_ctx, n_gpu_layers=0, logits_all=True, verbose=False)
     memory, batch = llama_cpp.llama_get_memory(llama.ctx), llama_cpp.llama_batch_init(CHUNK, 0, 1)
     n_past, found = 0, np.full(len(tokens) - 1, np.nan)
