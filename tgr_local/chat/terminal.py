@@ -71,10 +71,13 @@ def _stopped(conversation: Conversation) -> str:
 def _banner(conversation: Conversation) -> list[str]:
     engine = conversation.engine
     devices = ", ".join(dict.fromkeys(engine.devices()))
+    is_first = conversation.chat_config.save and not store.saved_paths()
+    hint = "/method tgr-latent searches whole replies, and shows the scores of what it tries"
     return [
         f"{engine.description} ({engine.path.name}) on {devices}",
         f"method {conversation.method.name}; "
         "/help lists the commands, Ctrl-C stops a reply, Ctrl-D leaves",
+        *([hint] if is_first and not conversation.method.searches else []),
     ]
 
 
