@@ -61,6 +61,19 @@ def test_a_question_to_the_embedded_model(terminal: Callable[..., Screen]) -> No
     screen.until("left with 0")
 
 
+def test_only_the_first_conversation_says_how_to_see_the_search(
+    terminal: Callable[..., Screen],
+) -> None:
+    hint = "/method tgr-latent searches whole replies"
+    screen = terminal()
+    assert hint in screen.until("\n>>>")
+    ask(screen, "2+2?")
+    screen.until("#1")
+    screen.press("C-d")
+    screen.until("left with 0")
+    assert hint not in terminal().until("\n>>>")
+
+
 def test_control_c_keeps_the_reply_and_the_keys_typed_during_it(
     terminal: Callable[..., Screen],
 ) -> None:
