@@ -363,6 +363,10 @@ class ServerConfig:
     shutdown_seconds: float = option(
         10.0, "seconds for running requests to finish when the server stops", low=0
     )
+    exit_on_eof: bool = option(
+        False,
+        "stop when stdin is closed, as it is once the program that started the server has ended",
+    )
     ping_seconds: float = option(5.0, "seconds without data before a ping", low=0.05)
     slot_save_path: str = option(
         "", "folder for slots that clients save; empty = clients cannot save them"

@@ -1,19 +1,21 @@
 """A server from its socket to its end.
 
-SIGTERM and SIGINT close the socket at once; running requests may finish within `shutdown_seconds`
-and are then cancelled. A second SIGINT does not wait. Work that continues although it was cancelled
-ends with the process a few seconds later.
+SIGTERM, SIGINT and, with `exit_on_eof`, the end of stdin close the socket at once; running requests
+may finish within `shutdown_seconds` and are then cancelled. A second SIGINT does not wait. Work
+that continues although it was cancelled ends with the process a few seconds later.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
@@ -120,6 +122,8 @@ def run(
     # a second Ctrl-C ends uvicorn in the middle, and it logs tracebacks of what it leaves
     log = logging.getLogger("uvicorn.error")
     log.addFilter(is_told)
+    if limits.exit_on_eof:
+        threading.Thread(target=server.stop_at_eof, name="stdin", daemon=True).start()
     try:
         server.run(sockets=[listener])
     finally:
@@ -158,6 +162,15 @@ class _Server(uvicorn.Server):
         timer.daemon = True
         timer.start()
 
+    def stop_at_eof(self) -> None:
+        """Stops the server, as SIGTERM does, once stdin is closed; what comes before is dropped."""
+        with contextlib.suppress(OSError, ValueError):
+            while sys.stdin and os.read(sys.stdin.fileno(), 4096):
+                pass
+        while self._loop is None:  # a signal before that ends the process at once
+            time.sleep(0.05)
+        self._loop.call_soon_threadsafe(self.handle_exit, signal.SIGTERM, None)
+
     @property
     def code(self) -> int:
         """The exit code of the process."""
@@ -165,8 +178,9 @@ class _Server(uvicorn.Server):
 
     def leave(self) -> None:
         """Ends the process without waiting for any thread."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):  # nobody reads it any more
+                stream.flush()
         os._exit(self.code)
 
     def _give_up(self) -> None:
@@ -231,5 +245,6 @@ def _listener(limits: ServerConfig) -> socket.socket:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"tgr-local: {printable_line(text)}\n")  # at once, beside the log of requests
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # the program that has read it may have ended
+        sys.stderr.write(f"tgr-local: {printable_line(text)}\n")  # at once, beside the log
+        sys.stderr.flush()
