@@ -150,15 +150,15 @@ static void keep_likeliest(const float * logits, size_t n, Ids & ids) {
     }
 }
 
-// How many of the likeliest tokens it takes until their weights sum up to `mass`. They come first in ids then, and the
-// last of them last. Like nth_element: in linear time, without sorting what need not be.
-template <class F> static size_t count_to_mass(const float * logits, Ids & ids, double mass, F && weight) {
+// How many of the first tokens in an order it takes until their weights sum up to `mass`. They come first in ids then,
+// and the last of them last. Like nth_element: in linear time, without sorting what need not be.
+template <class F, class O> static size_t count_to_mass(Ids & ids, double mass, F && weight, O && before) {
     const auto at   = [&](size_t i) { return ids.begin() + i; };
     size_t     low  = 0;
     size_t     high = ids.size();
     while (high - low > 64) {
         const size_t middle = low + (high - low) / 2;
-        std::nth_element(at(low), at(middle), at(high), Before{ logits });
+        std::nth_element(at(low), at(middle), at(high), before);
         const double half =
             std::accumulate(at(low), at(middle), 0.0, [&](double sum, llama_token id) { return sum + weight(id); });
         if (half >= mass) {
@@ -168,7 +168,7 @@ template <class F> static size_t count_to_mass(const float * logits, Ids & ids, 
             low = middle;
         }
     }
-    std::sort(at(low), at(high), Before{ logits });
+    std::sort(at(low), at(high), before);
     while (low + 1 < high && weight(ids[low]) < mass) {
         mass -= weight(ids[low++]);
     }
@@ -232,6 +232,30 @@ static Draw draw_any(const float * logits, int32_t n_vocab, llama_token likelies
     return { token, float((double(logits[token]) - max) / temperature - std::log(total)) };
 }
 
+// Dynatemp: the temperature for tokens with this entropy, between those `range` below and above the given one; the
+// given one for a single token.
+static float temperature_for(const SamplingParams & params, double entropy, size_t n) {
+    if (params.dynatemp_range <= 0.0f || n < 2) {
+        return params.temperature;
+    }
+    const float  low   = std::max(0.0f, params.temperature - params.dynatemp_range);
+    const float  high  = params.temperature + params.dynatemp_range;
+    const double share = std::clamp(entropy / std::log(double(n)), 0.0, 1.0);
+    return low + (high - low) * float(std::pow(share, double(params.dynatemp_exponent)));
+}
+
+// A draw from all tokens that have a probability.
+static Draw draw_warm(const float * logits, int32_t n_vocab, llama_token likeliest, const SamplingParams & params,
+                      double u) {
+    float temperature = params.temperature;
+    if (params.dynatemp_range > 0.0f) {
+        const auto n = std::count_if(logits, logits + n_vocab, [](float logit) { return logit >= -FLT_MAX; });
+        temperature  = temperature_for(params, distribution(logits, n_vocab).entropy, size_t(n));
+    }
+    return temperature < NO_TEMPERATURE ? Draw{ likeliest, 0.0f }
+                                        : draw_any(logits, n_vocab, likeliest, temperature, u);
+}
+
 // XTC: of the tokens whose weight is at least `least` the least likely stays, if there are several. It comes last then.
 static void exclude_top(const float * logits, Ids & ids, double least, float max) {
     const auto end =
@@ -261,23 +285,52 @@ static Draw draw_excluded(const float * logits, int32_t n_vocab, const Distribut
     for (const llama_token id : left) {
         values[id] = logits[id];
     }
-    const llama_token likeliest = likeliest_of(values.data(), n_vocab);
-    return params.temperature < NO_TEMPERATURE ? Draw{ likeliest, 0.0f }
-                                               : draw_any(values.data(), n_vocab, likeliest, params.temperature, u);
+    return draw_warm(values.data(), n_vocab, likeliest_of(values.data(), n_vocab), params, u);
+}
+
+// The entropy of these tokens alone, the likeliest of which has the logit `top`.
+static double entropy_of(const float * logits, const Ids & ids, float top) {
+    double sum = 0.0, weighted = 0.0;
+    for (const llama_token id : ids) {
+        const double d = double(logits[id]) - top;
+        sum += std::exp(d);
+        weighted += std::exp(d) * d;
+    }
+    return std::log(sum) - weighted / sum;
+}
+
+// Typical-p: keeps the tokens whose log-probability is nearest to its mean, until they have the share p.
+static void keep_typical(const float * logits, Ids & ids, float p, float top) {
+    const auto weight = [&](llama_token id) { return std::exp(double(logits[id]) - top); };
+    double     sum = 0.0, weighted = 0.0;
+    for (const llama_token id : ids) {
+        const double w = weight(id);
+        sum += w;
+        weighted += w * (double(logits[id]) - top);
+    }
+    const double mean   = weighted / sum; // of logits[id] - top
+    const auto   before = [&](llama_token a, llama_token b) {
+        const double far_a = std::fabs(double(logits[a]) - top - mean);
+        const double far_b = std::fabs(double(logits[b]) - top - mean);
+        return far_a < far_b || (far_a == far_b && Before{ logits }(a, b));
+    };
+    ids.resize(count_to_mass(ids, p * sum, weight, before));
 }
 
 // The same among the tokens that the filters leave, from the likeliest down.
 static Draw draw_filtered(const float * logits, int32_t n_vocab, const Distribution & model,
                           const SamplingParams & params, double u, bool excludes) {
-    const float  max    = logits[model.likeliest];
-    const size_t top_k  = params.top_k > 0 ? size_t(params.top_k) : size_t(n_vocab);
-    const float  lowest = params.min_p > 0.0f ? max + std::log(params.min_p) : -FLT_MAX;
-    const auto   plain  = [&](llama_token id) { return exp_negative(logits[id] - max); };
-    const auto   sum    = [&](const Ids & ids, size_t from, auto && weight) {
+    const float  max        = logits[model.likeliest];
+    const size_t top_k      = params.top_k > 0 ? size_t(params.top_k) : size_t(n_vocab);
+    const bool   is_typical = params.typical_p < 1.0f;
+    float        lowest     = params.min_p > 0.0f ? max + std::log(params.min_p) : -FLT_MAX;
+    const auto   likelier   = Before{ logits };
+    const auto   plain      = [&](llama_token id) { return exp_negative(logits[id] - max); };
+    const auto   sum        = [&](const Ids & ids, size_t from, auto && weight) {
         return std::accumulate(ids.begin() + from, ids.end(), 0.0,
                                [&](double total, llama_token id) { return total + weight(id); });
     };
-    // top_p is a share of what top_k leaves: of everything without it
+    // top_p is a share of what top_k and typical_p leave: of everything without them
     const double all  = std::exp(model.log_sum_exp - max);
     size_t       seen = 0;
     double       mass = 0.0;
@@ -285,13 +338,18 @@ static Draw draw_filtered(const float * logits, int32_t n_vocab, const Distribut
         mass += sum(found, seen, plain);
         seen            = found.size();
         const bool by_p = params.top_k == 0;
-        return seen >= top_k || (by_p && mass >= params.top_p * all) ||
-               (low <= lowest && (by_p || params.top_p >= 1.0f));
+        return seen >= top_k || (!is_typical && ((by_p && mass >= params.top_p * all) ||
+                                                 (low <= lowest && (by_p || params.top_p >= 1.0f))));
     });
     keep_likeliest(logits, top_k, ids);
+    if (is_typical) {
+        keep_typical(logits, ids, params.typical_p, max);
+        const llama_token first = *std::min_element(ids.begin(), ids.end(), likelier);
+        lowest = params.min_p > 0.0f ? logits[first] + std::log(params.min_p) : -FLT_MAX; // of what is left
+    }
     if (params.top_p < 1.0f) {
-        const double of = params.top_k > 0 ? sum(ids, 0, plain) : all;
-        ids.resize(count_to_mass(logits, ids, params.top_p * of, plain));
+        const double of = params.top_k > 0 || is_typical ? sum(ids, 0, plain) : all;
+        ids.resize(count_to_mass(ids, params.top_p * of, plain, likelier));
     }
     ids.erase(std::remove_if(ids.begin(), ids.end(), [&](llama_token id) { return logits[id] < lowest; }), ids.end());
 
@@ -299,16 +357,18 @@ static Draw draw_filtered(const float * logits, int32_t n_vocab, const Distribut
         exclude_top(logits, ids, params.xtc_threshold * sum(ids, 0, plain), max);
     }
 
-    const llama_token likeliest = *std::min_element(ids.begin(), ids.end(), Before{ logits });
-    if (params.temperature < NO_TEMPERATURE) {
+    const llama_token likeliest   = *std::min_element(ids.begin(), ids.end(), likelier);
+    const float       top         = logits[likeliest];
+    const double      entropy     = params.dynatemp_range > 0.0f ? entropy_of(logits, ids, top) : 0.0;
+    const float       temperature = temperature_for(params, entropy, ids.size());
+    if (temperature < NO_TEMPERATURE) {
         return { likeliest, 0.0f };
     }
-    const float       top   = logits[likeliest];
-    const float       scale = 1.0f / params.temperature;
+    const float       scale = 1.0f / temperature;
     const auto        warm  = [&](llama_token id) { return exp_negative((logits[id] - top) * scale); };
     const double      total = sum(ids, 0, warm);
-    const llama_token token = ids[count_to_mass(logits, ids, u * total, warm) - 1];
-    return { token, float((double(logits[token]) - top) / params.temperature - std::log(total)) };
+    const llama_token token = ids[count_to_mass(ids, u * total, warm, likelier) - 1];
+    return { token, float((double(logits[token]) - top) / temperature - std::log(total)) };
 }
 
 //
@@ -334,9 +394,14 @@ static void check(const SamplingParams & params, int32_t n_vocab) {
     check_range("top_k", float(params.top_k), 0.0f, FLT_MAX);
     check_range("top_p", params.top_p, 0.0f, 1.0f);
     check_range("min_p", params.min_p, 0.0f, 1.0f);
+    check_range("top_n_sigma", params.top_n_sigma, 0.0f, FLT_MAX);
+    check_range("typical_p", params.typical_p, 0.0f, 1.0f);
+    check_range("dynatemp_range", params.dynatemp_range, 0.0f, 1e30f);
+    check_range("dynatemp_exponent", params.dynatemp_exponent, 0.0f, 1e30f);
     check_range("repeat_penalty", params.repeat_penalty, FLT_MIN, FLT_MAX);
     check_range("frequency_penalty", params.frequency_penalty, -1e6f, 1e6f);
     check_range("presence_penalty", params.presence_penalty, -1e6f, 1e6f);
+    check_range("repeat_last_n", float(params.repeat_last_n), -1.0f, FLT_MAX);
     check_range("xtc_probability", params.xtc_probability, 0.0f, 1.0f);
     check_range("xtc_threshold", params.xtc_threshold, 0.0f, 1.0f);
     check_range("dry_multiplier", params.dry.multiplier, 0.0f, FLT_MAX);
@@ -363,8 +428,8 @@ Sampler::Sampler(const TokenTexts & texts, const SamplingParams & params, uint64
     n_vocab_(texts.n_tokens()),
     random_(fold(seed)) {
     check(params, n_vocab_);
-    has_penalties_ =
-        params.repeat_penalty != 1.0f || params.frequency_penalty != 0.0f || params.presence_penalty != 0.0f;
+    has_penalties_ = params.repeat_last_n != 0 && (params.repeat_penalty != 1.0f || params.frequency_penalty != 0.0f ||
+                                                   params.presence_penalty != 0.0f);
     if (params.dry.is_on()) {
         dry_ = std::make_unique<Dry>(texts, params.dry);
     }
@@ -403,7 +468,7 @@ void Sampler::accept_prompt(llama_token token) {
     }
     if (has_penalties_) {
         recent_.push_back(token);
-        if (recent_.size() > penalty_tokens) {
+        if (params_.repeat_last_n >= 0 && recent_.size() > size_t(params_.repeat_last_n)) {
             recent_.pop_front();
         }
     }
@@ -452,7 +517,33 @@ bool Sampler::accept(llama_token token) {
     return true;
 }
 
-// The logits as bias, penalties, DRY and the grammar leave them. Valid until the next call on this thread.
+// Top-n-sigma: bans the tokens whose logit is more than n standard deviations of all of them below the largest one.
+static void mask_below_sigma(float * logits, int32_t n_vocab, float n) {
+    float  max = -INFINITY;
+    double sum = 0.0, squares = 0.0;
+    size_t count = 0;
+    for (int32_t id = 0; id < n_vocab; ++id) {
+        if (logits[id] >= -FLT_MAX) {
+            max = std::max(max, logits[id]);
+            sum += logits[id];
+            ++count;
+        }
+    }
+    const double mean = sum / double(count);
+    for (int32_t id = 0; id < n_vocab; ++id) {
+        if (logits[id] >= -FLT_MAX) {
+            squares += (logits[id] - mean) * (logits[id] - mean);
+        }
+    }
+    const double least = max - n * std::sqrt(squares / double(count));
+    for (int32_t id = 0; id < n_vocab; ++id) {
+        if (!(logits[id] >= least)) {
+            logits[id] = -INFINITY;
+        }
+    }
+}
+
+// The logits as bias, penalties, DRY, the grammar and top-n-sigma leave them. Valid until the next call on this thread.
 const float * Sampler::edited(const float * logits) {
     static thread_local std::vector<float> values;
     values.assign(logits, logits + n_vocab_);
@@ -476,12 +567,15 @@ const float * Sampler::edited(const float * logits) {
     } else if (edits_) {
         edits_->mask(values.data());
     }
+    if (params_.top_n_sigma > 0.0f) {
+        mask_below_sigma(values.data(), n_vocab_, params_.top_n_sigma);
+    }
     return values.data();
 }
 
 Draw Sampler::sample(const float * logits, const Distribution & model) {
     Distribution now = model;
-    if (grammar_ || edits_ || has_penalties_ || dry_ || !params_.logit_bias.empty()) {
+    if (grammar_ || edits_ || has_penalties_ || dry_ || params_.top_n_sigma > 0.0f || !params_.logit_bias.empty()) {
         logits = edited(logits);
         if (!(max_of(logits, n_vocab_) >= -FLT_MAX)) {
             throw ArgumentError("no token is left to sample: the grammar, the edits or logit_bias forbid every one");
@@ -510,14 +604,15 @@ Draw Sampler::sample(const float * logits, const Distribution & model) {
 }
 
 Draw Sampler::draw(const float * logits, const Distribution & now, Chance chance) const {
-    if (params_.temperature < NO_TEMPERATURE && !chance.excludes) {
+    const bool warm = params_.temperature >= NO_TEMPERATURE || params_.dynatemp_range > 0.0f;
+    if (!warm && params_.typical_p >= 1.0f && !chance.excludes) {
         return { now.likeliest, 0.0f };
     }
-    if (params_.top_k > 0 || params_.top_p < 1.0f || params_.min_p > 0.0f) {
+    if (params_.top_k > 0 || params_.top_p < 1.0f || params_.min_p > 0.0f || params_.typical_p < 1.0f) {
         return draw_filtered(logits, n_vocab_, now, params_, chance.u, chance.excludes);
     }
     return chance.excludes ? draw_excluded(logits, n_vocab_, now, params_, chance.u)
-                           : draw_any(logits, n_vocab_, now.likeliest, params_.temperature, chance.u);
+                           : draw_warm(logits, n_vocab_, now.likeliest, params_, chance.u);
 }
 
 // A token may complete a trigger and go on as the grammar does not: it is not drawn then.

@@ -20,18 +20,20 @@
 
 namespace tgr {
 
-// Tokens that penalties look at; Python hands as many over (tgr_local/search/run.py).
-constexpr size_t penalty_tokens = 64;
-
 // The defaults of options are in Python; these change nothing.
 struct SamplingParams {
     float   temperature       = 1.0f; // under 1e-6 = the likeliest token
     int32_t top_k             = 0;    // 0 = off
     float   top_p             = 1.0f; // 1 = off
     float   min_p             = 0.0f; // 0 = off
+    float   top_n_sigma       = 0.0f; // 0 = off
+    float   typical_p         = 1.0f; // 1 = off
+    float   dynatemp_range    = 0.0f; // 0 = off
+    float   dynatemp_exponent = 1.0f;
     float   repeat_penalty    = 1.0f; // 1 = off
     float   frequency_penalty = 0.0f;
     float   presence_penalty  = 0.0f;
+    int32_t repeat_last_n     = 64;   // newest tokens that these three look at; -1 = all; Python hands them over
     float   xtc_probability   = 0.0f; // 0 = off
     float   xtc_threshold     = 1.0f; // above 0.5 = off
 
@@ -63,8 +65,9 @@ struct Draw {
 };
 
 // One sequence's sampler. Bias, penalties, DRY and a grammar, or a constraint of edits, change the logits first; then
-// top-k, top-p, min-p and XTC filter at temperature 1, and from the rest one is drawn at the temperature. The same as a
-// chain of llama.cpp's samplers, but without sorting or copying the vocabulary.
+// top-n-sigma, top-k, typical-p, top-p, min-p and XTC filter at temperature 1, and from the rest one is drawn at the
+// temperature, which may depend on their entropy. The same as a chain of llama.cpp's samplers, but without sorting or
+// copying the vocabulary.
 class Sampler {
 public:
     // Throws ArgumentError for parameters out of bounds and for a grammar that does not parse.

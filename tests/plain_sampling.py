@@ -22,9 +22,18 @@ def filtered(
     logits = logprobs.copy()
     for token, bias in sampling.logit_bias:
         logits[token] += bias
+    if sampling.top_n_sigma:
+        possible = logits[np.isfinite(logits)]
+        logits[logits < possible.max() - sampling.top_n_sigma * possible.std()] = -np.inf
     order = np.argsort(-logits, kind="stable")
+    order = order[np.isfinite(logits[order])]
     if sampling.top_k:
         order = order[: sampling.top_k]
+    if sampling.typical_p < 1:
+        p = np.exp(log_softmax(logits[order]))
+        typical = np.argsort(np.abs(-np.log(p) - _entropy(p)), kind="stable")
+        n_typical = (np.cumsum(p[typical]) <= sampling.typical_p).sum() + 1
+        order = order[np.sort(typical[:n_typical])]
     p = np.exp(log_softmax(logits[order]))
     order = order[np.cumsum(p) - p < sampling.top_p] if sampling.top_p > 0 else order[:1]
     order = order[logits[order] >= logits[order[0]] + np.log(max(sampling.min_p, 1e-300))]
@@ -32,8 +41,22 @@ def filtered(
         n_likely = (np.exp(log_softmax(logits[order])) >= sampling.xtc_threshold).sum()
         order = order[max(n_likely - 1, 0) :]
     result = np.full_like(logits, -np.inf)
-    result[order] = log_softmax(logits[order] / sampling.temperature)
+    result[order] = log_softmax(logits[order] / temperature(logits[order], sampling))
     return result
+
+
+def temperature(logits: NDArray[np.float64], sampling: Sampling) -> float:
+    """The temperature for the tokens that the filters leave."""
+    t, reach = sampling.temperature, sampling.dynatemp_range
+    if not reach or len(logits) < 2:
+        return t
+    low = max(0.0, t - reach)
+    share = _entropy(np.exp(log_softmax(logits))) / np.log(len(logits))
+    return float(low + (t + reach - low) * share**sampling.dynatemp_exponent)
+
+
+def _entropy(p: NDArray[np.float64]) -> float:
+    return float(-(p * np.log(p, where=p > 0, out=np.zeros_like(p))).sum())
 
 
 def draws(engine: Engine, n: int, sampling: Sampling, **options: Any) -> list[Output]:

@@ -423,6 +423,8 @@ def test_known_parameters_of_clients_are_honoured(engine: Engine) -> None:
     samplers = {
         "dry_multiplier": 0.8, "dry_base": 1.5, "dry_allowed_length": 3, "dry_penalty_last_n": -1,
         "dry_sequence_breakers": ["\n", "<|im_end|>"], "xtc_probability": 0.5, "xtc_threshold": 0.2,
+        "top_n_sigma": 1.5, "typical_p": 0.9, "dynatemp_range": 0.4, "dynatemp_exponent": 2.0,
+        "repeat_last_n": -1,
     }  # fmt: skip
     text, ask = {"prompt": "he"} | samplers, {"input": "he"} | samplers
     for request in (
@@ -437,6 +439,7 @@ def test_known_parameters_of_clients_are_honoured(engine: Engine) -> None:
         assert values == samplers | {"dry_sequence_breakers": ("\n", "<|im_end|>")}
         assert not request.ignored
     assert config(dry_base=0).dry_base == SearchConfig.dry_base  # as llama-server takes it
+    assert config(top_n_sigma=-1).top_n_sigma == 0
     request = chat_request(engine, {"messages": USER, "logit_bias": [[5, 2], ["he", False]]})
     assert request.logit_bias == ((5, 2.0), (engine.tokenize("he")[0], -100.0))
     for bad in ([[5]], [5], [[5, "x"]], [["a" * 300, 1]]):

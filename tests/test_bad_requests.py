@@ -91,6 +91,16 @@ FORMAT = "response_format"
         ({"tgr": {"chunk_len": 1.5}}, "chunk_len", "chunk_len is 1.5, but must be a whole number"),
         ({"tgr": {"stop": [3]}}, "stop", "stop holds 3, but must hold texts"),
         ({"mirostat": 2}, "mirostat", "mirostat is not supported; leave it out"),
+        ({"mirostat_mode": 1}, "mirostat_mode", "mirostat_mode is not supported; leave it out"),
+        ({"adaptive_target": 0.5}, "adaptive_target", "adaptive_target is not supported"),
+        ({"min_keep": 2}, "min_keep", "min_keep is not supported; leave it out"),
+        ({"tfs_z": 0.9}, "tfs_z", "tfs_z is not supported; leave it out"),
+        ({"top_a": 0.1}, "top_a", "top_a is not supported; leave it out"),
+        ({"smoothing_factor": 0.2}, "smoothing_factor", "smoothing_factor is not supported"),
+        ({"ignore_eos": True}, "ignore_eos", "ignore_eos is not supported; leave it out"),
+        ({"typical_p": 2}, "typical_p", "typical_p"),
+        ({"dynatemp_range": -1}, "dynatemp_range", "dynatemp_range"),
+        ({"repeat_last_n": -2}, "repeat_last_n", "repeat_last_n"),
     ],
 )
 def test_a_bad_parameter_is_named(

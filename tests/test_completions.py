@@ -309,9 +309,10 @@ def test_a_bias_forbids_and_forces(engine: Engine) -> None:
 
 
 def test_parameters_without_an_effect_are_listed(engine: Engine) -> None:
-    body = {"cache_prompt": True, "samplers": ["top_k"], "dynatemp_range": 0.5, "user": None}
-    made = chat(engine, max_tokens=3, mirostat_tau=5.0, **body)
-    assert made["tgr"]["ignored"] == ["cache_prompt", "samplers", "dynatemp_range", "mirostat_tau"]
+    body = {"cache_prompt": True, "samplers": ["top_k"], "user": None, "dynatemp_range": 0.5}
+    neutral = {"min_keep": 0, "mirostat": 0, "adaptive_target": -1.0, "top_n_sigma": -1.0}
+    made = chat(engine, max_tokens=3, mirostat_tau=5.0, **body, **neutral)
+    assert made["tgr"]["ignored"] == ["cache_prompt", "samplers", "mirostat_tau"]
     assert "ignored" not in chat(engine, max_tokens=3, tools=[])["tgr"]
     assert chat(engine, n_predict=3)["usage"]["completion_tokens"] == 3
 

@@ -1,10 +1,11 @@
-"""DRY and XTC: against plain references, and against llama.cpp's own samplers."""
+"""DRY, XTC and other samplers: against plain references, and against llama.cpp's own."""
 
 from __future__ import annotations
 
 import ctypes
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from engines import TOKENS, distributions, exact, generated, written
 from gguf_models import N_PLAIN, token_id
 from numpy.typing import NDArray
-from plain_sampling import assert_as_frequent, draws, filtered
+from plain_sampling import assert_as_frequent, draws, filtered, temperature
 from reference import log_softmax
 
 from tgr_local.engine import Engine, Sampling
@@ -247,6 +248,60 @@ def test_dry_is_that_of_llama_cpp(engine: Engine, vocabulary: Any, sampling: Sam
         ours = dry_penalties(engine, text, sampling)
         assert theirs.keys() == ours.keys()
         assert [theirs[token] for token in ours] == pytest.approx(list(ours.values()), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "make"),
+    [
+        (Sampling(top_n_sigma=1.2), lambda: llama_cpp.llama_sampler_init_top_n_sigma(1.2)),
+        (Sampling(top_n_sigma=0.1), lambda: llama_cpp.llama_sampler_init_top_n_sigma(0.1)),
+        (Sampling(typical_p=0.2), lambda: llama_cpp.llama_sampler_init_typical(0.2, 1)),
+        (Sampling(typical_p=0.9), lambda: llama_cpp.llama_sampler_init_typical(0.9, 1)),
+        (Sampling(typical_p=0.0), lambda: llama_cpp.llama_sampler_init_typical(0.0, 1)),
+    ],
+    ids=str,
+)
+def test_other_filters_are_those_of_llama_cpp(sampling: Sampling, make: Any) -> None:
+    rng = np.random.default_rng(3)
+    for scale in (0.5, 1.0, 2.0, 5.0):
+        logits = (rng.standard_normal(N_PLAIN) * scale).astype(np.float32).astype(np.float64)
+        sampler = make()
+        left = _Candidates(logits).after(sampler)
+        llama_cpp.llama_sampler_free(sampler)
+        theirs = {token for token, logit in left.items() if math.isfinite(logit)}
+        assert theirs == set(np.flatnonzero(np.isfinite(filtered(logits, sampling))))
+
+
+@pytest.mark.parametrize(
+    ("t", "reach", "exponent"), [(0.8, 0.5, 1.0), (0.3, 1.0, 2.0), (2.0, 0.0, 3.0), (0.0, 1.0, 0.5)]
+)
+def test_dynatemp_is_that_of_llama_cpp(t: float, reach: float, exponent: float) -> None:
+    rng = np.random.default_rng(3)
+    sampling = Sampling(t, dynatemp_range=reach, dynatemp_exponent=exponent)
+    for scale in (0.5, 2.0, 5.0):
+        logits = (rng.standard_normal(N_PLAIN) * scale).astype(np.float32).astype(np.float64)
+        sampler = llama_cpp.llama_sampler_init_temp_ext(t, reach, exponent)
+        left = _Candidates(logits).after(sampler)
+        llama_cpp.llama_sampler_free(sampler)
+        theirs = np.array([left[token] for token in range(N_PLAIN)])
+        np.testing.assert_allclose(theirs, logits / temperature(logits, sampling), rtol=2e-4)
+
+
+def test_typical_p_and_dynatemp_hold_at_temperature_0(engine: Engine) -> None:
+    """Typical-p may drop the likeliest token, and the range begins at 0."""
+    (whole,) = draws(engine, 1, Sampling(), n_top=engine.n_vocab)
+    logprobs = distributions(whole)[0]
+    for p in (0.01, 0.2, 0.5):
+        (drawn,) = draws(engine, 1, Sampling(0.0, typical_p=p))
+        left = filtered(logprobs, Sampling(1.0, typical_p=p))
+        assert drawn.tokens[0] == left.argmax() and drawn.sampled_logprobs[0] == 0.0
+    warm = Sampling(0.0, dynatemp_range=2.0)
+    outputs = draws(engine, 300, warm)
+    wanted = filtered(logprobs, warm)
+    reported = np.array([output.sampled_logprobs[0] for output in outputs])
+    tokens = [int(output.tokens[0]) for output in outputs]
+    np.testing.assert_allclose(reported, wanted[tokens], atol=1e-3)
+    assert len(set(tokens)) > 5
 
 
 @pytest.mark.parametrize("threshold", [0.02, 0.1, 0.3, 0.5])

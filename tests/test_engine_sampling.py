@@ -25,6 +25,13 @@ FILTERS = [
     Sampling(2.0, top_k=40, top_p=0.9, min_p=0.02),
     Sampling(1.0, logit_bias=((7, 3.0), (8, -math.inf))),
     Sampling(1.5, top_p=0.8, logit_bias=((7, 3.0),)),
+    Sampling(1.2, top_n_sigma=1.5),
+    Sampling(1.2, top_n_sigma=1.0, top_k=8, logit_bias=((7, 3.0), (8, -math.inf))),
+    Sampling(0.8, typical_p=0.6),
+    Sampling(1.5, typical_p=0.3, top_k=30, top_p=0.8, min_p=0.3),
+    Sampling(0.9, dynatemp_range=0.6),
+    Sampling(0.5, dynatemp_range=1.5, dynatemp_exponent=0.5, top_k=12),
+    Sampling(1.1, top_n_sigma=2.0, typical_p=0.9, min_p=0.02, dynatemp_range=1.0),
 ]
 
 
@@ -60,11 +67,12 @@ def test_every_token_of_a_text_has_the_probability_it_was_drawn_with(
         np.testing.assert_array_equal(output.sampled_logprobs, output.logprobs)
 
 
-def test_penalties_count_the_last_64_tokens(engine: Engine) -> None:
+@pytest.mark.parametrize("last", [64, 5, 200, -1])
+def test_penalties_count_the_last_tokens(engine: Engine, last: int) -> None:
     """Positive logits are divided by the repeat penalty, others multiplied; each occurrence costs
     the frequency penalty, any the presence penalty. What the logits are above their log-sum-exp is
     unknown here, so the repeat penalty stands alone in the test below."""
-    sampling = Sampling(0.8, frequency_penalty=0.3, presence_penalty=0.5)
+    sampling = Sampling(0.8, frequency_penalty=0.3, presence_penalty=0.5, repeat_last_n=last)
     history = [3] * 30 + TOKENS[:4] * 12
     n = 30
     output = written(
@@ -73,7 +81,8 @@ def test_penalties_count_the_last_64_tokens(engine: Engine) -> None:
     )  # fmt: skip
     read = history + TOKENS + output.tokens.tolist()
     for i, logprobs in enumerate(distributions(output)):
-        counts = np.bincount(read[-n + i - 64 : -n + i], minlength=engine.n_vocab)
+        before = read[: -n + i]
+        counts = np.bincount(before if last < 0 else before[-last:], minlength=engine.n_vocab)
         edited = logprobs - 0.3 * counts - 0.5 * (counts > 0)
         wanted = log_softmax(edited / 0.8)[output.tokens[i]]
         assert abs(output.sampled_logprobs[i] - wanted) < 5e-6
@@ -81,7 +90,10 @@ def test_penalties_count_the_last_64_tokens(engine: Engine) -> None:
 
 def test_samplers_that_leave_one_token_are_greedy(engine: Engine) -> None:
     likeliest = generated(engine)
-    for only in (Sampling(top_k=1), Sampling(top_p=1e-6), Sampling(min_p=1.0)):
+    for only in (
+        Sampling(top_k=1), Sampling(top_p=1e-6), Sampling(min_p=1.0), Sampling(top_n_sigma=1e-6),
+        Sampling(0.5, dynatemp_range=0.5, dynatemp_exponent=1e6),
+    ):  # fmt: skip
         assert generated(engine, sampling=only) == likeliest
     assert generated(engine, sampling=Sampling(temperature=5.0)) != likeliest
 
@@ -302,6 +314,12 @@ def test_a_grammar_without_a_token_is_an_error_of_its_job(engine: Engine) -> Non
         (Sampling(top_k=-1), "top_k is -1"),
         (Sampling(top_p=1.5), "top_p is 1.5"),
         (Sampling(min_p=-0.1), "min_p is -0.1"),
+        (Sampling(top_n_sigma=-1.0), "top_n_sigma is -1"),
+        (Sampling(typical_p=1.5), "typical_p is 1.5"),
+        (Sampling(typical_p=math.nan), "typical_p is -?nan"),
+        (Sampling(dynatemp_range=-0.5), "dynatemp_range is -0.5"),
+        (Sampling(dynatemp_exponent=math.inf), "dynatemp_exponent is inf"),
+        (Sampling(repeat_last_n=-2), "repeat_last_n is -2"),
         (Sampling(repeat_penalty=0.0), "repeat_penalty is 0"),
         (Sampling(frequency_penalty=math.nan), "frequency_penalty"),
         (Sampling(logit_bias=((3, math.nan),)), "logit_bias of token 3"),

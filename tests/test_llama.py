@@ -163,7 +163,7 @@ def test_options_of_an_instance_are_defaults_of_its_requests(
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"typical_p": 0.5}, "typical_p is not supported"),
+        ({"typical_p": 1.5}, "typical_p is 1.5, but must be"),
         ({"mirostat_mode": 2}, "mirostat_mode is not supported"),
         ({"logits_processor": [print]}, "logits_processor is not supported"),
         ({"suffix": "x"}, "no fill-in-the-middle tokens"),

@@ -46,9 +46,14 @@ static void read(const py::handle & record, const char * name, SamplingParams & 
     read(sampling, "top_k", field.top_k);
     read(sampling, "top_p", field.top_p);
     read(sampling, "min_p", field.min_p);
+    read(sampling, "top_n_sigma", field.top_n_sigma);
+    read(sampling, "typical_p", field.typical_p);
+    read(sampling, "dynatemp_range", field.dynatemp_range);
+    read(sampling, "dynatemp_exponent", field.dynatemp_exponent);
     read(sampling, "repeat_penalty", field.repeat_penalty);
     read(sampling, "frequency_penalty", field.frequency_penalty);
     read(sampling, "presence_penalty", field.presence_penalty);
+    read(sampling, "repeat_last_n", field.repeat_last_n);
     read(sampling, "xtc_probability", field.xtc_probability);
     read(sampling, "xtc_threshold", field.xtc_threshold);
     read(sampling, "dry_multiplier", field.dry.multiplier);

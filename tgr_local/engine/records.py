@@ -91,9 +91,14 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    top_n_sigma: float = 0.0
+    typical_p: float = 1.0
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
     repeat_penalty: float = 1.0
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
+    repeat_last_n: int = SearchConfig.repeat_last_n
     dry_multiplier: float = 0.0
     dry_base: float = SearchConfig.dry_base
     dry_allowed_length: int = SearchConfig.dry_allowed_length

@@ -30,7 +30,7 @@ def run(run: Run) -> Iterator[Step]:
 
 def options(engine: Engine, config: SearchConfig) -> dict[str, Any]:
     """The options that change."""
-    if config.temperature == 0:  # all samples would be the same
+    if config.temperature == 0 and config.dynatemp_range == 0:  # all samples would be the same
         return {"n_samples": 1}
     by_probe = isinstance(vote.judge_of(engine, config), vote.ByProbe)
     bar = _BAR_BY_PROBE if by_probe else _BAR

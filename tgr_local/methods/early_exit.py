@@ -209,7 +209,9 @@ class Text:
         feed = [before.pop(), *given]
         answer = b""
         longest = min(len(text) + 1, max((len(stop.encode()) for stop in config.stop), default=1))
-        sampling = dataclasses.replace(run.sampling, temperature=0.0, xtc_probability=0.0)
+        sampling = dataclasses.replace(
+            run.sampling, temperature=0.0, dynatemp_range=0.0, typical_p=1.0, xtc_probability=0.0
+        )
         while True:
             task = Task(
                 trial.sequence,

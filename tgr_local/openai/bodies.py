@@ -206,14 +206,19 @@ _grammar_text = BeforeValidator(lambda given: getattr(given, "_grammar", given))
 
 
 class CommonRequest(ClientParameters):
-    """What requests for replies, or about them, have in every API; min-p, DRY and XTC are samplers
-    of llama.cpp."""
+    """What requests for replies, or about them, have in every API; min-p, DRY, XTC and so
+    on are samplers of llama.cpp."""
 
     model: str | None = Field(
         None, max_length=NAME_MAX, description="any name; after a colon, the method"
     )
     tgr: TgrOptions | None = None
     min_p: float | None = option_field("min_p")
+    top_n_sigma: float | None = option_field("top_n_sigma", ge=-1e30)
+    typical_p: float | None = option_field("typical_p")
+    dynatemp_range: float | None = option_field("dynatemp_range")
+    dynatemp_exponent: float | None = option_field("dynatemp_exponent")
+    repeat_last_n: int | None = option_field("repeat_last_n", le=INT_MAX)
     dry_multiplier: float | None = option_field("dry_multiplier")
     dry_base: float | None = option_field("dry_base", ge=0)
     dry_allowed_length: int | None = option_field("dry_allowed_length", le=INT_MAX)
@@ -227,6 +232,8 @@ class CommonRequest(ClientParameters):
     def sampler_options(self) -> Mapping[str, Any]:
         """The fields of `SearchConfig` that these samplers set."""
         given = {name: getattr(self, name) for name in SAMPLERS}
+        if given["top_n_sigma"] is not None:
+            given["top_n_sigma"] = max(0.0, given["top_n_sigma"])  # -1 turns it off there
         if given["dry_base"] is not None and given["dry_base"] < 1:
             del given["dry_base"]  # which to llama-server means its default
         if (breakers := given["dry_sequence_breakers"]) is not None:
@@ -244,7 +251,8 @@ SAMPLING = (
     "temperature", "top_p", "top_k", "repeat_penalty", "frequency_penalty", "presence_penalty",
 )  # fmt: skip
 SAMPLERS = (
-    "min_p", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
+    "min_p", "top_n_sigma", "typical_p", "dynatemp_range", "dynatemp_exponent", "repeat_last_n",
+    "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
     "dry_sequence_breakers", "xtc_probability", "xtc_threshold",
 )  # fmt: skip
 _HIDDEN = "hidden"

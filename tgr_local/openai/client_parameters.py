@@ -1,8 +1,9 @@
 """Parameters of other servers' clients that have no effect here: those of OpenAI's, Anthropic's,
 llama.cpp's, llama-cpp-python's, vLLM's, ollama's, OpenRouter's and other hosts'.
 
-Those that cannot change the reply are accepted and listed as ignored in the response. Those that
-are not supported are refused unless they have a neutral value, one without an effect.
+Those that cannot change the reply are accepted and listed as ignored in the response, and so is
+`samplers`, the order of llama.cpp's samplers: here it is fixed. Those that are not supported are
+refused unless they have a neutral value, one without an effect.
 """
 
 from __future__ import annotations
@@ -75,9 +76,8 @@ _IGNORED_NAMES = (
     "t_max_prompt_ms", "timings_per_token", "return_progress", "return_tokens", "response_fields",
     "post_sampling_probs", "reasoning_format", "parse_tool_calls", "backend_sampling",
     "sse_ping_interval", "verbose",
-    # llama.cpp's: samplers that are not here
-    "samplers", "min_keep", "repeat_last_n", "top_n_sigma", "dynatemp_range", "dynatemp_exponent",
-    "mirostat_tau", "mirostat_eta", "adaptive_target", "adaptive_decay",
+    # llama.cpp's: the order of the samplers, which is fixed here; numbers of those that are refused
+    "samplers", "mirostat_tau", "mirostat_eta", "adaptive_decay", "smoothing_curve",
     # vLLM's
     "priority", "request_id", "cache_salt", "length_penalty", "skip_special_tokens",
     "spaces_between_special_tokens", "return_token_ids", "return_tokens_as_token_ids",
@@ -102,10 +102,12 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "web_search_options": (),
     "modalities": (["text"],),
-    "typical_p": (1,),
     "tfs_z": (1,),
     "mirostat": (0,),
     "mirostat_mode": (0,),
+    "adaptive_target": (-1,),
+    "smoothing_factor": (0,),
+    "min_keep": (0, 1),
     "ignore_eos": (False,),
     "n_cmpl": (1,),
     "n_probs": (0,),

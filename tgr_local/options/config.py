@@ -160,9 +160,38 @@ class SearchConfig(  # the fields of the last class are the first
     min_p: float = option(
         0.0, "drop tokens below this share of the likeliest token's probability", low=0, high=1
     )
+    top_n_sigma: float = option(
+        0.0,
+        "drop tokens whose logit is more than n standard deviations of all logits below the "
+        "largest one; 0 = off",
+        low=0,
+        high=1e30,
+    )
+    typical_p: float = option(
+        1.0,
+        "sample from the tokens with this total probability whose log-probability is nearest to "
+        "its mean; 1 = off",
+        low=0,
+        high=1,
+    )
+    dynatemp_range: float = option(
+        0.0,
+        "how far below and above T the temperature of a token lies, by the entropy; 0 = always T",
+        low=0,
+        high=1e30,
+    )
+    dynatemp_exponent: float = option(
+        1.0,
+        "the temperature rises with this power of the entropy's share of its maximum",
+        low=0,
+        high=1e30,
+    )
     repeat_penalty: float = option(1.0, "divide the logits of recent tokens; 1 = off", low=0.01)
     frequency_penalty: float = option(0.0, "subtract for each recent occurrence", low=-2, high=2)
     presence_penalty: float = option(0.0, "subtract for any recent occurrence", low=-2, high=2)
+    repeat_last_n: int = option(
+        64, "newest tokens that these three penalties look at; 0 = off, -1 = all", low=-1
+    )
     dry_multiplier: float = option(
         0.0,
         "DRY: subtract this times dry_base^(n - dry_allowed_length) from the logit of a token that "

@@ -18,7 +18,7 @@ USER = "the user"
 FOR_PEOPLE: Mapping[str, Any] = {"seed": "random", "loop_guard": 32}
 """The defaults of run, chat and serve that differ from those of `SearchConfig`, as a user reads
 them. 32 repetitions of a part, in 1,024 tokens at least, are too many for a table or for a list of
-zeros."""
+zeros; of a long part fewer are (`generation.loops`)."""
 _PREFIX = "tgr."
 _MAKERS_PREFIX = "general.sampling."
 _MAKERS_KEYS = {

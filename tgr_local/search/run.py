@@ -40,7 +40,6 @@ from tgr_local.system.errors import BudgetError, CancelledError, TgrError
 
 LEAST_DRAFTING = 100_000_000
 """Parameters of a model for which drafts can pay: in a smaller one, a row costs nearly a token."""
-_PENALTY_TOKENS = 64  # tokens before the pending one that repetition penalties look at
 _BREAKER_TOKENS = (
     160  # … before those that DRY looks at, in which a breaker of 40 characters begins
 )
@@ -496,7 +495,7 @@ class Run:
 
 def penalty_history(context: Seq[int], sampling: Sampling) -> Seq[int]:
     """The tokens before the pending one that repetition penalties look at."""
-    n = _PENALTY_TOKENS
+    n = sampling.repeat_last_n if sampling.repeat_last_n >= 0 else len(context)
     if sampling.dry_multiplier:
         last = sampling.dry_penalty_last_n
         n = max(n, last + _BREAKER_TOKENS if last >= 0 else len(context))
