@@ -13,6 +13,7 @@ import pytest
 from fake_user import make_session, output
 
 from tgr_local.chat import store
+from tgr_local.commands.cli import main
 from tgr_local.system.errors import TgrError
 
 
@@ -198,3 +199,50 @@ def test_an_invalid_file_is_refused_with_the_line(
     with pytest.raises(TgrError, match=message):
         output(session, f"/load {path}")
     assert session.conversation.last.question == "one"
+
+
+def test_the_list_names_saved_ones_and_leaves_out_earlier_states(session: Any) -> None:
+    session.path = store.new_path()
+    session.ask("one")
+    output(session, "/save sums")
+    for _ in range(4):  # as many copies
+        output(session, "/load sums")
+        session.ask("two")
+    output(session, "/clear")
+    session.ask("other")
+    output(session, "/clear")
+    *rows, last = output(session, "/resume")
+    assert sorted(row.split("  ")[-1] for row in rows) == [
+        "1 turn: other", "2 turns: one", "sums, 1 turn: one",
+    ]  # fmt: skip
+    assert last.endswith("; 4 more, older or earlier states of these: /resume all")
+    assert len(output(session, "/resume all")) == 7 + 1
+    assert output(session, "/resume 7")[0].endswith("method tgr-latent")
+
+
+def test_a_conversation_is_resumed_with_its_own_model(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    own = tmp_path / "own.gguf"
+    own.touch()
+    session.conversation.engine.path = own
+    session.path = store.new_path()
+    output(session, "/set temperature 0.5")
+    session.ask("one")
+    session.saved.close()
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        shown = []
+        monkeypatch.setattr(
+            "tgr_local.chat.piped.run",
+            lambda conversation, start: shown.append((conversation.engine.path, start)) or 0,
+        )
+        assert main(["chat", "--resume"]) == 0
+        assert main(["chat", "--resume", "-m", "b.gguf", "--temperature", "0.1"]) == 0
+        assert [path for path, _ in shown] == [own, Path("b.gguf")]
+        assert [start.options for _, start in shown] == [{}, {"temperature": 0.1}]
+        own.unlink()
+        assert main(["chat", "--resume"]) == 1
+    error = capsys.readouterr().err
+    assert f"was written with {own}, which is not there; name a model with -m" in error
+    assert len(shown) == 2

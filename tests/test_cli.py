@@ -301,7 +301,10 @@ def test_files_stdin_and_the_argument_are_one_question(tmp_path: Path) -> None:
     assert finished("run", "sum these", "--model", "f.gguf", data=b"3\n")[1] == (
         "#1 3\n\nsum these\n"
     )
-    assert finished("run", "alone", "--model", "f.gguf", data=b"")[1] == "#1 alone\n"
+    _, out, error = finished("run", "alone", "--model", "f.gguf", data=b"")
+    assert out == "#1 alone\n" and "stdin" not in error
+    said = finished("run", "sum these", "--model", "f.gguf", data=b"3\n")[2]
+    assert "tgr-local: 2 characters from stdin come before the question; < /dev/null" in said
     assert finished("run", *files, data=b"")[1] == "#1 first\n\nsecond\n"
     raw = finished("run", "end", "--raw", *files, data=b"x\n")[1]
     assert raw == "#1 first\n\n\n\nsecond\n\nx\n\n\nend\n"
