@@ -13,6 +13,7 @@ import pytest
 from serving import HELD, Served, events, served
 from tool_models import WEATHER, tool, write_tool_model
 
+from tgr_local.openai.bare_calls import bare_calls
 from tgr_local.server.app import unknown
 
 CHAT = "/v1/chat/completions"
@@ -94,6 +95,70 @@ def test_fields_that_are_null_or_empty_are_as_absent_ones(server: Served) -> Non
     )  # fmt: skip
     body = empty | {"logit_bias": {}, "user": "", "n": 1, "store": False}
     assert asked(server, **body).status_code == 200
+
+
+FLAT = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
+CUSTOM = {"type": "custom", "custom": {"name": "freeform", "format": {"type": "text"}}}
+
+
+@pytest.mark.parametrize(
+    ("body", "ignored"),
+    [
+        ({"tools": [tool(WEATHER), CUSTOM]}, ["tools.freeform"]),
+        ({"tools": [FLAT]}, None),
+        ({"tools": [{"functionDeclarations": []}]}, ["tools[0]"]),
+        ({"tools": []}, None),
+        ({"tools": [tool(WEATHER)], "tool_choice": {"type": "auto"}}, None),
+        ({"tool_choice": "auto"}, None),
+        ({"reasoning": {"effort": "xhigh", "exclude": False}, "include_reasoning": True}, None),
+        ({"reasoning": {"max_tokens": 1}}, None),
+        ({"usage": {"include": True}, "thinking": {"type": "disabled"}}, ["usage"]),
+    ],
+)
+def test_tools_and_parameters_of_other_hosts_end_no_chat(
+    server: Served, body: dict[str, Any], ignored: Any
+) -> None:
+    made = asked(server, **body)
+    assert made.status_code == 200, made.text
+    assert made.json()["tgr"].get("ignored") == ignored
+
+
+def test_an_agents_turns_keep_their_thinking_in_its_place(server: Served) -> None:
+    details = [{"type": "reasoning.text", "text": "first", "format": "unknown", "index": 0}]
+    result = {"role": "tool", "tool_call_id": "c1", "content": "18"}
+    turns = [
+        *USER,
+        {**CALLED, "content": "", "reasoning": "first", "reasoning_details": details},
+        result,
+        {**CALLED, "content": [{"type": "thinking", "thinking": "then"}]},
+        result,
+    ]
+    shown = server.client.post("/apply-template", json={"messages": turns}).json()["prompt"]
+    assert "first" not in shown and "then" not in shown  # which this template leaves out
+    assert asked(server, messages=turns, tools=[tool(WEATHER)]).json()["tgr"].get("ignored") is None
+
+
+READ = '{"name": "read", "arguments": {"path": "a.md"}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "n"),
+    [
+        (
+            '{\n  "name": "read",\n  "arguments": {}\n} {\n  "name": "list",\n  "arguments": {}\n}',
+            2,
+        ),
+        (f"```json\n{READ}\n```", 1),
+        ('```\n{\n"name": "read",\n"arguments": {\n"path": "x"\n}\n}\n```', 1),
+        ('{"type": "function", "function": {"name": "read", "arguments": "{}"}}', 1),
+        ('{"name": "read", "arguments": {"text": "```py\\nx\\n```\\n"}}', 1),
+        (READ.replace("read", "write"), 0),
+        (f"One writes it like this:\n{READ}\nand gets the file.", 0),
+    ],
+)
+def test_calls_as_text_are_calls_of_the_given_functions(text: str, n: int) -> None:
+    found = bare_calls(text, ("read", "list"))
+    assert len(found.calls if found else ()) == n
 
 
 def test_embeddings_in_base64_are_the_floats(server: Served) -> None:

@@ -1,8 +1,9 @@
 """Calls of functions that a model writes as JSON, without the tags of its template.
 
-A call is ``{"name": ..., "arguments": {...}}``. One or several end an answer: in a row or a list,
-bare, in fences or in other tags, from the beginning of a line on; a text may come before them. A
-text that goes on after a call, or calls a function that is not given, quotes it, and stays text.
+A call is ``{"name": ..., "arguments": {...}}``, alone or as a "function". One or several end an
+answer: in a row or a list, bare, in fences or in other tags, from the beginning of a line on; a
+text may come before them. A text that goes on after a call, or calls a function that is not given,
+quotes it, and stays text.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _ARGUMENTS = ("arguments", "parameters")
-_KEYS = ("name", *_ARGUMENTS, "id", "type")
+_KEYS = ("name", *_ARGUMENTS, "id", "type", "function")
 _FENCES = [f"```{label}" for label in ("jsonl", "json", "tool_call", "tool_code", "")]
 _TAGS = [f"<{tag}>" for tag in ("tools", "tool_call", "tool_calls", "function_call")]
 _LINE = re.compile(r"^[ \t]*(?=[\[{`<])", re.MULTILINE)
@@ -150,6 +151,9 @@ def _is_other(text: str, at: int, names: Collection[str]) -> bool:
 
 
 def _call(value: Any, names: Collection[str]) -> dict[str, str]:
+    if isinstance(value, dict) and isinstance(inner := value.get("function"), dict):
+        value = {**value, **inner}  # as in the responses of chats
+        del value["function"]
     if not isinstance(value, dict) or not value.keys() <= set(_KEYS):
         raise _NoCallRead
     given = [value[key] for key in _ARGUMENTS if key in value]
