@@ -186,7 +186,8 @@ def test_neutral_values_of_other_samplers_are_accepted(ours: TgrLlama) -> None:
     )  # fmt: skip
     assert made["choices"][0]["text"] == "ab"
     with pytest.raises(RequestError, match="is a function without a name"):
-        ours.create_chat_completion([{"role": "user", "content": "x"}], tools=[{"type": "function"}])
+        asked = [{"role": "user", "content": "x"}]
+        ours.create_chat_completion(asked, tools=[{"type": "function"}])
     with pytest.raises(ValueError, match="not valid UTF-8 at byte 0"):
         ours.tokenize(b"\xff")
     with pytest.raises(ValueError, match="text is 'he', but must be bytes"):
