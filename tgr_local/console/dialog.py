@@ -118,6 +118,9 @@ def no_echo() -> Iterator[None]:
         enter()
         with stopped_by_signals(leave, enter):
             yield
+    except BaseException:
+        leave()  # perhaps no prompt follows
+        raise
     finally:
         with contextlib.suppress(termios.error):  # the terminal is gone
             termios.tcsetattr(descriptor, termios.TCSANOW, before)
