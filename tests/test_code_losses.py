@@ -126,6 +126,28 @@ def test_python_keeps_what_a_cut_answer_did_not_come_to() -> None:
         read_answer("calc.py\n```python\ndef f(x):\n    a = x\n", [document], is_cut=True)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# (unchanged)", "# same as before", "// unchanged code", "# keep the rest as is",
+        "<!-- existing content -->", "... (rest of file) ...", "[... rest of the document ...]",
+        "# rest of your existing code", "<rest of file>", "(rest of the document unchanged)",
+        "# No changes below", "# ... rest of the code", "/* ... */",
+    ],
+)  # fmt: skip
+def test_a_line_that_stands_for_others_is_no_edit(line: str) -> None:
+    lines = [f"This is line {n} of the notes.\n" for n in range(10)]
+    text = "".join([*lines[:8], f"{line}\n"]).replace("line 3", "row 3")
+    with pytest.raises(EditError, match="leaves out lines"):
+        read_answer(f"notes.md\n```\n{text}```\n", [Document("notes.md", "".join(lines))])
+    for honest in ("the rest of the document", "unchanged", "- existing code", "# Existing users"):
+        whole = "".join([*lines, f"{honest}\n"])
+        (change,) = read_answer(
+            f"notes.md\n```\n{whole}```\n", [Document("notes.md", "".join(lines))]
+        )
+        assert change.after == whole
+
+
 # ---- what is parsed ----
 
 

@@ -26,7 +26,14 @@ _LEFT_OUT = re.compile(
     r"remaining |previous |all (?:the )?lines of (?:the )?(?:new )?|your )"
     r"(?:code|file|class|methods?|functions?|implementation|module)"
     r"(?: (?:here|unchanged|goes here|as before|(?:remains?|stays?) (?:the same|unchanged)))?"
-    r"[ .)\]]*(?:\*/|-->)?",
+    r"[ .)\]]*(?:\*/|-->)?|"
+    r"(?=[#/<;(\[.…-])(?:#|//|/\*|<!--|--|;)? ?[(\[<]?(?:\.\.\.|…)? ?[(\[<]? ?(?:"
+    r"(?:the )?(?:rest of (?:the |your |this )?(?:existing )?|existing )"
+    r"(?:code|file|class|document|text|function|method|module|content|implementation)"
+    r"(?: (?:here|unchanged|as before|(?:remains?|stays?) (?:the same|unchanged)))?|"
+    r"unchanged(?: code)?|(?:the )?same as (?:before|above)|keep the rest as (?:it )?(?:is|before)|"
+    r"no changes below)"
+    r"[ .)\]>]*(?:\.\.\.|…)? ?[)\]]?(?:\*/|-->)?",
     re.IGNORECASE,
 )
 """A line that stands for others: "# ... existing code ...", "(all lines of the file)"."""
