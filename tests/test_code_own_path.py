@@ -113,6 +113,23 @@ def test_what_cannot_be_replaced_is_noticed(folder: Path, tmp_path: Path, form: 
         assert "perhaps your folder itself" in right.remark and "--sandbox bwrap" in right.remark
 
 
+def test_a_project_of_one_file_is_controlled_too(tmp_path: Path) -> None:
+    one = tmp_path / "one"
+    write(one, {"scores.py": LOWEST, "notes.md": NOTES})
+    git(one, "init", "-q")
+    code = "import scores; raise SystemExit(scores.lowest([3, 9]) != 3)"
+    for command, ended in (
+        (f"cd {tmp_path}; cd one; {sys.executable} -B -c '{code}'", "elsewhere"),
+        (f"{sys.executable} -B -c '{code}'", "failed"),
+    ):
+        before, broken, notes = verdicts(
+            one, command, "none", Change("scores.py", LOWEST, BROKEN),
+            Change("notes.md", NOTES, NOTES.replace("Some", "Few")),
+        )  # fmt: skip
+        assert before.passes and broken.ended == ended
+        assert notes.passes == (ended == "failed")
+
+
 FINDER = """\
 import importlib.util, sys
 

@@ -190,7 +190,8 @@ class Workplace:
             return ""
         changed = [change.path for change in changes]
         of_code = [path for path in self.paths() if language(path) not in ("", "bash")]
-        if set(of_code) - set(changed) and tested(broken, of_code).passes:
+        others = set(of_code) - set(changed)
+        if of_code and (not others or tested(broken, of_code).passes):
             return (
                 "the tests pass in a copy whose code is broken on purpose too: they do not test "
                 "the copy, but perhaps your folder itself; name a command that runs in the current "
