@@ -21,6 +21,7 @@ from surroundings import HANG, environment
 from tgr_local.commands import cli
 from tgr_local.options import flags, model_files, settings
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
+from tgr_local.options.resolve import resolve
 from tgr_local.system.errors import ModelError
 
 SUMMARY = (
@@ -124,14 +125,63 @@ def test_short_flags_are_those_of_llama_cpp() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "ours"), [("--ctx-size", "--n-ctx"), ("--temp", "--temperature"), ("--quantum", None)]
-)
-def test_a_flag_of_llama_cpp_with_another_name_is_found(
-    capsys: pytest.CaptureFixture[str], flag: str, ours: str | None
+    ("flag", "hint"),
+    [
+        *((theirs, f"did you mean {ours}?") for theirs, ours in (
+            ("--ctx-size", "--n-ctx"), ("--temp", "--temperature"), ("-s", "--seed"),
+            ("-fa", "--flash-attn"), ("-b", "--n-batch"), ("-ub", "--n-ubatch"),
+            ("--mlock", "--use-mlock"), ("-ctk", "--type-k"), ("-tb", "--n-threads"),
+            ("-j", "--json-schema"), ("-mg", "--main-gpu"), ("--think", "--thinking"),
+        )),
+        ("--quantum", "tgr-local run --help-all has all flags"),
+        ("-p", 'the question needs no flag: tgr-local run "..."'),
+        *((one, "tgr-local run answers one question and ends; --raw leaves the chat template out")
+          for one in ("-st", "-no-cnv")),
+        *((one, "tgr-local chat holds a conversation") for one in ("-i", "-cnv")),
+        ("-hf", "download the model with tgr-local models pull OWNER/REPO:QUANTIZATION, then name "
+         "it with -m"),
+        ("--color", "a terminal gets colours, unless NO_COLOR=1 is set; leave it out"),
+        ("--no-mmap", "it is --no-use-mmap here"),
+        ("--no-warmup", "it has no effect here; leave it out"),
+        ("--ignore-eos", "it is not supported; leave it out"),
+    ],
+)  # fmt: skip
+def test_a_flag_of_llama_cpp_gets_its_name_here_or_what_to_do(
+    capsys: pytest.CaptureFixture[str], flag: str, hint: str
 ) -> None:
-    assert run("run", "x", f"{flag}=1") == 2
-    hint = f"did you mean {ours}?" if ours else "tgr-local run --help-all has all flags"
-    assert capsys.readouterr().err == f"tgr-local: unknown argument '{flag}=1'; {hint}\n"
+    for words in ([f"{flag}=1"], [flag, "1"]):
+        assert run("run", "x", *words) == 2
+        assert capsys.readouterr().err == f"tgr-local: unknown argument '{words[0]}'; {hint}\n"
+    assert parsed("x", "--", flag).question == "x"
+
+
+def test_an_answer_follows_a_schema_or_a_grammar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"sum": {"type": "integer"}},
+        "required": ["sum"],
+        "additionalProperties": False,
+    }
+    (file := tmp_path / "schema.json").write_text(json.dumps(schema))
+    (grammar := tmp_path / "g.gbnf").write_text('root ::= "yes" | "no"')
+    for given in (str(file), json.dumps(schema)):
+        assert run("run", "What is 2+3?", "--json-schema", given, "--method", "base") == 0
+        assert isinstance(json.loads(capsys.readouterr().out)["sum"], int)
+    assert run("run", "What is 2+3?", "--grammar-file", str(grammar), "--method", "base") == 0
+    assert capsys.readouterr().out in ("yes\n", "no\n")
+    assert run("run", "What is 2+3?", "--grammar-file", str(file)) == 2
+    assert "the grammar does not parse" in capsys.readouterr().err
+
+
+def test_no_limit_of_tokens_is_what_the_model_was_trained_for() -> None:
+    metadata = {"general.architecture": "a", "a.context_length": "1000"}
+    for given in (-1, -2):
+        config = resolve(metadata, {"max_tokens": given, "chunk_len": 64, "max_chunks": 2}).config
+        assert config.token_limit == config.max_tokens == 1000 and config.max_chunks == 16
+    assert resolve({}, {"max_tokens": -1}).config == resolve({}, {"max_tokens": 0}).config
+    assert SearchConfig(max_tokens=-1).token_limit == SearchConfig().token_limit
 
 
 def test_texts_to_stop_at_may_be_several() -> None:
@@ -357,7 +407,31 @@ def test_a_file_that_is_too_long_is_refused(
             "unknown argument '--quantum'; tgr-local run --help-all has all flags",
         ),
         ("run -3+4", 2, "unknown argument '-3+4'; a text that begins with - goes after --"),
-        ("run x -k 0", 2, "replies is 0, but must be at least 1"),
+        ("run x -k 0", 2, "replies is 0, but must be between 1 and 256"),
+        (
+            "run x -k 100000",
+            2,
+            "replies is 100000, but must be between 1 and 256; run it again for more",
+        ),
+        ("run x -n -3", 2, "max_tokens is -3, but must be between -2 and 2147483647"),
+        (
+            "run x --json-schema {",
+            2,
+            "the JSON schema is not JSON: Expecting property name "
+            "enclosed in double quotes: line 1 column 2 (char 1)",
+        ),
+        (
+            "run x --json-schema [1]",
+            2,
+            "the JSON schema cannot be followed: it is [1], but must be an object, true or false",
+        ),
+        ("run x --json-schema nosuch.json", 1, "nosuch.json: No such file or directory"),
+        ("run x --grammar-file nosuch", 1, "nosuch: No such file or directory"),
+        (
+            "run x --json-schema {} --grammar a",
+            2,
+            "--json-schema and --grammar exclude each other; leave one out",
+        ),
         ("run x --trace /nowhere/t", 1, "/nowhere/t: No such file or directory"),
         (
             "run x --trace-vectors",

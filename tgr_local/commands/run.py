@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import stat
 import sys
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from tgr_local.methods import Method
 
 
+REPLIES_MAX = 256
+"""Replies of one command. Each takes a thread, and all stay in memory until the last is written."""
+
+
 def add_arguments(run: Parser) -> None:
     """Adds those that no other subcommand has."""
     add = run.add_argument
@@ -42,12 +47,19 @@ def add_arguments(run: Parser) -> None:
     add("--trace", metavar="FILE", help="record every step in FILE")
     run.hide(add("--trace-vectors", action="store_true", help="record anchors and states in full"))
     add("--raw", action="store_true", help="do not apply the chat template")
+    text = "the answer is JSON of this schema: its text, or a file with it; {} = any object"
+    add("--json-schema", metavar="SCHEMA", help=text)
+    text = "the answer follows the GBNF in this file; --grammar takes it as a text"
+    add("--grammar-file", metavar="FILE", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the subcommand; returns its exit code."""
-    if args.replies < 1:
-        raise ValueError(f"replies is {args.replies}, but must be at least 1")
+    if not 1 <= args.replies <= REPLIES_MAX:
+        more = "; run it again for more" if args.replies > 1 else ""
+        bounds = f"between 1 and {REPLIES_MAX}"
+        raise ValueError(f"replies is {args.replies}, but must be {bounds}{more}")
+    _take_grammar(args)
     if args.trace_vectors and args.trace is None:
         raise ValueError("trace_vectors needs a trace file; name it with --trace FILE")
     if args.model is not None:  # a name that is none is said before a question is awaited
@@ -77,6 +89,32 @@ def run(args: argparse.Namespace) -> int:
         else:
             _print_replies(args, replies)
     return int(not any(reply.text.strip() for reply in replies))
+
+
+def _take_grammar(args: argparse.Namespace) -> None:
+    """Makes the grammar of --json-schema or --grammar-file the option `grammar`. Raises ValueError
+    for two of them, and for a text that is neither a schema nor the name of a file."""
+    flags = {
+        "--json-schema": args.json_schema is not None,
+        "--grammar-file": args.grammar_file is not None,
+        "--grammar": args.sources.get("grammar") == "--grammar",
+    }
+    if len(named := [flag for flag, is_given in flags.items() if is_given]) > 1:
+        raise ValueError(f"{' and '.join(named)} exclude each other; leave one out")
+    if args.grammar_file is not None:
+        args.grammar = text_input.read_file(args.grammar_file)
+    if args.json_schema is None:
+        return
+    from tgr_local.openai.grammars import json_grammar
+
+    text, place = args.json_schema.strip(), "the JSON schema"
+    if text[:1] not in ("{", "[") and text not in ("true", "false"):
+        text, place = text_input.read_file(args.json_schema), args.json_schema
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{place} is not JSON: {error}") from None
+    args.grammar = json_grammar(schema)
 
 
 def _print_replies(args: argparse.Namespace, replies: list[Reply]) -> None:

@@ -325,6 +325,8 @@ def _method(body: GenerationRequest, default: str | Method) -> Method:
 def _changes(body: GenerationRequest, thinking: bool | None) -> dict[str, Any]:
     """The fields of SearchConfig that the body sets, but for the grammar and the limits."""
     changes = body.tgr.options() if body.tgr else {}
+    if changes.get("max_tokens", 0) < 0:
+        changes["max_tokens"] = 0  # as many as the config allows
     if isinstance(body, ChatRequest) and (budget := _budget(body)) is not None:
         changes.setdefault("thinking_budget", max(budget, 0))
     for name in SAMPLING:

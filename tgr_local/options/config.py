@@ -233,7 +233,11 @@ class SearchConfig(  # the fields of the last class are the first
         "auto = where enough of them were right before",
         choices=("auto", "off"),
     )
-    max_tokens: int = option(0, "maximum new tokens; 0 = as many as max_chunks chunks have", low=0)
+    max_tokens: int = option(
+        0,
+        "maximum new tokens; 0 = as many as max_chunks chunks have, -1 = as the model was trained for",
+        low=-2,
+    )
     max_forward_tokens: int = option(
         0, "maximum decoded positions, all kinds together; 0 = no limit", low=0
     )
@@ -270,7 +274,7 @@ class SearchConfig(  # the fields of the last class are the first
     def token_limit(self) -> int:
         """Maximum new tokens: L·S, or ``max_tokens`` if that is less."""
         horizon = self.chunk_len * self.max_chunks
-        return min(horizon, self.max_tokens) if self.max_tokens else horizon
+        return min(horizon, self.max_tokens) if self.max_tokens > 0 else horizon
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
+from tgr_local.options import foreign_flags
 from tgr_local.options.config import (
     ChatConfig,
     CodeConfig,
@@ -39,18 +40,6 @@ EVERYDAY = {
     "alias", "api_key", "max_running", "test", "candidates", "rounds", "budget", "edit_format",
 }  # fmt: skip
 """Fields of configs whose flags ``--help`` shows; ``--help-all`` shows those of all fields."""
-_LLAMA_CPP = {
-    "--ctx-size": "n_ctx", "--n-predict": "max_tokens", "--predict": "max_tokens",
-    "--threads": "n_threads", "--gpu-layers": "n_gpu_layers", "--temp": "temperature",
-    "--system-prompt": "system", "--batch-size": "n_batch", "--ubatch-size": "n_ubatch",
-    "--cache-type-k": "type_k", "--cache-type-v": "type_v", "--mlock": "use_mlock",
-    "--chat-template-file": "chat_template", "--reasoning-budget": "thinking_budget",
-    "--budget": "max_forward_tokens", "--dry-sequence-breaker": "dry_sequence_breakers",
-    "--lora-scaled": "lora", "-ncmoe": "n_cpu_moe",
-}  # fmt: skip
-"""Flags of llama.cpp, and of other subcommands, whose name is another one here."""
-_OLLAMA = {"ls": "list", "remove": "rm", "delete": "rm"}
-"""Subcommands of ollama whose name is another one here."""
 _ERROR_LENGTH = 2000  # characters
 
 
@@ -138,6 +127,11 @@ class Parser(argparse.ArgumentParser):
         is_group = self._adder is not None and self._adder.required
         if is_group and first.strip("-") and first[0] == "-" and first not in known:
             raise self.unknown_argument(words[0])
+        for word in words if self._adder is None else ():
+            if word == "--":
+                break
+            if foreign_flags.is_foreign(word, known):
+                raise self.unknown_argument(word)
         return super().parse_known_args(*args, **kwargs)
 
     def add_option(self, name: str, default: Any, **about: Any) -> None:
@@ -206,7 +200,7 @@ class Parser(argparse.ArgumentParser):
                 how = f"a model is named behind the task: {run.prog} TASK --model {word}"
             if how:
                 return f"{how}; {pull_hint(word)}" if is_elsewhere(word) else how
-        named = _OLLAMA.get(word, word)
+        named = foreign_flags.COMMANDS.get(word, word)
         every = [one for command in self.commands.values() for one in command.complete()._walk()]
         found = [one.prog for one in every if one.prog.rpartition(" ")[2] == named]
         near = difflib.get_close_matches(word, self.commands, n=2, cutoff=0.75)
@@ -230,8 +224,10 @@ class Parser(argparse.ArgumentParser):
             behind = f"flags stand behind the command: {self.prog} COMMAND {name}"
             return ValueError(f"unknown argument {text!r}; {behind}")
         near = difflib.get_close_matches(name, known, n=3)
-        if name in _LLAMA_CPP and flag(_LLAMA_CPP[name]) in known:
-            near = [flag(_LLAMA_CPP[name])]
+        if name in foreign_flags.OURS and flag(foreign_flags.OURS[name]) in known:
+            near = [flag(foreign_flags.OURS[name])]
+        elif said := foreign_flags.advice(name):
+            return ValueError(f"unknown argument {text!r}; {said}")
         if near:
             return ValueError(f"unknown argument {text!r}; did you mean {', '.join(near)}?")
         listing = "--help-all" if "--help-all" in known else "--help"

@@ -75,6 +75,18 @@ class Resolved(NamedTuple):
         return values | {"seed": "random"} if self.seed_is_drawn else values
 
 
+def _unlimited(config: SearchConfig, metadata: Mapping[str, str]) -> SearchConfig:
+    """The config with as many tokens and chunks as the model was trained for, if max_tokens is -1,
+    or -2, which llama.cpp has too."""
+    if config.max_tokens >= 0:
+        return config
+    of = metadata.get("general.architecture", "")
+    trained = metadata.get(f"{of}.context_length", "")
+    n_tokens = int(trained) if trained.isdecimal() and len(trained) < len(str(2**31)) else 0
+    n_chunks = max(config.max_chunks, -(-n_tokens // config.chunk_len))
+    return dataclasses.replace(config, max_tokens=n_tokens, max_chunks=n_chunks)
+
+
 def resolve(
     metadata: Mapping[str, str],
     user_options: Mapping[str, Any] | None = None,
@@ -105,5 +117,6 @@ def resolve(
     seed: Any = user_options.get("seed", values.get("seed", RANDOM_SEED if for_people else None))
     if seed == RANDOM_SEED:
         user_options = {**user_options, "seed": RANDOM_SEED}
-    whole = dataclasses.replace(updated(advised, user_options), given=frozenset(names))
+    chosen = _unlimited(updated(advised, user_options), metadata)
+    whole = dataclasses.replace(chosen, given=frozenset(names))
     return Resolved(whole, sources, seed == RANDOM_SEED)
