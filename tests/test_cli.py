@@ -152,7 +152,6 @@ def test_a_flag_of_llama_cpp_gets_its_name_here_or_what_to_do(
     for words in ([f"{flag}=1"], [flag, "1"]):
         assert run("run", "x", *words) == 2
         assert capsys.readouterr().err == f"tgr-local: unknown argument '{words[0]}'; {hint}\n"
-    assert parsed("x", "--", flag).question == "x"
 
 
 def test_an_answer_follows_a_schema_or_a_grammar(
