@@ -235,7 +235,7 @@ class SearchConfig(  # the fields of the last class are the first
     )
     max_tokens: int = option(
         0,
-        "maximum new tokens; 0 = as many as max_chunks chunks have, -1 = as the model was trained for",
+        "maximum new tokens; 0 = as many as max_chunks chunks have, -1 = all the model can see",
         low=-2,
     )
     max_forward_tokens: int = option(
