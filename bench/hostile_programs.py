@@ -26,9 +26,11 @@ from pathlib import Path
 from tgr_local.lab.eval import programs
 from tgr_local.lab.eval.programs import Limits
 from tgr_local.system.errors import InstallError
+from tgr_local.system.sandbox import usage
 
 LIMITS = Limits(seconds=5.0, memory=512 << 20, disk=8 << 20, processes=32)
 SLACK = 20.0  # seconds that a busy machine may need to end a program
+ROOM = 512 << 20  # bytes that other processes may take meanwhile
 SECRET = "the secret of the person"
 LOOT = "GOT "  # what a program prints when it reached something
 
@@ -71,6 +73,36 @@ PROGRAMS = {
     "take all memory": "x = []\nwhile True:\n    x.append(bytearray(1 << 24))",
     "take all memory in many processes": "for _ in range(20):\n    if os.fork() == 0:\n"
     "        x = [bytearray(1 << 20) for _ in range(300)]\n        time.sleep(99)\ntime.sleep(99)",
+    "keep memory in sockets": "for _ in range(20):\n    if os.fork() == 0:\n        held = []\n"
+    "        def more():\n            held.extend(socket.socketpair())\n"
+    "            for end in held[-2:]:\n                fill(end)\n"
+    "        while attempt(more) is None:\n            pass\n        time.sleep(99)\n"
+    "time.sleep(99)",
+    "keep it in connections that nobody accepts": "s = socket.socket(socket.AF_UNIX)\n"
+    "s.bind('/tmp/s')\ns.listen(4096)\nfor _ in range(6):\n    if os.fork() == 0:\n"
+    "        while True:\n            with socket.socket(socket.AF_UNIX) as end:\n"
+    "                end.setblocking(False)\n"
+    "                attempt(lambda: end.connect('/tmp/s'))\n"
+    "                fill(end)\ntime.sleep(99)",
+    "keep it in sockets on their way": "for _ in range(20):\n    if os.fork() == 0:\n"
+    "        ends = socket.socketpair()\n        ends[0].setblocking(False)\n"
+    "        while True:\n            a, b = socket.socketpair()\n            fill(a)\n"
+    "            attempt(lambda: socket.send_fds(ends[0], [b'x'], [b.fileno()]))\n"
+    "            a.close()\n            b.close()\ntime.sleep(99)",
+    "keep it in connections of its own network": "s = socket.create_server(('127.0.0.1', 0))\n"
+    "for _ in range(10):\n    if os.fork() == 0:\n        held = []\n        def more():\n"
+    "            held.append(socket.create_connection(s.getsockname(), 1))\n"
+    "            fill(held[-1])\n        for _ in range(999):\n            attempt(more)\n"
+    "        time.sleep(99)\ntime.sleep(99)",
+    "keep it in pipes": "for _ in range(25):\n    if os.fork() == 0:\n        held = []\n"
+    "        def more():\n            held.extend(os.pipe())\n"
+    "            os.set_blocking(held[-1], False)\n            while True:\n"
+    "                os.write(held[-1], bytes(4096))\n        for _ in range(9999):\n"
+    "            attempt(more)\n        time.sleep(99)\ntime.sleep(99)",
+    "call the host of a virtual machine": "s = socket.socket(40, socket.SOCK_STREAM)\n"
+    "say('a socket of the host')",
+    "make a network": "import ctypes\nif ctypes.CDLL(None).unshare(0x50000000) == 0:\n"
+    "    say('a network')",
     "fill the disk": "for i in range(10**6):\n    for d in ('.', '/tmp', '/dev/shm'):\n"
     "        attempt(lambda: open(f'{d}/{i}', 'wb').write(bytes(1 << 22)))",
     "print without an end": "while True:\n    attempt(lambda: os.write(1, b'x' * (1 << 20)))",
@@ -84,6 +116,10 @@ def say(text): print({loot!r} + repr(text), flush=True)
 def attempt(call):
     try: return call()
     except (OSError, ValueError): return None
+def fill(end):
+    end.setblocking(False)
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 30)
+    while attempt(lambda: end.send(bytes(1 << 16))): pass
 """
 
 
@@ -105,7 +141,11 @@ def contained(code: str, folder: Path) -> str:
         things = (str(secret), str(victim), str(local), sleeper.pid, listeners[0].getsockname())
         source = PREAMBLE.format(things=things, loot=LOOT) + code
         others, begun = _launched(), time.monotonic()
+        ended, taken = threading.Event(), [0]
+        stack.callback(ended.set)
+        threading.Thread(target=_watch, args=(ended, taken), daemon=True).start()
         outcome = programs.run(source, "", LIMITS, "bwrap")
+        ended.set()
         took = time.monotonic() - begun
         left, end = _launched() - others, time.monotonic() + SLACK
         while left and time.monotonic() < end:
@@ -122,6 +162,8 @@ def contained(code: str, folder: Path) -> str:
             broken.append("it called a server")
         if sleeper.poll() is not None:
             broken.append("a process of the person is dead")
+        if taken[0] > LIMITS.memory + ROOM:
+            broken.append(f"it took {taken[0] >> 20} MiB of the machine's memory")
         if took > LIMITS.seconds + SLACK:
             broken.append(f"it ran for {took:.0f} s of {LIMITS.seconds:g}")
         if len(outcome.stdout) > programs.OUTPUT:
@@ -137,6 +179,13 @@ def _accept(listener: socket.socket, called: threading.Event) -> None:
     with contextlib.suppress(OSError):
         listener.accept()
         called.set()
+
+
+def _watch(ended: threading.Event, taken: list[int]) -> None:
+    """Notes how much of the machine's memory is taken at most."""
+    before = usage.available()
+    while not ended.wait(0.02):
+        taken[0] = max(taken[0], before - usage.available())
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

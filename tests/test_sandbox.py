@@ -323,9 +323,66 @@ def test_memory_without_a_process_is_refused(backend: Backend) -> None:
     outcome = attempt(backend, "import os\nos.memfd_create('x')")
     assert "Function not implemented" in outcome.why
     code = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
-    code += "print(libc.shmget(0, 1 << 20, 0o1600), libc.mount(b'x', b'/tmp', b'tmpfs', 0, 0),"
+    code += "print(libc.shmget(0, 1 << 20, 0o1600), libc.semget(0, 9, 0o1600),"
+    code += " libc.mount(b'x', b'/tmp', b'tmpfs', 0, 0),"
     outcome = attempt(backend, code + " ctypes.get_errno())")
-    assert outcome.stdout == "-1 -1 38\n", outcome.why
+    assert outcome.stdout == "-1 -1 -1 38\n", outcome.why
+
+
+FILL = """
+import os, socket, time
+def fill(end):
+    end.setblocking(False)
+    try:
+        while True: end.send(bytes(1 << 16))
+    except OSError: pass
+held = []
+for _ in range(20):
+    if os.fork() == 0:
+        try:
+            while True:
+                {hold}
+        except OSError: pass
+        time.sleep(600)
+time.sleep(600)
+"""
+PAIRS = "held += socket.socketpair(); fill(held[-1]); fill(held[-2])"
+QUEUED = (  # in connections that nobody accepts
+    "name = b'\\0' + os.urandom(9); held.append(socket.socket(socket.AF_UNIX))\n"
+    "                held[-1].bind(name); held[-1].listen(200)\n"
+    "                for _ in range(200):\n"
+    "                    with socket.socket(socket.AF_UNIX) as end: end.connect(name); fill(end)"
+)
+
+
+@pytest.mark.parametrize("hold", [PAIRS, QUEUED])
+def test_memory_in_sockets_is_bounded(backend: Backend, measured: None, hold: str) -> None:
+    """It counts for no process."""
+    limits = replace(SHORT, memory=400 << 20)
+    outcome = attempt(backend, FILL.format(hold=hold), limits=limits)
+    assert outcome.why == "memory limit of 419,430,400 bytes for all processes"
+
+
+def test_what_programs_need_of_sockets_and_processes_is_there(backend: Backend) -> None:
+    code = "import asyncio, multiprocessing, socket, subprocess, threading\n"
+    code += "asyncio.run(asyncio.sleep(0))\nr, w = multiprocessing.Pipe()\n"
+    code += "p = multiprocessing.Process(target=w.send, args=('a',))\np.start()\nprint(r.recv())\n"
+    code += "with socket.create_server(('127.0.0.1', 0)) as s:\n"
+    code += "    print(len(socket.create_connection(s.getsockname()).getsockname()))\n"
+    code += "t = threading.Thread(target=print, args=('t',))\nt.start(); t.join()\n"
+    code += "print(subprocess.run(['echo', 'x'], capture_output=True).stdout)"
+    assert attempt(backend, code).stdout == "a\n2\nt\nb'x\\n'\n"
+
+
+def test_networks_beside_its_own_are_refused(backend: Backend) -> None:
+    """Those of a virtual machine, of the kernel's ciphers, and new ones."""
+    if sys.platform != "linux":
+        pytest.skip("system calls are filtered on Linux only")
+    code = "import ctypes, socket\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+    code += "for family in (38, 40, 29, 17):\n    try: socket.socket(family, 3); print('open')\n"
+    code += "    except OSError as error: print(error.errno)\n"
+    code += "print(libc.unshare(0x50000000), ctypes.get_errno())"
+    assert attempt(backend, code).stdout == "97\n97\n97\n97\n-1 1\n"
 
 
 @pytest.mark.parametrize("folder", ["/tmp", "/dev/shm"])

@@ -29,7 +29,7 @@ from tgr_local.system.sandbox import backends, usage
 from tgr_local.system.sandbox.backends import Backend, Mount
 
 OPEN_FILES = 256
-"""Per process: the memory of sockets and pipes does not count for any process."""
+"""Per process."""
 OUTPUT = 16 << 20
 """Limit for stdout, and for stderr, bytes."""
 _INTERVAL = 0.02  # seconds between two checks of a program; more where a check takes long
@@ -208,6 +208,7 @@ def _wait(
 def _watch(process: subprocess.Popen[bytes], outputs: Sequence[IO[bytes]], limits: Limits) -> str:
     """The limit that a process reached; empty where it ended itself."""
     deadline, pause = time.monotonic() + limits.seconds, _INTERVAL
+    memory = usage.Memory(limits.memory)
     while True:
         left = deadline - time.monotonic()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -222,7 +223,7 @@ def _watch(process: subprocess.Popen[bytes], outputs: Sequence[IO[bytes]], limit
         pids = usage.tree(process.pid)
         if len(pids) > limits.processes + backends.OURS:  # the system sets root no limit
             return f"limit of {limits.processes} processes"
-        if usage.memory(pids, limits.memory) > limits.memory:
+        if memory.is_exceeded(pids):
             return f"memory limit of {limits.memory:,} bytes for all processes"
         pause = max(_INTERVAL, 4 * (time.monotonic() - start))
 

@@ -18,13 +18,22 @@ import sys
 from pathlib import Path
 
 CALLS = {
-    "x86_64": (0xC000003E, {"shmget": 29, "msgget": 68, "mount": 165, "memfd_create": 319,
-                            "fsopen": 430, "memfd_secret": 447}),
-    "aarch64": (0xC00000B7, {"mount": 40, "msgget": 186, "shmget": 194, "memfd_create": 279,
-                             "fsopen": 430, "memfd_secret": 447}),
+    "x86_64": (0xC000003E, {"shmget": 29, "semget": 64, "msgget": 68, "mount": 165,
+                            "vmsplice": 278, "memfd_create": 319, "io_uring_setup": 425,
+                            "fsopen": 430, "clone3": 435, "memfd_secret": 447}),
+    "aarch64": (0xC00000B7, {"mount": 40, "vmsplice": 75, "msgget": 186, "semget": 190,
+                             "shmget": 194, "memfd_create": 279, "io_uring_setup": 425,
+                             "fsopen": 430, "clone3": 435, "memfd_secret": 447}),
 }  # fmt: skip
 """By machine: its number in a filter, and the system calls whose memory appears in no process and
-no file system."""
+no file system, or that a filter cannot look into."""
+LOOKED_INTO = {"x86_64": (41, (56, 272)), "aarch64": (198, (220, 97))}
+"""By machine: the call socket; clone and unshare."""
+FAMILIES = (1, 2, 10, 16)
+"""Of sockets: unix, inet, inet6, netlink. A namespace does not keep a program from the vsock of a
+virtual machine, nor do the tables of sockets show every other family."""
+NEW_NETWORK = 0x40000000  # a network in which nobody would see the sockets
+MOST_LOCKED = 64 << 10  # bytes of memory that stays in memory
 PARENT_DEATH, SUBREAPER, NO_NEW_PRIVILEGES, SECCOMP = 1, 36, 38, 22  # of prctl
 
 
@@ -57,7 +66,8 @@ def restrict(user: int | None, bounds: dict[str, int], processes: int) -> None:
         os.setgroups([])
         os.setgid(user)
         os.setuid(user)
-    for name, bound in {**bounds, "RLIMIT_NPROC": processes + own_tasks()}.items():
+    own = {"RLIMIT_NPROC": processes + own_tasks(), "RLIMIT_MEMLOCK": MOST_LOCKED}
+    for name, bound in {**bounds, **own}.items():
         with contextlib.suppress(AttributeError, OSError, ValueError):
             kind = getattr(resource, name)
             most = resource.getrlimit(kind)[1]
@@ -66,8 +76,8 @@ def restrict(user: int | None, bounds: dict[str, int], processes: int) -> None:
 
 
 def forbid() -> None:
-    """Refuses the system calls of `CALLS` as unknown, for this process and its children, and adopts
-    its orphans."""
+    """Refuses the system calls of `CALLS` as unknown, other sockets than those of `FAMILIES` and
+    new networks, for this process and its children, and adopts its orphans."""
     import ctypes
 
     class Program(ctypes.Structure):
@@ -77,20 +87,29 @@ def forbid() -> None:
     prctl(SUBREAPER, 1, 0, 0, 0)
     prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     if platform.machine() in CALLS:
-        code = filter_of(*CALLS[platform.machine()])
+        code = filter_of(*CALLS[platform.machine()], *LOOKED_INTO[platform.machine()])
         prctl(SECCOMP, 2, ctypes.byref(Program(len(code) // 8, code)), 0, 0)
 
 
-def filter_of(machine: int, calls: dict[str, int]) -> bytes:
-    """A classic BPF program: allows the system calls of this machine except these."""
-    load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06
-    unknown, allow = 0x50026, 0x7FFF0000  # ENOSYS
-    n = len(calls)
-    lines = [(load, 0, 0, 4), (equal, 0, n + 3, machine), (load, 0, 0, 0)]
-    lines += [(at_least, n + 1, 0, 1 << 30)]  # another numbering (x32) of the same machine
-    lines += [(equal, n - i, 0, number) for i, number in enumerate(calls.values())]
-    lines += [(give, 0, 0, allow), (give, 0, 0, unknown)]
-    return b"".join(struct.pack("HBBI", *line) for line in lines)
+def filter_of(machine: int, calls: dict[str, int], socket: int, makers: tuple[int, ...]) -> bytes:
+    """A classic BPF program: allows the system calls of this machine except these, sockets of the
+    known families, and without a new network what makes processes and namespaces."""
+    load, equal, at_least, has_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
+    allow, unknown, no_family, not_permitted = 0x7FFF0000, 0x50026, 0x50061, 0x50001
+    number, first = 0, 16  # where the number of the call and its first argument are
+    lines = [(load, 0, 0, 4), (equal, 1, 0, machine), (give, 0, 0, unknown), (load, 0, 0, number)]
+    # another numbering (x32) of the same machine
+    lines += [(at_least, 0, 1, 1 << 30), (give, 0, 0, unknown)]
+    for call in calls.values():
+        lines += [(equal, 0, 1, call), (give, 0, 0, unknown)]
+    n = len(FAMILIES)
+    lines += [(equal, 0, n + 3, socket), (load, 0, 0, first)]
+    lines += [(equal, n - i, 0, family) for i, family in enumerate(FAMILIES)]
+    lines += [(give, 0, 0, no_family), (give, 0, 0, allow)]
+    for call in makers:
+        lines += [(equal, 0, 4, call), (load, 0, 0, first), (has_bit, 0, 1, NEW_NETWORK)]
+        lines += [(give, 0, 0, not_permitted), (give, 0, 0, allow)]
+    return b"".join(struct.pack("HBBI", *line) for line in [*lines, (give, 0, 0, allow)])
 
 
 def execute(command: list[str], ready: int) -> int:

@@ -320,6 +320,7 @@ def _watch(
     deadline = time.monotonic() + limits.seconds
     folders = [folder for folder in (place.folder, place.scratch) if folder]
     disk = usage.Disk(folders, limits.disk, place.size)
+    memory = usage.Memory(limits.memory)
     pause, next_check = _INTERVAL, time.monotonic()
     while True:
         if cancel is not None and cancel.is_set():
@@ -335,7 +336,7 @@ def _watch(
             pids = usage.tree(process.pid)
             if len(pids) > limits.processes + backends.OURS:  # root has no limit of its own
                 return "processes"
-            if usage.memory(pids, limits.memory) > limits.memory:
+            if memory.is_exceeded(pids):
                 return "memory"
             if disk.is_exceeded(pids):
                 return "disk"

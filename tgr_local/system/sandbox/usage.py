@@ -22,6 +22,9 @@ from tgr_local.system.paths import program
 _PROC = Path("/proc")
 _FILE_BYTES = 1024  # of an empty file in a file system in memory
 _OWN = ("tmp", "dev/shm")
+_DATAGRAMS = 11  # in the queue of a socket, each with a sender of its own
+_OVERHEAD = 4  # memory of the parts of a stream for each byte in them, about
+_SETTING = 1 << 18  # where the system does not say how large a buffer is
 _MAX_ROUNDS = 10  # of killing processes that fork meanwhile
 
 
@@ -84,7 +87,7 @@ def _proportional(pid: int) -> int:
     return _sum(pid, "smaps_rollup", ("Pss:", "SwapPss:")) or _resident(pid)
 
 
-def _sum(pid: int, name: str, fields: tuple[str, ...]) -> int:
+def _sum(pid: int | str, name: str, fields: tuple[str, ...]) -> int:
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = (_PROC / str(pid) / name).read_text(errors="replace").splitlines()
         return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(fields))
@@ -132,6 +135,84 @@ def remove(folder: Path | str) -> None:
                     command, stderr=quiet, stdin=quiet, check=False,
                     start_new_session=True,  # Ctrl-C does not end it halfway
                 )  # fmt: skip
+
+
+class Memory:
+    """What processes hold in memory, measured while they run: their own, and what the system keeps
+    for them in sockets and pipes, which counts for no process.
+
+    Nothing says how much is in a socket or a pipe, only how much may be. So that counts only where
+    the free memory of the machine, which others take and give back too, has shrunk by more than the
+    limit.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """`limit` in bytes. The processes have held nothing so far."""
+        self._limit = limit
+        self._free = available()
+        self._others = _queued(_PROC / "self" / "net")
+        self._network = _network("self")
+
+    def is_exceeded(self, pids: Sequence[int]) -> bool:
+        """Whether these processes hold more than the limit."""
+        used = memory(pids, self._limit)
+        if used > self._limit:
+            return True
+        left = available()
+        self._free = max(self._free, left)  # others may give back what they had at the beginning
+        return self._free - left > self._limit and used + self._buffers(pids) > self._limit
+
+    def _buffers(self, pids: Iterable[int]) -> int:
+        networks = {_network(str(pid)): _PROC / str(pid) / "net" for pid in pids}
+        total = _in_pipes(pids)
+        for network, tables in networks.items():
+            total += max(0, _queued(tables) - (self._others if network == self._network else 0))
+        return total
+
+
+def available() -> int:
+    """Bytes of memory that this machine could still give to programs; 0 where it does not say."""
+    return _sum("", "meminfo", ("MemAvailable:",))
+
+
+def _network(pid: str) -> str:
+    with contextlib.suppress(OSError):
+        return os.readlink(_PROC / pid / "ns" / "net")
+    return ""
+
+
+def _queued(tables: Path) -> int:
+    """Bytes that the sockets of a network may hold."""
+    total, most = 0, max(_setting("net/core/wmem_default"), 2 * _setting("net/core/wmem_max"))
+    for row in _rows(tables / "unix", 7):  # "address: users protocol flags type state number"
+        total += most * (_DATAGRAMS if row[4] == "0002" else 1)
+    for name in ("tcp", "tcp6", "udp", "udp6", "raw", "raw6"):
+        for row in _rows(tables / name, 5):  # "number: local remote state sent:received"
+            total += _OVERHEAD * sum(int(part, 16) for part in row[4].split(":"))
+    for row in _rows(tables / "netlink", 6):  # "address protocol pid groups received sent"
+        total += int(row[4]) + int(row[5])
+    return total
+
+
+def _rows(table: Path, n: int) -> list[list[str]]:
+    with contextlib.suppress(OSError):
+        rows = [line.split() for line in table.read_text(errors="replace").splitlines()[1:]]
+        return [row for row in rows if len(row) >= n]
+    return []
+
+
+def _in_pipes(pids: Iterable[int]) -> int:
+    """Bytes that the pipes of processes may hold: those of a user a certain number of pages, then
+    each two; where that number is 0 as many as a pipe can have. A file may be a pipe."""
+    n_files = sum(_sum(pid, "status", ("FDSize:",)) // 1024 for pid in pids)
+    page, most = os.sysconf("SC_PAGE_SIZE"), _setting("fs/pipe-user-pages-soft")
+    return most * page + n_files * (2 * page if most else _setting("fs/pipe-max-size"))
+
+
+def _setting(name: str) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        return int((_PROC / "sys" / name).read_text())
+    return _SETTING
 
 
 class Disk:
