@@ -198,6 +198,36 @@ def test_places_outside_of_the_project_are_none() -> None:
     assert evidence.places(foreign, paths) == []
 
 
+LINKS = {"pkg": "src/pkg", "calc.py": "src/calc.py", "src/pkg/old": "lib", "out.py": "gone.py"}
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ('File "/w/pkg/b.py", line 3', "src/pkg/b.py"),
+        ('File "/w/calc.py", line 3', "src/calc.py"),
+        ("pkg/old/c.py:3: ValueError", "lib/c.py"),
+        ("pkg/b.py:3: ValueError", "src/pkg/b.py"),
+        ("../w/pkg/b.py:3: ValueError", "src/pkg/b.py"),
+        ('File "/w/src/pkg/b.py", line 3', "src/pkg/b.py"),
+        ('File "/w/out.py", line 3', "out.py"),
+    ],
+)
+def test_a_place_behind_a_link_is_that_of_the_file(text: str, path: str) -> None:
+    files = ["src/pkg/b.py", "b.py", "src/calc.py", "lib/c.py", *LINKS]
+    assert evidence.places(text, evidence.Paths(files, LINKS)) == [evidence.Place(path, 3)]
+
+
+def test_an_import_by_way_of_a_link_is_one_of_the_file() -> None:
+    paths = evidence.Paths(["src/pkg/b.py", "src/calc.py", "lib/c.py", *LINKS], LINKS)
+    python = "import calc\nfrom pkg import b\nfrom pkg.old.c import f\n"
+    assert evidence.imported(Document("t.py", python), paths) == [
+        "src/calc.py", "src/pkg/b.py", "lib/c.py",
+    ]  # fmt: skip
+    endless = {"a": "b", "b": "a"}
+    assert evidence.Paths(["a/x.py"], endless).within("a/x.py") == "a/x.py"
+
+
 TESTS = [
     "tests/a.py", "test_a.py", "x/a_test.go", "a.spec.ts", "conftest.py", "run_tests.sh",
     "test-a.c", "CartTest.java", "TestCart.java", "cart_spec.rb", "CartSpec.scala",
@@ -253,6 +283,23 @@ def test_a_script_that_runs_the_tests_is_not_what_the_task_points_to() -> None:
 
     context = make_context(list(files), reader(files), wish, 1000, count)
     assert [one.path for one in context.documents] == ["calc.sh"]
+
+
+@pytest.mark.parametrize("link", ["link.py", "folder"])
+def test_a_file_behind_a_link_may_be_changed(link: str) -> None:
+    """Under its own name, and it is shown once."""
+    calc = "def f():\n    return 1\n"
+    test = "from link import f\ndef test(): assert f() == 2\n"
+    files = {"src/calc.py": calc, "test_a.py": test, link: calc}
+    links = {"link.py": "src/calc.py"} if link == "link.py" else {"folder": "src"}
+    where = "link.py" if link == "link.py" else "folder/calc.py"
+    output = f'File "/w/test_a.py", line 2\nFile "/w/{where}", line 2\n'
+    wish = Wish("Make the failing test pass.", output, links=links)
+    refused = {link: "it is a link"}.get
+    context = make_context(
+        list(files), reader(files), wish, 1000, count, lambda path: refused(path, "")
+    )
+    assert [one.path for one in context.documents] == ["src/calc.py"] and not context.refused
 
 
 def test_the_file_under_a_failing_test_is_shown_whole_and_the_test_with_it() -> None:

@@ -147,6 +147,8 @@ def test_links_are_followed_inside_only(tree: Path, tmp_path: Path) -> None:
     assert "leaves" in says(project, "outside/new.py")
     assert "without an end" in says(project, "loop") and "to git" in says(project, "dot/config")
     assert project.to_change("dangling").place == tree / "nowhere"
+    os.symlink(tree / "pkg", tree / "whole")
+    assert Project(tree).links == {"link.py": "pkg/c.py", "whole": "pkg", "dot": ".git"}
 
 
 def test_submodules_and_other_repositories_are_refused(tree: Path, tmp_path: Path) -> None:

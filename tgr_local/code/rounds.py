@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -59,6 +59,8 @@ class Task:
     would stop it."""
     named: tuple[str, ...] = ()
     """The files that the person names."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """What each symbolic link to a file or a folder of the project leads to."""
     refusal: Callable[[str], str] = lambda path: ""
     """Why a file may not be changed; empty where it may."""
     keep: Callable[[Outcome], None] = lambda outcome: None
@@ -252,8 +254,9 @@ class _Solver:
 
         length = self.engine.n_ctx_train
         most = min(_CONTEXT_MOST, math.floor(_CONTEXT_SHARE * length))
+        wish = Wish(task.text, output, task.named, script(self.code.test), task.links)
         context = make_context(
-            task.paths, read, Wish(task.text, output, task.named, script(self.code.test)),
+            task.paths, read, wish,
             self.code.context_tokens or most, self._ask.count, task.refusal,
         )  # fmt: skip
         if not context.documents and context.refused:
@@ -280,7 +283,7 @@ class _Solver:
     ) -> dict[str, tuple[Lines, ...]]:
         """The functions that the failing tests do not reach, of each document."""
         failures = verdict.failures if verdict is not None else ()
-        known = evidence.Paths(self.task.paths)
+        known = evidence.Paths(self.task.paths, self.task.links)
         named = [known.within(one.file or one.name.partition("::")[0]) for one in failures]
         shared = [path for path in self.task.paths if path.rpartition("/")[2] == "conftest.py"]
         paths = dict.fromkeys([*filter(None, named), *shared])

@@ -137,6 +137,7 @@ class CodeSession:
             task = Task(
                 text=text,
                 paths=self.workplace.paths(),  # of now, as the copies have them
+                links=self.workplace.project.links,
                 read=self.workplace.read,
                 judge=self.workplace.judge,
                 tests=self.code.test,

@@ -68,6 +68,18 @@ class Project:
         found = listing.of_git(self.repository, self.folder) if self.repository else None
         return found or listing.of_walk(self.folder)
 
+    @cached_property
+    def links(self) -> dict[str, str]:
+        """What each symbolic link of the listing leads to, as a path in the folder; without those
+        that leave it or lead nowhere."""
+        found = {}
+        for path in self.listing.paths:
+            if os.path.islink(self.folder / path):
+                end = Path(os.path.realpath(self.folder / path))
+                if end.is_relative_to(self.folder) and end != self.folder and end.exists():
+                    found[path] = end.relative_to(self.folder).as_posix()
+        return found
+
     def read(self, path: str) -> SourceFile:
         """A file's text and style. Raises RefusedError."""
         place = self._place(path)

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -89,6 +89,8 @@ class Wish:
     """The files that the person names, the only ones that may be changed then."""
     script: str = ""
     """A file that runs the tests, and so is one."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """What each symbolic link to a file or a folder of the project leads to."""
 
 
 def make_context(
@@ -164,13 +166,22 @@ class _Builder:
         return evidence.is_test(path) or path == self.wish.script
 
     def _places(self) -> list[Place]:
-        return evidence.places(self.wish.output, Paths(self.paths))
+        return evidence.places(self.wish.output, Paths(self.paths, self._links()))
+
+    def _links(self) -> dict[str, str]:
+        """The links, but for files that the person names: these go by the person's name."""
+        links = self.wish.links.items()
+        return {link: end for link, end in links if link not in self.wish.named}
 
     def _ranked(self) -> list[_Ranked]:
         """The project's code, the most concerned first."""
-        known, places = Paths(self.paths), self._places()
+        links = self._links()
+        known, places = Paths(self.paths, links), self._places()
         seeds = list(dict.fromkeys([*self.wish.named, *(place.path for place in places)]))
-        code = [path for path in self.paths if syntax.language(path)]
+        code = [
+            path for path in self.paths
+            if syntax.language(path) and known.exact(path) == path  # each file under one name
+        ]  # fmt: skip
         code.sort(key=lambda path: min((evidence.distance(path, one) for one in seeds), default=0))
         looked, n_characters = [], 0
         for path in code[:_MOST_FILES]:
@@ -189,8 +200,8 @@ class _Builder:
         defines = {one.path: _names(one) for one in looked}
         owners = Counter(name for names in defines.values() for name in names)
         words = evidence.words(self.wish.task) | evidence.words(self.wish.output)
-        links = {one.path: evidence.imported(one, known) for one in looked}
-        near = {path for seed in seeds for path in links.get(seed, ())}
+        imports = {one.path: evidence.imported(one, known) for one in looked}
+        near = {path for seed in seeds for path in imports.get(seed, ())}
         ranked = []
         for document in looked:
             path = document.path
@@ -199,7 +210,10 @@ class _Builder:
                 (8.0 if path.rpartition("/")[2] in self.wish.task else 0.0, "named in the task"),
                 (4.0 if path in near else 0.0, "imported by a file that is concerned"),
                 (2.0 * min(mentions, 3.0), "its names are mentioned"),
-                (1.0 if set(links[path]) & set(seeds) else 0.0, "imports a file that is concerned"),
+                (
+                    1.0 if set(imports[path]) & set(seeds) else 0.0,
+                    "imports a file that is concerned",
+                ),
             ]
             away = min((evidence.distance(path, seed) for seed in seeds), default=path.count("/"))
             rank = sum(points for points, _ in reasons) - 0.25 * away

@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ _PLACES = (
     re.compile(r"(?P<path>[\w./\\+@~-]{1,512}\.\w{1,8})(?::|\()(?::|(?P<line>\d{1,7}))"),
 )
 _FOREIGN = ("/site-packages/", "/dist-packages/", "/lib/python", "/node_modules/", "<frozen")
+_MOST_LINKS = 8  # one behind the other
 _WORD = re.compile(r"[^\W\d]\w*")
 _OF_CLASSES = (".java", ".kt", ".cs", ".php", ".scala", ".groovy", ".swift", ".hs")
 _OF_SPECS = (".rb", ".js", ".mjs", ".lua", ".cr")
@@ -54,21 +55,36 @@ class Place(NamedTuple):
 
 
 class Paths:
-    """The paths of a project, found by their ends."""
+    """The paths of a project, found by their ends, and the files that its symbolic links lead
+    to."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], links: Mapping[str, str] | None = None) -> None:
+        """`links` has what each symbolic link to a file or a folder of the project leads to."""
         self._known = frozenset(paths)
+        self._links = sorted((links or {}).items(), key=lambda one: -len(one[0]))
         self._by_name: dict[str, list[str]] = defaultdict(list)
         for path in paths:
             self._by_name[path.rpartition("/")[2]].append(path)
 
-    def __contains__(self, path: str) -> bool:
-        return path in self._known
+    def exact(self, path: str) -> str:
+        """The path of a file without links; empty where there is none."""
+        end = path
+        for _ in range(_MOST_LINKS if self._links else 0):
+            inside = (one for one in self._links if f"{end}/".startswith(f"{one[0]}/"))
+            link, to = next(inside, ("", ""))
+            if not link:
+                break
+            end = to + end[len(link) :]
+        return next((one for one in (end, path) if one in self._known), "")
 
     def within(self, text: str) -> str:
         """The longest path of the project that `text`, an absolute path perhaps, ends with, or
         else the only one that ends with `text`; empty without one."""
         text = text.replace("\\", "/").removeprefix("./")
+        for link, _ in self._links:
+            _, found, rest = f"/{text}/".rpartition(f"/{link}/")
+            if found and (path := self.exact(f"{link}/{rest}".rstrip("/"))):
+                return path
         known = self._by_name.get(text.rpartition("/")[2], ())
         ends = [path for path in known if text == path or text.endswith("/" + path)]
         if ends:
@@ -140,8 +156,8 @@ def _modules(modules: Iterable[Sequence[str]], paths: Paths) -> Iterable[str]:
             continue
         name = "/".join(parts)
         for path in (f"{name}.py", f"{name}/__init__.py"):
-            if path in paths:
-                yield path
+            if exact := paths.exact(path):
+                yield exact
             elif found := paths.within(path):
                 yield from [found] if found.endswith("/" + path) else []
 
@@ -152,8 +168,8 @@ def _quoted(document: Document, paths: Paths) -> Iterable[str]:
         text = posixpath.normpath(posixpath.join("/", folder, match[1])).lstrip("/")
         endings = ("", PurePosixPath(document.path).suffix, ".ts", ".js", "/index.js", "/index.ts")
         for ending in dict.fromkeys(endings):
-            if text + ending in paths:
-                yield text + ending
+            if exact := paths.exact(text + ending):
+                yield exact
                 break
         else:
             if found := paths.within(match[1]):
