@@ -9,7 +9,8 @@ each did: seconds, statuses, memory, whether /health answered; exit code 1 where
 2. 40 clients that send one of the expensive ones and leave: the server must be idle again after
    the same time.
 3. Model files with a hostile chat template, each on a server of its own.
-4. Connections: silent, slow, half closed, cut off, pipelined.
+4. Connections: silent, slow, half closed, cut off, pipelined, requests with two ends; pages of
+   other sites; a key that guesses what another key has sent.
 5. SIGTERM while each expensive request runs: the process must end within `--shutdown-seconds` and
    `SLACK` seconds.
 
@@ -23,6 +24,8 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import http.client
+import json
 import re
 import socket
 import sys
@@ -65,6 +68,8 @@ class Attack:
     """The chat template of the model file; empty = the model as it is."""
     stop: bool = False
     """Whether it ends with SIGTERM while it runs."""
+    flags: tuple[str, ...] = ()
+    """Of a server of its own; none = the one of the others."""
 
 
 # ---- what runs ----
@@ -270,9 +275,45 @@ def unread(target: Target, seconds: float) -> list[Answer]:
     return [Answer(499, 0.0, "left")]
 
 
+SECRET, KNOWN = "73918264", "The number of the account that nobody else may know is "
+KEYS = ("--api-key=one", "--api-key=two")
+
+
+def guess(target: Target, seconds: float) -> list[Answer]:
+    """A key that guesses a number in the prompt of another one, digit by digit, by the tokens that
+    were in the cache; 403 where it does not find it."""
+
+    def read(key: str, text: str) -> tuple[int, float]:
+        link = http.client.HTTPConnection(*target.address, timeout=seconds)
+        body = attack_bodies.dumped(
+            {"prompt": text, "max_tokens": 1, "tgr": {"method": "base"}, "temperature": 0}
+        )
+        begun = time.monotonic()
+        with contextlib.closing(link):
+            link.request("POST", "/v1/completions", body, {"Authorization": f"Bearer {key}"})
+            usage = json.loads(link.getresponse().read())["usage"]
+        return usage["prompt_tokens_details"]["cached_tokens"], time.monotonic() - begun
+
+    digits, slowest = "", 0.0
+    read("one", f"{KNOWN}{SECRET}. Keep it.")
+    for _ in SECRET:
+        found = {digit: read("two", f"{KNOWN}{digits}{digit}.") for digit in "0123456789"}
+        digits += max(found, key=lambda digit: found[digit][0])
+        slowest = max(slowest, *(took for _, took in found.values()))
+    n_found = sum(a == b for a, b in zip(digits, SECRET, strict=True))
+    return [Answer(200 if digits == SECRET else 403, slowest, f"{n_found} digits are right")]
+
+
+def of_a_page(head: str) -> Run:
+    """A request that a page of another site makes without an `Origin`."""
+    text = f"{head} HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\n\r\n"
+    return raw(text.encode)
+
+
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 BODY = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
 CHUNKED = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+BOTH = CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\n\r\n0\r\n\r\n")
 BIG = BODY.replace(b"100000", b"4000000") + b" " * 3_900_000
 _GONE = frozenset({499})
 _BAD = frozenset(REFUSED)
@@ -295,6 +336,13 @@ CONNECTIONS = [
     Attack("bytes that are no HTTP", raw(lambda: b"\x16\x03\x01\0\xff" * 1000), _BAD),
     Attack("a chunk of 16^30 bytes", raw(lambda: CHUNKED + b"f" * 30 + b"\r\nx"), _BAD),
     Attack("a negative length", raw(lambda: BODY.replace(b"100", b"-1")), _BAD),
+    Attack("a length and chunks", raw(lambda: BOTH), _BAD),
+    Attack("two lengths", raw(lambda: BODY[:-2] + b"Content-Length: 5\r\n\r\n"), _BAD),
+    Attack("a length of +5", raw(lambda: BODY.replace(b"100000", b"+5")), _BAD),
+    Attack("chunks in HTTP/1.0", raw(lambda: CHUNKED.replace(b"1.1", b"1.0")), _BAD),
+    Attack("a page fetches the models", of_a_page("GET /v1/models"), frozenset({403})),
+    Attack("a page fetches /health", of_a_page("HEAD /health"), frozenset({403})),
+    Attack("a key guesses what another has sent", guess, frozenset({403}), flags=KEYS),
     Attack("a length of 10^30", raw(lambda: BODY.replace(b"100000", b"9" * 30)), _BAD),
 ]  # fmt: skip
 
@@ -341,18 +389,20 @@ class Servers:
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self._arguments, self._folder = arguments, folder
         self._target: Target | None = None
-        self._template = ""
+        self._kind: tuple[str, tuple[str, ...]] = ("", ())
 
-    def get(self, template: str) -> Target:
-        if self._target is None or not self._target.alive or template != self._template:
+    def get(self, template: str, more: tuple[str, ...] = ()) -> Target:
+        """A server with this template and `more` flags."""
+        if self._target is None or not self._target.alive or (template, more) != self._kind:
             self.drop()
             flags = [
                 f"--model={self._model(template)}",
                 f"--request-seconds={self._arguments.request_seconds}",
                 f"--shutdown-seconds={self._arguments.shutdown_seconds}",
+                *more,
             ]
             self._target = start(flags, self._arguments.cap << 20)
-            self._template = template
+            self._kind = (template, more)
         return self._target
 
     def _model(self, template: str) -> Path:
@@ -377,7 +427,7 @@ def judged(attack: Attack, servers: Servers, arguments: argparse.Namespace) -> l
     if attack.stop:
         bound = arguments.shutdown_seconds + SLACK
     try:
-        target = servers.get(attack.template)
+        target = servers.get(attack.template, attack.flags)
     except RuntimeError as error:
         return [attack.name, "", "", "", "", "", f"BROKEN: {error}"]
     broken, n_lines = [], len(target.lines)

@@ -4,9 +4,9 @@ counts the answers; exit code 1 where a bound is broken.
 Each request goes to a random endpoint of /openapi.json: a valid body in which some parameters, of
 all endpoints, have other values. Several are sent at a time. The server must answer each within the
 request's time limit and `SLACK` seconds with a status below 500, or 503 when that limit is over;
-errors must have OpenAI's format. It must stay below `--memory` MiB, stay alive, answer /health,
-write no traceback, be idle at the end and obey SIGTERM. Request number i of a seed is always the
-same: `--only` repeats some and prints them.
+errors must have OpenAI's format, Anthropic's or Ollama's. It must stay below `--memory` MiB, stay
+alive, answer /health, write no traceback, be idle at the end and obey SIGTERM. Request number i of
+a seed is always the same: `--only` repeats some and prints them.
 
     python bench/fuzz_server.py --n 10000 --seed 0
     python bench/fuzz_server.py --only 17,4711
@@ -34,6 +34,7 @@ from target import Answer, Target, Watch, seconds_until_idle, start
 
 import tgr_local.server.app  # noqa: F401 - which loads the modules of all bodies
 from tgr_local.methods import METHODS
+from tgr_local.openai.ollama import OllamaOptions
 from tgr_local.openai.validation import RequestBody
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.model_files import embedded_model
@@ -89,6 +90,14 @@ ITEMS: list[Any] = [
      {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
      {"type": "function_call_output", "call_id": "a", "output": "3"}],
 ]  # fmt: skip
+MESSAGES: list[Any] = [
+    [{"role": "user", "content": "hi"}],
+    [{"role": "user", "content": "a"},
+     {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]},
+     {"role": "tool", "tool_name": "f", "content": "3"}],
+    [{"role": "user", "content": "hi", "images": ["AAAA"]}],
+    [],
+]  # fmt: skip
 SLOT_ACTIONS = ("save", "restore", "erase", "none")
 
 
@@ -102,6 +111,7 @@ def bodies(above: type[RequestBody] = RequestBody) -> Iterator[type[RequestBody]
 PARAMETERS = sorted(
     {name for body in bodies() if body.noun == "parameter" for name in body.model_fields}
 )
+OLLAMA_OPTIONS = sorted(OllamaOptions.model_fields)
 OPTIONS = [spec.name for spec in dataclasses.fields(SearchConfig)] + ["method", "progress"]
 
 
@@ -202,6 +212,8 @@ def good(rng: random.Random, path: str) -> dict[str, Any]:
     if path.startswith("/models"):
         return {"model": text(rng)[:100]}
     n_tokens = rng.choice([1, 4, 16])
+    if path.startswith("/api/"):
+        return ollama(rng, path, n_tokens)
     if path.startswith("/v1/responses"):
         return {
             "input": copy.deepcopy(rng.choice(ITEMS)),
@@ -226,11 +238,29 @@ def good(rng: random.Random, path: str) -> dict[str, Any]:
     return body | {"messages": [{"role": role, "content": rng.choice(["hi", "1+2=?"])}]}
 
 
+def ollama(rng: random.Random, path: str, n_tokens: int) -> dict[str, Any]:
+    """A valid body of an endpoint of Ollama's."""
+    if path == "/api/show":
+        return {"model": text(rng)[:100]}
+    if path == "/api/embed":
+        return {"input": rng.choice(["hello", ["a", "b"], []])}
+    if path == "/api/embeddings":
+        return {"prompt": text(rng)}
+    body: dict[str, Any] = {"options": {"num_predict": n_tokens}, "tgr": {"max_seconds": 0.3}}
+    body |= {"format": rng.choice(["", "json", schema(rng)])} if rng.random() < 0.2 else {}
+    if path == "/api/generate":
+        return body | {"prompt": rng.choice(["hi", "1+2=?", ""]), "raw": rng.random() < 0.3}
+    return body | {"messages": copy.deepcopy(rng.choice(MESSAGES))}
+
+
 def changed(rng: random.Random, body: dict[str, Any], known: list[str]) -> None:
     """One change of a body, in place."""
     way = rng.choice(["option"] * 4 + ["field"] * 3 + ["schema", "grammar", "stop", "unknown",
                      "inside", "method", "drop", "stream"])  # fmt: skip
     options = body.get("tgr")
+    if isinstance(body.get("options"), dict) and rng.random() < 0.2:
+        body["options"][rng.choice(OLLAMA_OPTIONS)] = value(rng)
+        return
     if way in ("option", "method") and isinstance(options, dict):
         name = rng.choice(OPTIONS)
         options[name] = number(rng) if rng.random() < 0.8 else value(rng)
@@ -324,6 +354,8 @@ def ask(target: Target, request: Case, bound: float) -> Outcome:
 def _is_error(text: str) -> bool:
     try:
         body = json.loads(text)
+        if isinstance(body["error"], str):
+            return len(body) == 1
         return set(body["error"]) == ({"type", "message"} if body.get("type") == "error" else ERROR)
     except (ValueError, TypeError, KeyError):
         return False

@@ -119,6 +119,7 @@ bool CacheAllocator::reserve(uint64_t session, uint32_t n_cells, uint32_t n_seqs
         known = {};
     }
     made.n_seqs = n_seqs;
+    made.digest = prompt.digest;
     if (known.n > 0) { // in use from now on, so that nothing below reclaims it
         made.base       = known.prefix;
         made.base_cells = known.prefix->cells.part(0, known.n);
@@ -391,7 +392,8 @@ void CacheAllocator::drop_injection(uint64_t session, int32_t injection) {
 }
 
 Injected CacheAllocator::injected(uint64_t session, int32_t injection) {
-    return injection == 0 ? Injected{} : of(session).injections.at(injection);
+    const Reservation & reservation = of(session);
+    return injection == 0 ? Injected{ true, reservation.digest } : reservation.injections.at(injection);
 }
 
 } // namespace tgr

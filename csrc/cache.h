@@ -37,13 +37,14 @@ struct Sequence : DecodedText {
 // How an injection counts for remembered prefixes.
 struct Injected {
     bool        clean = true; // no injection, or a control vector
-    std::string digest;       // of the control vector
+    std::string digest;       // of the control vector and the owner
 };
 
 // What one session holds.
 struct Reservation {
     std::vector<uint32_t>         cells; // of the cache, ascending
     uint32_t                      n_seqs = 0;
+    std::string                   digest; // of what is read without an injection
     std::map<int32_t, Sequence>   sequences;
     std::map<int32_t, Injected>   injections;
     std::shared_ptr<const Prefix> base;          // the prefix for which it reserved no cells of its own

@@ -301,6 +301,31 @@ def test_foreign_names_of_this_machine_are_refused() -> None:
     assert status("my.example", keys=("key",)) == status("my.example", host="0.0.0.0") == 200
 
 
+def test_what_foreign_pages_fetch_without_an_origin_is_refused() -> None:
+    """Images, scripts, frames and links have no `Origin`; browsers say `Sec-Fetch-Site`."""
+    opens = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+    def status(site: str, path: str = "/props", name: str = "localhost:8080", **more: str) -> int:
+        headers = {"Host": name, "Authorization": "Bearer key", "Sec-Fetch-Site": site, **more}
+        host = "127.0.0.1" if is_loopback(name.partition(":")[0]) else "0.0.0.0"
+        guard = TestClient(Auth(Response("fine"), ("key",), host))
+        methods = [guard.get, guard.head, guard.post, guard.options]
+        (same,) = {method(path, headers=headers).status_code for method in methods}
+        return same
+
+    for path in ("/props", "/health", "/page/main.js", "/v1/models"):
+        assert status("cross-site", path) == status("Cross-Site", path) == 403
+        assert status("cross-site", path, **opens) == 403, "a link to it"
+        assert status("none", path) == status("same-origin", path) == 200
+    assert status("cross-site", "/", **opens) == 200, "a link to the page opens it"
+    assert status("cross-site", "/", **opens | {"Sec-Fetch-Dest": "iframe"}) == 403
+    assert status("cross-site", "/") == status("made-up") == 403
+    assert status("same-site") == status("same-site", name="127.0.0.1:8080") == 200
+    assert status("same-site", name="ai.example") == 403, "another name of the same domain"
+    trusted = {"Origin": "http://localhost:3000"}
+    assert status("cross-site", **trusted) == status("same-site", **trusted) == 200
+
+
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.0.1", "::1", "[::1]"])
 def test_loopback(host: str) -> None:
     assert is_loopback(host)

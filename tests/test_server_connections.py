@@ -195,6 +195,57 @@ def test_in_a_crowd_a_body_that_does_not_come_costs_nothing(
     assert front.app.begun == 0
 
 
+_SECRET = b"GET /secret HTTP/1.1\r\nHost: localhost\r\n\r\n"
+_CHUNKED = b"Transfer-Encoding: chunked\r\n"
+
+
+_UNCLEAR = (
+    _CHUNKED + b"Content-Length: 6\r\n",
+    b"Content-Length: 0\r\nTransfer-Encoding: Chunked\r\n",
+    b"Content-Length: 5\r\nContent-Length: 6\r\n",
+    b"Content-Length: 5, 6\r\n",
+    b"Content-Length: +5\r\n",
+    b"Content-Length: -0\r\n",
+    b"Content-Length: 0x5\r\n",
+    b"Content-Length: 1_0\r\n",
+    b"Content-Length: 5 5\r\n",
+    b"Content-Length:\r\n",
+    b"Content-Length : 5\r\n",
+    "Content-Length: ٥\r\n".encode(),
+    b"Transfer-Encoding : chunked\r\n",
+    b"Transfer-Encoding: xchunked\r\n",
+    b"Transfer-Encoding: identity\r\n",
+    b"Transfer-Encoding: chunked, identity\r\n",
+    b"Transfer-Encoding: gzip, chunked\r\n",
+    b"Transfer-Encoding: chunked, chunked\r\n",
+    _CHUNKED + _CHUNKED,
+    b"Transfer-Encoding: \x0bchunked\r\n",
+    _CHUNKED + b"Content-Length\r\n",
+    b"Host: other\r\n",
+    b"X: a\rTransfer-Encoding: chunked\r\n",
+    b"X: a\0b\r\n",
+)
+
+
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+def test_a_request_whose_end_is_unclear_ends_the_connection(front: Front, version: bytes) -> None:
+    """What comes behind it would be another request to one of two servers in a row."""
+    first = b"POST / HTTP/" + version + b"\r\nHost: localhost\r\nConnection: keep-alive\r\n"
+    for head in _UNCLEAR:
+        with front.connect(first + head + b"\r\n0\r\n\r\n" + _SECRET) as link:
+            received = everything(link)
+        assert received.count(b"HTTP/1.1 ") == 1, (head, received)
+        assert received[9:12] in (b"400", b"501"), (head, received)
+    assert front.app.begun == 0
+
+
+def test_chunks_are_for_the_newer_version_alone(front: Front) -> None:
+    head = b"Host: localhost\r\nConnection: close\r\n" + _CHUNKED + b"\r\n0\r\n\r\n"
+    for version, status in ((b"1.0", b"400"), (b"1.1", b"200")):
+        with front.connect(b"POST / HTTP/" + version + b"\r\n" + head) as link:
+            assert everything(link)[9:12] == status
+
+
 def test_a_connection_is_kept_for_the_next_request(front: Front) -> None:
     with front.connect() as link:
         for _ in range(3):

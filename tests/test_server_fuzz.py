@@ -23,11 +23,17 @@ from tgr_local.openai.bodies import (
     NativeCompletionRequest,
 )
 from tgr_local.openai.messages import CountTokensRequest, MessagesRequest
+from tgr_local.openai.ollama import OllamaChatRequest, OllamaGenerateRequest, OllamaOptions
 from tgr_local.openai.rerank import RerankRequest
 from tgr_local.openai.responses import ResponsesRequest
 from tgr_local.options.config import SearchConfig
 from tgr_local.server.embeddings import EmbeddingsRequest
 from tgr_local.server.models import ModelRequest
+from tgr_local.server.ollama import (
+    OllamaEmbeddingsRequest,
+    OllamaEmbedRequest,
+    OllamaShowRequest,
+)
 from tgr_local.server.rendering import RenderRequest
 from tgr_local.server.slots import SlotRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
@@ -73,6 +79,11 @@ BODIES = {
     "/render": RenderRequest,
     "/slots/{id_slot}": SlotRequest,
     "/models/load": ModelRequest,
+    "/api/chat": OllamaChatRequest,
+    "/api/generate": OllamaGenerateRequest,
+    "/api/embed": OllamaEmbedRequest,
+    "/api/embeddings": OllamaEmbeddingsRequest,
+    "/api/show": OllamaShowRequest,
 }
 OPERATIONS = tuple(BODIES)
 SETTABLE = {spec.name for spec in dataclasses.fields(SearchConfig) if not spec.metadata["is_path"]}
@@ -94,6 +105,9 @@ def check(response: Any) -> None:
     assert response.status_code < 500 or response.status_code == 503, response.text
     if response.status_code >= 400:
         error = response.json()["error"]
+        if isinstance(error, str):  # Ollama's
+            assert len(response.json()) == 1 and "\n" not in error
+            return
         is_anthropic = response.json().get("type") == "error"
         assert {*error} == ({"message", "type"} | (set() if is_anthropic else {"param", "code"}))
         assert "\n" not in error["message"]
@@ -124,6 +138,8 @@ def test_the_schema_has_every_parameter_of_every_body(its_schema: Any) -> None:
         assert reached >= set(model.model_fields)
         if "tgr" in model.model_fields:
             assert reached >= SETTABLE
+        if path in ("/api/chat", "/api/generate"):
+            assert reached >= set(OllamaOptions.model_fields)
 
 
 def one_by_one(raw: dict[str, Any], contract: Any, seen: list[Any]) -> Any:

@@ -112,7 +112,7 @@ class Kept:
         if hashed:
             assert self.engine.model_hash  # is known by now, so the cache looks at once
         self.cache = PromptCache(self.engine, self.folder, lambda: hold(self.engine))
-        assert self.cache.has_looked or not hashed
+        assert self.cache.has_looked() or not hashed
 
     def read(self, tokens: list[int]) -> None:
         with self.engine.session(len(tokens) + 1, 1, prompt=tokens) as session:
@@ -474,7 +474,7 @@ def test_each_text_is_written_with_the_scales_that_read_it_or_lost(
     def unhashed(name: str) -> Kept:
         shutil.copy(small, tmp_path / name)
         one = kept(tmp_path / name, lora=(str(adapter),), hashed=False, hold=hold)
-        wait_until(lambda: one.cache.has_looked)
+        wait_until(lambda: one.cache.has_looked())
         return one
 
     first = unhashed("first.gguf")
@@ -496,7 +496,7 @@ def test_files_are_known_for_the_latest_scales(kept: Callable[..., Kept], adapte
         assert (one.restored(text(1)) >= 399) == (scale == 1)
     for scale, has_looked in ((1.0, True), (scales[-1], True), (scales[0], False)):
         one.engine.set_adapter_scales([scale])
-        assert one.cache.has_looked == has_looked
+        assert one.cache.has_looked() == has_looked
 
 
 def test_a_request_that_looks_for_files_can_be_cancelled(
@@ -506,7 +506,7 @@ def test_a_request_that_looks_for_files_can_be_cancelled(
     one.keep(text(1))
     one.keep(text(2))
 
-    def looks(_: Engine, path: Path) -> None:
+    def looks(_: Engine, path: Path, digest: bytes) -> None:
         looked.append(path)
         cancel.cancel()
 
@@ -514,7 +514,7 @@ def test_a_request_that_looks_for_files_can_be_cancelled(
     monkeypatch.setattr(prompt_cache, "saved_tokens", looks)
     with pytest.raises(CancelledError, match="were looked for"):
         one.cache.restore([text(1)], cancel)
-    assert len(looked) == 1 and not one.cache.has_looked
+    assert len(looked) == 1 and not one.cache.has_looked()
 
 
 # --- other models ---

@@ -175,6 +175,12 @@ class Engine:
         return self._added.digest
 
     @property
+    def prefix_digest(self) -> bytes:
+        """What tells what is remembered here from what is read under other control vectors, or by
+        other owners; empty = none."""
+        return self._added.prefix_digest
+
+    @property
     def file_identity(self) -> str:
         """What tells the files that were loaded from others, and from their later contents; with
         the scales of adapters."""
@@ -412,7 +418,9 @@ class Engine:
         if self._added.vectors is not None:
             n_seqs += 1  # a row of the table for the injection alone
         group, index = (participant.group._native, participant.index) if participant else (None, 0)
-        request = self._native.open(n_cells, n_seqs, group, index, prompt, self.digest, norms)
+        request = self._native.open(
+            n_cells, n_seqs, group, index, prompt, self.prefix_digest, norms
+        )
 
         def blockers() -> list[int]:
             try:

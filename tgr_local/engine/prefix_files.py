@@ -50,7 +50,7 @@ class SavedPrefix:
 
     tokens: list[int]
     digest: bytes
-    """Of the control vector under which the tokens were decoded; empty = none."""
+    """`Engine.prefix_digest` of the engine that decoded the tokens."""
     n_bytes: int
     """Of the file."""
 
@@ -158,18 +158,20 @@ def load_prefix(engine: Engine, path: Path, *, cancel: Cancel | None = None) -> 
     return found
 
 
-def saved_tokens(engine: Engine, path: Path) -> list[int] | None:
+def saved_tokens(engine: Engine, path: Path, digest: bytes = b"") -> list[int] | None:
     """The tokens that a file holds, whose other data are not looked at; None for a prefix of
-    another model, cache type or version, or one under a control vector. Raises PrefixError for a
-    file that is damaged, and OSError as the system does."""
+    another model, cache type or version, or another digest. Raises PrefixError for a file that is
+    damaged, and OSError as the system does."""
     with _opened(path) as file:
         n_bytes = os.fstat(file.fileno()).st_size
         try:
             header = _read_header(engine, path, file, n_bytes, hashlib.sha256())
         except _ForeignError:
             return None
+        if header.digest != digest.hex():
+            return None
         tokens = _read(path, file, 4 * header.n_tokens, hashlib.sha256(), None)
-    return None if header.digest else np.frombuffer(tokens, "<i4").tolist()
+    return np.frombuffer(tokens, "<i4").tolist()
 
 
 def is_prefix_file(path: Path) -> bool:

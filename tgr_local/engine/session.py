@@ -75,22 +75,32 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """What applies to all that a session decodes: `vectors`, which its injections are added to, and
-    `logit_bias`, which the biases of its tasks are added to."""
+    """What applies to all that a session decodes: `vectors`, which its injections are added to,
+    `logit_bias`, which the biases of its tasks are added to, and the `owner` of what it reads."""
 
     vectors: NDArray[np.float32] | None = None
     """[n_layer, n_embd], added to the residual stream after every layer at every position."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """Pairs of a token and a number added to its logit."""
+    owner: bytes = b""
+    """Who alone reuses what is read; empty = everybody without an owner."""
     digest: bytes = field(init=False)
-    """What tells the prefixes that were read under different vectors apart; empty = none."""
+    """What tells vectors apart; empty = none."""
+    prefix_digest: bytes = field(init=False)
+    """What tells the prefixes apart that were read under other vectors, or by another owner; empty
+    = neither."""
 
     def __post_init__(self) -> None:
         digest = b""
         if self.vectors is not None:
-            data = np.ascontiguousarray(self.vectors).tobytes()
-            digest = hashlib.blake2b(data, digest_size=16).digest()
+            digest = _digest(np.ascontiguousarray(self.vectors).tobytes())
         object.__setattr__(self, "digest", digest)
+        owned = _digest(self.owner + digest) if self.owner else digest
+        object.__setattr__(self, "prefix_digest", owned)
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 READ_SECONDS = 0.5
@@ -120,7 +130,7 @@ class Session:
         reservations[session] = reservation
         self._plain = 0  # the injection of tokens that get none of their task's
         if added.vectors is not None:
-            self._plain = self._table_row(added.vectors, added.digest)
+            self._plain = self._table_row(added.vectors, added.prefix_digest)
 
     def close(self) -> None:
         """Cancels what runs and frees all sequences and injections. May be called again."""

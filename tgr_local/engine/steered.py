@@ -1,4 +1,5 @@
-"""A view of an engine: a control vector and a logit bias apply to everything that it decodes.
+"""A view of an engine: a control vector and a logit bias apply to everything that it decodes, and
+what it reads belongs to an owner.
 
 A `SteeredEngine` can be used wherever an `Engine` can. It has nothing but what it adds: all else
 is that of the engine below, which others may use unsteered at the same time.
@@ -19,7 +20,8 @@ from tgr_local.engine.session import Added
 class SteeredEngine(Engine):
     """`engine` with `vectors` [n_layer, n_embd] added to the residual stream after every layer at
     every position, prompt and delimiter included, and `logit_bias`, pairs of a token and a number
-    added to its logit. The injections of a search are added to the vectors.
+    added to its logit. The injections of a search are added to the vectors. What is read for an
+    `owner` is reused for the same owner alone, while it is read and when it is remembered.
 
     The vectors and biases of a steered `engine` are added too. Raises ValueError for vectors of
     another shape, values that are not finite, and tokens that do not exist.
@@ -30,6 +32,7 @@ class SteeredEngine(Engine):
         engine: Engine,
         vectors: NDArray[np.floating] | None = None,
         logit_bias: Seq[tuple[int, float]] = (),
+        owner: bytes = b"",
     ) -> None:
         self._below: Engine = engine._below if isinstance(engine, SteeredEngine) else engine
         both = engine._added.vectors
@@ -49,7 +52,8 @@ class SteeredEngine(Engine):
                     f"logit_bias names token {token}, but must name one between 0 and "
                     f"{engine.n_vocab - 1}"
                 )
-        self._added = Added(both, (*engine._added.logit_bias, *logit_bias))
+        bias = (*engine._added.logit_bias, *logit_bias)
+        self._added = Added(both, bias, owner or engine._added.owner)
 
     if not TYPE_CHECKING:  # which would allow any name
 

@@ -1,5 +1,5 @@
-"""OpenAI's, Anthropic's, llama.cpp's and llama-cpp-python's interfaces over generation, without a
-network.
+"""OpenAI's, Anthropic's, llama.cpp's, Ollama's and llama-cpp-python's interfaces over generation,
+without a network.
 
 In: an engine and the body of a request. Out: responses in the format of the API, or
 llama-cpp-python's objects. Every body becomes one `PreparedRequest`, which is written as one stream
@@ -30,6 +30,7 @@ calls.py              a reply as text, thinking and calls of tools
 bare_calls.py         calls as JSON without the tags of a template
 timings.py            timings and the progress of reading, as llama-server has them
 native.py             llama.cpp's /completion and /infill
+ollama.py             Ollama's /api/chat and /api/generate
 logprobs.py           tokens with their log-probabilities
 rerank.py             /v1/rerank: how relevant documents are
 llama.py              TgrLlama, a replacement of llama_cpp.Llama

@@ -231,9 +231,9 @@ def _name(path: list[Any]) -> str:
 
 
 def _bounds(model: type[BaseModel], location: tuple[Any, ...]) -> str:
-    """The bounds of a parameter, or of an option in ``tgr``."""
-    if location[:1] == ("tgr",) and len(location) > 1:
-        nested: Any = model.model_fields["tgr"].annotation
+    """The bounds of a parameter, or of an option in ``tgr`` or ``options``."""
+    if location[:1] in (("tgr",), ("options",)) and len(location) > 1:
+        nested: Any = model.model_fields[location[0]].annotation
         model = next(one for one in nested.__args__ if isinstance(one, type(BaseModel)))
         location = location[1:]
     field = model.model_fields.get(str(location[0])) if location else None

@@ -416,6 +416,10 @@ class ServerConfig:
     prompt_cache_mib: int = option(
         8192, "maximum MiB of the files in prompt_cache together", low=1, high=1 << 30
     )
+    share_cache: bool = option(
+        False,
+        "all API keys reuse what requests have read, and see from the counts what that was",
+    )
     log_file: str = option("", "log file, with a JSON line for each request; empty = stderr")
     log_prompts: bool = option(False, "log requests and replies in full")
 

@@ -1,4 +1,4 @@
-"""The server: OpenAI's, Anthropic's and llama.cpp's APIs over one model or several.
+"""The server: OpenAI's, Anthropic's, llama.cpp's and Ollama's APIs over one model or several.
 
 In: HTTP requests. Out: JSON and event streams. It does not know how a reply is written, nor what a
 parameter means: `tgr_local.openai` has the bodies, their meaning and the responses.
@@ -7,6 +7,7 @@ parameter means: `tgr_local.openai` has the bodies, their meaning and the respon
     connection.py  a client's connection, and its time limits
     app.py         which address calls what: doubled slashes, HEAD and wrong ones too
     replies.py     the addresses that write replies, API by API
+    ollama.py      Ollama's addresses
     openapi.py     /openapi.json, made from the models of the bodies
     service.py     the path of a request
     models.py      the models: found by name, leased, listed

@@ -33,6 +33,7 @@ from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.loaded import LoadedModel
 from tgr_local.server.log import Observe
 from tgr_local.server.model_routes import add_models
+from tgr_local.server.ollama import add_ollama
 from tgr_local.server.openapi import ANSWERS, Application
 from tgr_local.server.page_files import add_page
 from tgr_local.server.rendering import RenderRequest
@@ -87,6 +88,7 @@ def create_app(
         app.add_exception_handler(kind, _failed)
     add_replies(app, service)
     add_answer_now(app, service.running)
+    add_ollama(app, service)
     _add_embeddings(app, service)
     _add_rerank(app, service)
     _add_tokens(app, service)
@@ -164,26 +166,30 @@ def _add_state(app: Application, service: Service) -> None:
         return JsonResponse({"status": "ok", "model": None, **about})
 
     @app.get("/slots", **ANSWERS)
-    async def slots(model: str = "", fail_on_no_slot: str = "") -> Response:
+    async def slots(request: Request, model: str = "", fail_on_no_slot: str = "") -> Response:
         n_running = service.jobs.running
         if fail_on_no_slot and n_running >= service.limits.max_running:
             raise ApiError(503, "no slot available")
         loaded = await service.models.find(model)
-        return JsonResponse(loaded.slots.shown(loaded.context, n_running))
+        engine = loaded.engine_of(service.reader(request.scope))
+        return JsonResponse(loaded.slots.shown(engine, loaded.context, n_running))
 
     @app.post("/slots/{id_slot}", **app.takes(SlotRequest))
     async def slot_action(
         id_slot: str, request: Request, action: str = "", model: str = ""
     ) -> Response:
         number = service.models.slot_files.number(id_slot, action)
+        reader = service.reader(request.scope)
         if action == "erase":
-            return JsonResponse((await service.models.find(model)).slots.erase(number))
+            loaded = await service.models.find(model)
+            return JsonResponse(loaded.slots.erase(loaded.engine_of(reader), number))
 
         def make(loaded: LoadedModel, body: SlotRequest, cancel: Cancel) -> Any:
+            engine = loaded.engine_of(reader)
             if action == "restore":
-                return loaded.slots.restore(loaded.engine, number, body.filename, cancel)
+                return loaded.slots.restore(engine, number, body.filename, cancel)
             with loaded.scales.held_as_they_are():
-                return loaded.slots.save(loaded.engine, number, body.filename, cancel)
+                return loaded.slots.save(engine, number, body.filename, cancel)
 
         quick = action == "save"  # a restore waits for the scales
         made = await service.run(request, SlotRequest, make, model=model or None, quick=quick)

@@ -1,9 +1,10 @@
 """Who may send requests: clients with a key, if keys are set, and no page of a foreign site.
 
 A browser sends a page's request to this machine even if the page may not read the answer, so a
-request with a foreign `Origin` is refused before it costs anything. A foreign host name that
-resolves to this machine gives a page the right `Origin`, so a local server without keys answers
-only to local names.
+request with a foreign `Origin` is refused before it costs anything, and so is one without
+`Origin`, as for an image or a script, of which the browser says that its site is another one; only
+the page itself may be opened by a link. A foreign host name that resolves to this machine gives a
+page the right `Origin`, so a local server without keys answers only to local names.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tgr_local.server.wire import failure
 
 LOCAL_ORIGIN = r"https?://([\w.-]+\.)?(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 OWNER = "tgr.owner"
-"""Where the scope of a request has what tells its key from others; absent without keys."""
+"""Where the scope of a request has what tells its key from others; absent where there are none."""
 OPEN = {*PATHS, "/health", "/v1/health"}  # the page contains no data, and monitoring needs no key
 
 
@@ -58,6 +59,7 @@ class Auth:
     ) -> None:
         self._app = app
         self._digests = [_digest(key.encode()) for key in keys]
+        self._owners = len(set(self._digests)) > 1
         self._local = is_loopback(host)
         self._origins = re.compile(origin_pattern(origins))
 
@@ -84,13 +86,20 @@ class Auth:
                 f"pages of {origin:.200} may not use this server; --allow-origin {origin:.200} "
                 "allows them",
             )
+        if origin is None and not self._may_fetch(scope["path"], headers):
+            return ApiError(
+                403,
+                "pages of other sites may not use this server; --allow-origin ORIGIN allows those "
+                "of an origin, which must ask with CORS",
+            )
         if scope["path"] in OPEN or not self._digests:
             return None
         kind, _, key = headers.get("authorization", "").partition(" ")
         given = [key if kind.lower() == "bearer" else "", headers.get("x-api-key", "")]
         known = [key.strip() for key in given if self._is_known(key.strip())]
         if known:
-            scope[OWNER] = _digest(known[0].encode("latin-1", "replace"))
+            if self._owners:
+                scope[OWNER] = _digest(known[0].encode("latin-1", "replace"))
             return None
         what = "is not one of this server's" if any(given) else "is missing"
         return ApiError(
@@ -99,6 +108,17 @@ class Auth:
             code="invalid_api_key",
             headers={"WWW-Authenticate": "Bearer"},
         )
+
+    def _may_fetch(self, path: str, headers: Headers) -> bool:
+        """Whether a request without `Origin` is of no page, of an own one, or opens the page."""
+        site = headers.get("sec-fetch-site", "none").lower()
+        if site in ("none", "same-origin"):
+            return True
+        opens = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
+        if path == "/" and opens == ("navigate", "document"):
+            return True
+        # of a name of this machine: another port of it
+        return site == "same-site" and is_loopback(_hostname(f"//{headers.get('host', '')}"))
 
     def _trusts(self, origin: str, host: str) -> bool:
         if is_loopback(_hostname(origin)) or self._origins.fullmatch(origin):

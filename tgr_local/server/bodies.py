@@ -46,16 +46,17 @@ class Bodies:
         self._lock = threading.Lock()
         self.turn = Slots(1)  # to parse a long one
 
-    async def read(self, request: Request, listed: str = "") -> Body:
+    async def read(self, request: Request, listed: str = "", *, streams: bool = False) -> Body:
         """The body of a request. A long one is not read from the socket while others use up the
-        limit. With `listed` it is a list, which becomes the field of that name.
+        limit. With `listed` it is a list, which becomes the field of that name. `streams` = one
+        that does not say whether it wants a stream does.
 
         Raises ApiError for a body that is too long, too late, or short and not JSON.
         """
         if request.scope.get("state", {}).get(LATE):
             raise _too_late()
         self._loop = asyncio.get_running_loop()
-        body = Body(self, listed)
+        body = Body(self, listed, streams)
         try:
             await asyncio.wait_for(self._fill(body, request), BODY_SECONDS)
             encoding = request.headers.get("content-encoding") or "identity"
@@ -127,14 +128,14 @@ class Bodies:
 class Body:
     """One body. Its reservation ends when it is used or garbage-collected."""
 
-    def __init__(self, bodies: Bodies, listed: str = "") -> None:
+    def __init__(self, bodies: Bodies, listed: str = "", streams: bool = False) -> None:
         self.data = bytearray()
         self.n_reserved = 0
         self.fields: Fields | None = None
         """Those of a short body; a long one is parsed when it is used."""
         self.streams: bool | None = None
         """Whether it asks for a stream; None = it was not parsed yet."""
-        self._bodies, self._listed = bodies, listed
+        self._bodies, self._listed, self._default = bodies, listed, streams
 
     @contextlib.contextmanager
     def used(self, cancel: Cancel) -> Iterator[Fields]:
@@ -163,7 +164,8 @@ class Body:
     def parsed(self) -> Fields:
         """The body as a JSON object. Raises ApiError."""
         fields = parsed(self.data, self._listed)
-        self.streams = fields.get("stream") is True
+        wanted = fields.get("stream")
+        self.streams = self._default if wanted is None else wanted is True
         return fields
 
     def give_back(self) -> None:

@@ -32,6 +32,7 @@ _MOST_ENTRIES, _MOST_MODELS = 20_000, 1000
 _SHOWN = 20  # names in an error
 _SCAN_SECONDS = 1.0  # a folder is not scanned again before
 _PART = re.compile(r"-([0-9]{5})-of-([0-9]{5})$")
+_LATEST = ":latest"  # which clients of Ollama add to names
 _PROJECTOR = "mmproj"  # how the files of image encoders begin
 
 
@@ -94,6 +95,7 @@ class Catalog:
         """
         if name is not None and not isinstance(name, str):
             raise ApiError(400, f"model is {name!r:.80}, but must be a text", param="model")
+        name = name and name.removesuffix(_LATEST)
         if self.folder is None:
             assert self.first is not None
             return self.first, model_and_method(name, self.first)[1]
@@ -163,6 +165,7 @@ def model_and_method(name: str | None, served: str) -> tuple[str | None, Method 
     Another model's name is returned as it is: where there is one model, clients insist on their
     own. Raises ApiError for an unknown method of the served model.
     """
+    name = name and name.removesuffix(_LATEST)
     plain, colon, suffix = (name or "").rpartition(":")
     if not colon or (suffix not in methods.METHODS and plain != served):
         return name, None

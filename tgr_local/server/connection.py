@@ -4,7 +4,8 @@ uvicorn closes a connection that stays silent after a reply. This one is also cl
 does not arrive in time or a reply is not read; and when there are many connections, a new one
 closes the one that has waited longest for its client. A request costs little until it is whole, or
 more of it has come than is buffered: only then the application begins with it. A client that has
-closed its sending half still gets its reply.
+closed its sending half still gets its reply. A request of which two servers in a row could see
+different ends is refused, and its connection closed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tgr_local.server import bodies
 from tgr_local.server.bodies import BODY_SECONDS
-from tgr_local.server.wire import HALF_CLOSED
+from tgr_local.server.errors import ApiError
+from tgr_local.server.wire import HALF_CLOSED, failure
 
 HEAD_SECONDS = 10.0  # for the head of a request, from the start or the last reply
 REST_SECONDS = BODY_SECONDS + 5.0  # for a body, whether or not it is read here
@@ -85,6 +87,9 @@ class Connection(H11Protocol):
 
     async def _begin(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs the application when it can begin to read, or to say that the body did not come."""
+        if refusal := _two_ends(scope):
+            await failure(refusal, scope["path"])(scope, receive, send)
+            return
         if await self._body_fails() and len(self.connections) > CROWD:
             self._drop()
             while not self.cycle.disconnected:  # until uvicorn knows
@@ -173,3 +178,18 @@ class Connection(H11Protocol):
             interim = h11.InformationalResponse(status_code=100, headers=[], reason="Continue")
             self.transport.write(self.conn.send(interim))
             self.loop.call_later(_PROBE_SECONDS, self._probe)
+
+
+def _two_ends(scope: Scope) -> ApiError | None:
+    """The refusal of a request whose end is said twice, or in a way that its version does not have;
+    h11 refuses lengths that differ or are no numbers, and other encodings."""
+    names = {name for name, _ in scope["headers"]}
+    if b"transfer-encoding" not in names:
+        return None
+    if b"content-length" in names:
+        why = "Content-Length and Transfer-Encoding are both there; leave one of them out"
+    elif scope["http_version"] == "1.0":
+        why = "HTTP/1.0 has no Transfer-Encoding; send a Content-Length, or HTTP/1.1"
+    else:
+        return None
+    return ApiError(400, why, headers={"Connection": "close"})

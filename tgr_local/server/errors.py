@@ -83,6 +83,11 @@ class ApiError(Exception):
         error = self.body["error"]
         return error_object(error | ({"message": self._anthropic} if self._anthropic else {}))
 
+    @property
+    def ollama_body(self) -> dict[str, Any]:
+        """The body in Ollama's format."""
+        return {"error": self.message}
+
 
 def no_model(message: str, status: int = 404) -> ApiError:
     """The error for a request whose `model` names none."""

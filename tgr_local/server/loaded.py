@@ -13,7 +13,7 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from tgr_local.engine import Cancel, Engine, EngineStats
+from tgr_local.engine import Cancel, Engine, EngineStats, SteeredEngine
 from tgr_local.methods import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.options.resolve import resolve
@@ -73,6 +73,13 @@ class LoadedModel:
             engine.close()
             raise
         self._stats_future: asyncio.Future[EngineStats] | None = None
+        self._views: dict[bytes, Engine] = {b"": engine}  # by owner
+
+    def engine_of(self, owner: bytes) -> Engine:
+        """The engine as the requests of an owner use it: what they read, others cannot notice."""
+        if owner not in self._views:  # two threads may make it, and one of the two stays
+            self._views.setdefault(owner, SteeredEngine(self.engine, owner=owner))
+        return self._views[owner]
 
     @property
     def context(self) -> int:

@@ -1,5 +1,6 @@
 """Prompts that the models have read, kept in a folder that the owner names, so that they need not
-be read again after a restart, or when others have taken their place in the cache.
+be read again after a restart, or when others have taken their place in the cache. What is
+read for one owner serves that owner alone.
 
 In: a loaded engine, the prompts of a request before it begins, and word that requests have ended.
 Out: remembered prefixes in the engine, and files of `prefix_files` in the folder, which together
@@ -44,7 +45,7 @@ LEAST_TOKENS = 256  # fewer are read again in a few seconds
 ENDING = ".prompt"
 PAUSE_SECONDS = 10.0  # for a file that found no room, as it is read whole before that is known
 _FILES_MOST = 4096  # whose prompts are known, the latest used
-_SCALES_MOST = 16  # sets of scales whose files are known, the latest used
+_SCALES_MOST = 16  # sets of scales whose files are known for an owner, the latest used
 _UNFINISHED_SECONDS = 3600  # after which a file that is being written was given up
 _HEADER = 1 << 16  # bytes of a file without its data, at most
 _HALF, _QUARTER = 2, 4  # 1/share of a text that must be new, so that it is written again
@@ -111,7 +112,7 @@ class PromptFolder:
 
 @dataclass
 class _Known:
-    """What is known of the files that one set of scales has."""
+    """What is known of the files that one set of scales has, for one owner."""
 
     prompts: dict[Path, _Tokens] = field(default_factory=dict)
     has_looked: bool = False
@@ -120,7 +121,8 @@ class _Known:
 
 class PromptCache:
     """The prompts of one model. Any thread; files are written by one of its own. Inside `hold` the
-    scales of the model's adapters do not change."""
+    scales of the model's adapters do not change. A `digest` is `Engine.prefix_digest` of an owner's
+    view of the engine, and tells what it may have."""
 
     def __init__(
         self,
@@ -129,7 +131,8 @@ class PromptCache:
         hold: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         self._engine, self._folder, self._hold = engine, folder, hold
-        self._known_of: dict[tuple[Adapter, ...], _Known] = {}  # the latest used last
+        # by digest and scales, the latest used last
+        self._known_of: dict[bytes, dict[tuple[Adapter, ...], _Known]] = {}
         self._no_room: dict[Path, float] = {}  # when they found none
         self._lock, self._loading = threading.Lock(), Slots(1)
         self._changed, self._closed = threading.Event(), False
@@ -138,28 +141,33 @@ class PromptCache:
         self._writer = threading.Thread(target=self._work, name="prompt-cache", daemon=True)
         self._writer.start()
 
-    @property
-    def has_looked(self) -> bool:
+    def has_looked(self, digest: bytes = b"") -> bool:
         """Whether the files of the folder are known that the present scales have."""
         with self._lock:
-            return self._known.has_looked
+            return self._known(digest).has_looked
 
-    @property
-    def _known(self) -> _Known:
+    def _known(self, digest: bytes) -> _Known:
         """Of the present scales. The caller holds the lock."""
-        adapters = self._engine.adapters
-        known = self._known_of[adapters] = self._known_of.pop(adapters, _Known())
-        while len(self._known_of) > _SCALES_MOST:
-            del self._known_of[next(iter(self._known_of))]
+        adapters, of_all = self._engine.adapters, self._known_of.setdefault(digest, {})
+        known = of_all[adapters] = of_all.pop(adapters, _Known())
+        while len(of_all) > _SCALES_MOST:
+            del of_all[next(iter(of_all))]
         return known
 
-    def restore(self, prompts: Sequence[Sequence[int]], cancel: Cancel) -> None:
+    def _present(self) -> list[_Known]:
+        """Of the present scales, for all owners. The caller holds the lock."""
+        adapters = self._engine.adapters
+        return [of_all[adapters] for of_all in self._known_of.values() if adapters in of_all]
+
+    def restore(
+        self, prompts: Sequence[Sequence[int]], cancel: Cancel, digest: bytes = b""
+    ) -> None:
         """Loads for each prompt the file that saves it the most reading. Raises CancelledError."""
-        if not self.has_looked and self._engine.known_hash:  # the first request with these scales
-            self._look(cancel)
+        if not self.has_looked(digest) and self._engine.known_hash:  # the first request with these
+            self._look(digest, cancel)
         for prompt in prompts:
-            tokens = np.array(prompt, np.int32)
-            while not self._restore(tokens, cancel):
+            text = _Text(np.array(prompt, np.int32), digest)
+            while not self._restore(text, cancel):
                 pass  # its file is no longer known: the next best
 
     def request_ended(self) -> None:
@@ -171,14 +179,17 @@ class PromptCache:
         having: set[Path | None] = set()
         try:
             for tokens, digest in remembered(self._engine):
-                if not digest and len(tokens) >= LEAST_TOKENS:
+                if len(tokens) >= LEAST_TOKENS:
                     _ = self._engine.model_hash  # may take long: before the scales are held
                 with self._hold():
-                    path, n_kept = self._best(np.array(tokens, np.int32), _n_worth)
+                    text = _Text(np.array(tokens, np.int32), digest)
+                    if not self.has_looked(digest) and self._engine.known_hash:
+                        self._look(digest)
+                    path, n_kept = self._best(text, _n_worth)
                     having.add(path)
                     n_new = len(tokens) - n_kept
-                    if not digest and n_new >= max(LEAST_TOKENS, len(tokens) // share):
-                        self._write(tokens)
+                    if n_new >= max(LEAST_TOKENS, len(tokens) // share):
+                        self._write(tokens, digest)
             with self._hold():
                 self._forget_removed(having)
         except (TgrError, OSError, MemoryError) as error:
@@ -197,7 +208,7 @@ class PromptCache:
     # ---- the writer ----
 
     def _work(self) -> None:
-        if not self.has_looked:
+        if not self.has_looked():
             if self._folder.files():
                 with contextlib.suppress(TgrError, OSError, MemoryError):  # `_look` says so
                     _ = self._engine.model_hash  # as in `save`
@@ -209,7 +220,7 @@ class PromptCache:
             if not self._closed:
                 self.save(share=_HALF)
 
-    def _look(self, cancel: Cancel | None = None) -> None:
+    def _look(self, digest: bytes = b"", cancel: Cancel | None = None) -> None:
         """Reads which prompts the files of this model have. Raises CancelledError by `cancel`."""
         for path, _ in self._folder.files()[:_FILES_MOST]:
             if self._closed:
@@ -217,7 +228,7 @@ class PromptCache:
             if cancel and cancel.is_set():
                 raise CancelledError("cancelled while kept prompts were looked for")
             try:
-                tokens = saved_tokens(self._engine, path)
+                tokens = saved_tokens(self._engine, path, digest)
             except (PrefixError, OSError, MemoryError) as error:
                 self._pass_over(path, error)
             except TgrError:  # the model is leaving, or its file was replaced
@@ -225,19 +236,19 @@ class PromptCache:
             else:
                 if tokens is not None:
                     with self._lock:
-                        self._known.prompts[path] = np.array(tokens, np.int32)
+                        self._known(digest).prompts[path] = np.array(tokens, np.int32)
         with self._lock:
-            self._known.has_looked = True
+            self._known(digest).has_looked = True
 
-    def _write(self, tokens: list[int]) -> None:
+    def _write(self, tokens: list[int], digest: bytes) -> None:
         assert self._folder.path is not None
-        if (tokens, b"") not in remembered(self._engine):  # it had to go, or the scales changed
+        if (tokens, digest) not in remembered(self._engine):  # it had to go, or the scales changed
             return
-        path = self._folder.path / f"{self._name(tokens)}{ENDING}"
+        path = self._folder.path / f"{self._name(tokens, digest)}{ENDING}"
         engine = self._engine
         norms = 4 * engine.n_layer
         n_bytes = len(tokens) * (engine.cell_bytes + norms + 4) + engine.state_bytes + _HEADER
-        replaced = [path, *self._parts(path, np.array(tokens, np.int32))]
+        replaced = [path, *self._parts(path, _Text(np.array(tokens, np.int32), digest))]
         with self._folder.writing:
             if not self._folder.make_room(n_bytes, replaced):
                 self._folder.tell(
@@ -246,20 +257,25 @@ class PromptCache:
                 )
                 return
             saved = save_prefix(
-                engine, tokens, path, least_tokens=LEAST_TOKENS, most_bytes=self._folder.most
+                engine,
+                tokens,
+                path,
+                digest=digest,
+                least_tokens=LEAST_TOKENS,
+                most_bytes=self._folder.most,
             )
         if saved:
-            whole = np.array(saved.tokens, np.int32)
+            whole = _Text(np.array(saved.tokens, np.int32), digest)
             parts = self._parts(path, whole)
             with self._lock:
-                self._known.prompts[path] = whole
+                self._known(digest).prompts[path] = whole.tokens
             for part in parts:
                 self._forget(part)
                 part.unlink(missing_ok=True)
             with self._folder.writing:  # less than `tokens` may have been saved, and replaced
                 self._folder.make_room(0)
 
-    def _parts(self, path: Path, whole: _Tokens) -> list[Path]:
+    def _parts(self, path: Path, whole: _Text) -> list[Path]:
         """The files that another one makes superfluous: it has all of them, and is worth loading
         for them alone."""
         if not self._engine.rolls_back:
@@ -267,26 +283,27 @@ class PromptCache:
         with self._lock:
             return [
                 other
-                for other, known in self._known.prompts.items()
-                if other != path and _n_worth(whole, known) == len(known)
+                for other, known in self._known(whole.digest).prompts.items()
+                if other != path and _n_worth(whole.tokens, known) == len(known)
             ]
 
-    def _name(self, tokens: list[int]) -> str:
+    def _name(self, tokens: list[int], digest: bytes) -> str:
         sha = hashlib.sha256(self._engine.model_hash.encode())
         sha.update(self._engine.memory_layout.encode())
         sha.update(np.array(tokens, "<i4").tobytes())
+        sha.update(digest)
         return sha.hexdigest()[:32]
 
     # ---- what is known ----
 
     def _best(
-        self, tokens: _Tokens, n_same: Callable[[_Tokens, _Tokens], int]
+        self, text: _Text, n_same: Callable[[_Tokens, _Tokens], int]
     ) -> tuple[Path | None, int]:
         """The file that has most of a text, by `n_same`, the shortest of several, and how much."""
         with self._lock:
             found = [
-                (n_same(known, tokens), -len(known), path)
-                for path, known in self._known.prompts.items()
+                (n_same(known, text.tokens), -len(known), path)
+                for path, known in self._known(text.digest).prompts.items()
             ]
         n, _, path = max(found, default=(0, 0, None), key=lambda one: one[:2])
         return path, n
@@ -298,13 +315,14 @@ class PromptCache:
     def _n_loadable(self, known: _Tokens, tokens: _Tokens) -> int:
         return min(self._n_usable(known, tokens), _n_worth(known, tokens))
 
-    def _n_remembered(self, tokens: _Tokens) -> int:
-        known = (known for known, digest in remembered(self._engine) if not digest)
-        return max((self._n_usable(np.array(one, np.int32), tokens) for one in known), default=0)
+    def _n_remembered(self, text: _Text) -> int:
+        known = (one for one, digest in remembered(self._engine) if digest == text.digest)
+        usable = (self._n_usable(np.array(one, np.int32), text.tokens) for one in known)
+        return max(usable, default=0)
 
-    def _restore(self, tokens: _Tokens, cancel: Cancel) -> bool:
+    def _restore(self, text: _Text, cancel: Cancel) -> bool:
         """Loads the best file for a prompt if that pays; False where it proved useless."""
-        path, n = self._best(tokens, self._n_loadable)
+        path, n = self._best(text, self._n_loadable)
         if path is None or n < LEAST_TOKENS:
             return True
         try:
@@ -315,7 +333,7 @@ class PromptCache:
         except OSError:  # a folder that can be read only
             pass
         with self._loading.taken(cancel):
-            if n - self._n_remembered(tokens) < LEAST_TOKENS or self._pauses(path):
+            if n - self._n_remembered(text) < LEAST_TOKENS or self._pauses(path):
                 return True
             return self._load(path, cancel)
 
@@ -345,17 +363,27 @@ class PromptCache:
 
     def _forget(self, path: Path) -> None:
         with self._lock:
-            self._known.prompts.pop(path, None)
+            for known in self._present():
+                known.prompts.pop(path, None)
             self._no_room.pop(path, None)
 
     def _forget_removed(self, having: set[Path | None]) -> None:
         """Forgets removed files but those of remembered texts, which would be written again at
         once; `restore` forgets these when they are used."""
         with self._lock:
-            others = [path for path in self._known.prompts if path not in having]
+            known = [path for one in self._present() for path in one.prompts]
+        others = [path for path in known if path not in having]
         for path in others:
             if not os.path.lexists(path):
                 self._forget(path)
+
+
+@dataclass(frozen=True, eq=False)
+class _Text:
+    """The tokens of a prompt, and whose it is."""
+
+    tokens: _Tokens
+    digest: bytes
 
 
 def _n_common(a: _Tokens, b: _Tokens) -> int:

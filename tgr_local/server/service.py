@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from tgr_local.engine import Cancel, Engine
 from tgr_local.methods import Method
@@ -26,7 +27,7 @@ from tgr_local.openai.events import ApiEvent, Searched, TextPart, Usage
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.openai.validation import RequestBody
 from tgr_local.options.config import EngineConfig, ServerConfig
-from tgr_local.server.answer_now import Running
+from tgr_local.server.answer_now import Running, owner_of
 from tgr_local.server.bodies import Bodies, Body, Fields
 from tgr_local.server.errors import ApiError
 from tgr_local.server.jobs import Job, Jobs, Put, Work
@@ -56,6 +57,11 @@ class Api:
     frames: Frames = OPENAI
     method: str | None = None
     """Of requests that name none; None = the server's."""
+    streams: bool = False
+    """Whether a request that does not say so wants a stream."""
+    instead: Callable[[Any, str], Any] = lambda _, __: None
+    """The response to a checked body that wants no text, once its model, of that name, is loaded;
+    None = it does."""
 
 
 class Service:
@@ -98,10 +104,14 @@ class Service:
 
     # ---- requests ----
 
-    async def body(self, request: Request, listed: str = "") -> Body:
+    def reader(self, scope: Scope) -> bytes:
+        """Whose requests alone reuse what this one reads; empty = all do."""
+        return b"" if self.limits.share_cache else owner_of(scope)
+
+    async def body(self, request: Request, listed: str = "", *, streams: bool = False) -> Body:
         """The body of a request to a model, as `Bodies.read` has it. Raises ApiError."""
         self.models.check_started()  # before that, nothing is read
-        body = await self._bodies.read(request, listed)
+        body = await self._bodies.read(request, listed, streams=streams)
         if body.fields is None and await request.is_disconnected():  # a long one costs a lot
             raise ApiError(499, "the client disconnected")
         return body
@@ -172,25 +182,30 @@ class Service:
 
     async def complete(self, request: Request, api: Api) -> Response:
         """The response to a request for replies."""
-        body = await self.body(request)
+        body = await self.body(request, streams=api.streams)
         lease = await self._lease(request, body)
         facts, events = facts_of(request.scope), _Events(api.frames)
         created = time.monotonic()
 
         def work(cancel: Cancel, put: Put) -> None:
             start, loaded = time.monotonic(), lease.model
+            engine = loaded.engine_of(self.reader(request.scope))
             with body.used(cancel) as fields:
                 if self.limits.log_prompts:
                     facts["request"] = fields
                 asked = api.body.parse(fields)
+                if (made := api.instead(asked, loaded.name)) is not None:
+                    put(b"")
+                    put(api.frames.event(made) if body.streams else encoded(made))
+                    return
                 scales = self.models.lora.of_request(asked.lora)
                 prepared = self._prepared(loaded, asked, api, cancel)
                 facts.update(model=prepared.model, how=prepared.method.name, stream=prepared.stream)
                 n_ctx = loaded.last_stats.n_ctx
-                prepared = within_limits(loaded.engine, prepared, self.limits, n_ctx)
-                loaded.slots.note(prepared.id_slot, prepared.prompts[0])
+                prepared = within_limits(engine, prepared, self.limits, n_ctx)
+                loaded.slots.note(engine, prepared.id_slot, prepared.prompts[0])
             del fields, asked
-            translation = api.translate(loaded.engine, prepared)
+            translation = api.translate(engine, prepared)
 
             def pass_on(made: ApiEvent) -> None:
                 if "first_part" not in facts:
@@ -203,14 +218,14 @@ class Service:
             with (
                 self.running.known(request.scope, (translation.id,), cancel),
                 loaded.scales.held(scales, cancel),
-                loaded.memory.held(memory_needed(loaded.engine, prepared), cancel),
+                loaded.memory.held(memory_needed(engine, prepared), cancel),
             ):
                 put(events.opening(translation) if prepared.stream else b"")
                 if loaded.prompts:
-                    loaded.prompts.restore(prepared.prompts, cancel)
+                    loaded.prompts.restore(prepared.prompts, cancel, engine.prefix_digest)
                 prepared = within_time(prepared, self.limits, time.monotonic() - start)
                 on_event = pass_on if prepared.stream else None
-                made = answer.write(loaded.engine, prepared, on_event, cancel=cancel)
+                made = answer.write(engine, prepared, on_event, cancel=cancel)
                 self._note(facts, made.usage(), made.about())
                 if self.limits.log_prompts:
                     facts["reply"] = [_said(choice) for choice in made.best()]
@@ -229,7 +244,8 @@ class Service:
             first = None if begun is None else await job.first(_FIRST_SECONDS)
             begun = (begun or b"") + (first or b"")
             job.is_taken_over = True
-            return EventStream(job, events.stream(job, begun, facts, self.limits.ping_seconds))
+            stream = events.stream(job, begun, facts, self.limits.ping_seconds)
+            return EventStream(job, stream, api.frames)
 
     async def inspect(
         self, request: Request, api: Api, make: Callable[[Engine, PreparedRequest], Any]
@@ -312,7 +328,7 @@ class _Events:
         assert self._translation is not None
         parts = self._translation.parts(made)
         if isinstance(made, Searched) and not parts:
-            return b": tgr.step " + encoded(progress_object(made)) + b"\n\n"
+            return self._frames.comment(b"tgr.step " + encoded(progress_object(made)))
         return self._sent(parts)
 
     async def stream(

@@ -3,11 +3,12 @@
 A slot is only a name here: of the prompt of the latest request with its number in `id_slot`. A slot
 that no request has named stands for the latest request of all. Requests run and share what is
 remembered as without slots. Each model has slots of its own until it is unloaded, and all save into
-one folder.
+one folder. Where requests have owners, each has slots of its own, and a folder within that one.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -62,8 +63,9 @@ class SlotFiles:
             raise ApiError(400, "Invalid action: it must be save, restore or erase", param="action")
         return int(id_slot)
 
-    def path(self, filename: str) -> Path:
-        """A file in the folder, and nowhere else. Raises RequestError."""
+    def path(self, filename: str, digest: bytes) -> Path:
+        """A file in the folder, or in the one of those who are told apart by a digest, and nowhere
+        else. Raises RequestError."""
         n_bytes = len(filename.encode("utf-8", "replace"))
         if (
             not 0 < n_bytes <= _NAME_BYTES
@@ -77,7 +79,15 @@ class SlotFiles:
                 "filename",
             )
         assert self.folder is not None
-        return self.folder / filename
+        return self.folder / digest.hex() / filename
+
+    def left(self, path: Path) -> int:
+        """Bytes that a file may have beside the others of all owners. Raises OSError."""
+        assert self.folder is not None
+        folders = [self.folder, *(one for one in self.folder.iterdir() if _is_owners(one))]
+        others = (other for folder in folders for other in folder.iterdir())
+        sizes = (other.stat().st_size for other in others if other != path and other.is_file())
+        return max(0, self.most - sum(sizes))
 
 
 class Slots:
@@ -86,24 +96,25 @@ class Slots:
     def __init__(self, files: SlotFiles) -> None:
         self._n, self._files = files.n, files
         self._lock = threading.Lock()
-        self._texts: dict[int, Sequence[int]] = {}
-        self._latest: Sequence[int] = ()
+        self._texts: dict[tuple[bytes, int], Sequence[int]] = {}  # by digest and number
+        self._latest: dict[bytes, Sequence[int]] = {}
 
-    def note(self, id_slot: int | None, prompt: Sequence[int]) -> None:
-        """Notes the prompt of a request. Raises RequestError for a slot that does not exist."""
+    def note(self, engine: Engine, id_slot: int | None, prompt: Sequence[int]) -> None:
+        """Notes the prompt of a request to this view of the engine. Raises RequestError for a slot
+        that does not exist."""
         if id_slot is not None and id_slot >= self._n:
             raise RequestError(
                 f"id_slot is {id_slot}, but must be between -1 and {self._n - 1}", "id_slot"
             )
         with self._lock:
-            self._latest = prompt
+            self._latest[engine.prefix_digest] = prompt
             if id_slot is not None and id_slot >= 0:
-                self._texts[id_slot] = prompt
+                self._texts[engine.prefix_digest, id_slot] = prompt
 
-    def shown(self, n_ctx: int, n_running: int) -> list[dict[str, Any]]:
+    def shown(self, engine: Engine, n_ctx: int, n_running: int) -> list[dict[str, Any]]:
         """The response to GET /slots, where a conversation may have `n_ctx` tokens."""
         with self._lock:
-            sizes = [len(self._texts.get(i, ())) for i in range(self._n)]
+            texts = [self._texts.get((engine.prefix_digest, i), ()) for i in range(self._n)]
         return [
             {
                 "id": i,
@@ -112,30 +123,29 @@ class Slots:
                 "is_processing": i < n_running,
                 "n_prompt_tokens": size,
             }
-            for i, size in enumerate(sizes)
+            for i, size in enumerate(map(len, texts))
         ]
 
-    def erase(self, id_slot: int) -> dict[str, Any]:
+    def erase(self, engine: Engine, id_slot: int) -> dict[str, Any]:
         """Forgets the text of a slot; its cells stay in the cache until room is needed."""
         with self._lock:
-            text = self._texts.pop(id_slot, ())
+            text = self._texts.pop((engine.prefix_digest, id_slot), ())
         return {"id_slot": id_slot, "n_erased": len(text)}
 
     def save(self, engine: Engine, id_slot: int, filename: str, cancel: Cancel) -> dict[str, Any]:
         """Saves what is remembered of a slot's text, with the reply to it. Raises ApiError."""
-        start, path = time.monotonic(), self._files.path(filename)
+        digest = engine.prefix_digest
+        start, path = time.monotonic(), self._files.path(filename, digest)
         with self._lock:
-            prompt = self._texts.get(id_slot, self._latest)
-        tokens, digest = _longest(engine, list(prompt))
+            prompt = self._texts.get((digest, id_slot), self._latest.get(digest, ()))
+        tokens = _longest(engine, list(prompt))
         with self._files.writing:
             try:
-                left = self._files.most - sum(
-                    other.stat().st_size
-                    for other in path.parent.iterdir()
-                    if other != path and other.is_file()
-                )
+                if digest:
+                    path.parent.mkdir(mode=0o700, exist_ok=True)
+                left = self._files.left(path)
                 saved = save_prefix(
-                    engine, tokens, path, digest=digest, most_bytes=max(0, left), cancel=cancel
+                    engine, tokens, path, digest=digest, most_bytes=left, cancel=cancel
                 )
             except (PrefixError, OSError) as error:
                 raise _failed("save", error, path) from None
@@ -155,12 +165,13 @@ class Slots:
         self, engine: Engine, id_slot: int, filename: str, cancel: Cancel
     ) -> dict[str, Any]:
         """Loads a file; the engine remembers its text from now on. Raises ApiError."""
-        start, path = time.monotonic(), self._files.path(filename)
+        start = time.monotonic()
+        path = self._files.path(filename, engine.prefix_digest)
         try:
             loaded = load_prefix(engine, path, cancel=cancel)
         except (PrefixError, OSError) as error:
             raise _failed("restore", error, path) from None
-        self.note(id_slot, loaded.tokens)
+        self.note(engine, id_slot, loaded.tokens)
         return {
             "id_slot": id_slot,
             "filename": filename,
@@ -170,13 +181,20 @@ class Slots:
         }
 
 
-def _longest(engine: Engine, prompt: list[int]) -> tuple[list[int], bytes]:
+def _is_owners(folder: Path) -> bool:
+    """Whether this is the folder of an owner."""
+    name = folder.name
+    return bool(re.fullmatch("[0-9a-f]{32}", name)) and folder.is_dir() and not folder.is_symlink()
+
+
+def _longest(engine: Engine, prompt: list[int]) -> list[int]:
     """The latest remembered text that the prompt begins, its last token aside; else the prompt."""
     beginning = prompt[:-1]
     for tokens, digest in remembered(engine):
-        if beginning and tokens[: len(beginning)] == beginning:
-            return tokens, digest
-    return prompt, b""
+        is_own = digest == engine.prefix_digest
+        if is_own and beginning and tokens[: len(beginning)] == beginning:
+            return tokens
+    return prompt
 
 
 def _failed(action: str, error: PrefixError | OSError, path: Path) -> ApiError:

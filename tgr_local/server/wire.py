@@ -38,6 +38,13 @@ class Frames:
     """What is sent after a silence."""
     failure: Callable[[ApiError], Any] = attrgetter("body")
     """The event of an error before anything is written."""
+    media_type: str = "text/event-stream"
+    probe: bytes = b":\n\n"
+    """What means nothing, between two events."""
+
+    def comment(self, text: bytes) -> bytes:
+        """What clients skip."""
+        return b": " + text + b"\n\n"
 
     def event(self, value: Any) -> bytes:
         """A value as an event."""
@@ -45,7 +52,24 @@ class Frames:
         return name + b"data: " + encoded(value) + b"\n\n"
 
 
+class Lines(Frames):
+    """Events as lines of JSON, without comments."""
+
+    def comment(self, text: bytes) -> bytes:
+        return b""
+
+    def event(self, value: Any) -> bytes:
+        return encoded(value) + b"\n"
+
+
 OPENAI = Frames()
+OLLAMA = Lines(
+    end=b"",
+    ping=b"",
+    failure=attrgetter("ollama_body"),
+    media_type="application/x-ndjson",
+    probe=b" ",
+)
 # the second is for nginx, which would hold the events back
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
@@ -62,6 +86,7 @@ class JsonResponse(Response):
 def failure(error: ApiError, path: str) -> Response:
     """An error as a response, in the format of the API at `path`."""
     body = error.anthropic_body if path.startswith("/v1/messages") else error.body
+    body = error.ollama_body if path.startswith("/api/") else body
     return JsonResponse(body, error.status, headers=error.headers)
 
 
@@ -69,12 +94,10 @@ class EventStream(Response):
     """Encoded events as they come, one or more at a time. The work ends when the client
     disconnects."""
 
-    media_type = "text/event-stream"
-
-    def __init__(self, job: Job, events: AsyncIterator[bytes]) -> None:
-        super().__init__(None, headers=STREAM_HEADERS)
+    def __init__(self, job: Job, events: AsyncIterator[bytes], frames: Frames) -> None:
+        super().__init__(None, headers=STREAM_HEADERS, media_type=frames.media_type)
         del self.headers["content-length"]
-        self._job, self._events = job, events
+        self._job, self._events, self._frames = job, events, frames
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def write(data: bytes, more: bool = True) -> None:
@@ -84,7 +107,7 @@ class EventStream(Response):
             {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         )
         watcher = asyncio.create_task(self._job.watch(receive))
-        prober = asyncio.create_task(_probe(scope, write))
+        prober = asyncio.create_task(_probe(scope, write, self._frames.probe))
         try:
             async for events in self._events:
                 if events:
@@ -96,9 +119,10 @@ class EventStream(Response):
         await write(b"", more=False)
 
 
-async def _probe(scope: Scope, write: Callable[[bytes], Awaitable[None]]) -> None:
-    """Writes comments to a client that has closed its sending half: if it has gone, they fail."""
+async def _probe(scope: Scope, write: Callable[[bytes], Awaitable[None]], probe: bytes) -> None:
+    """Writes what means nothing to a client that has closed its sending half: if it has gone, that
+    fails."""
     while True:
         await asyncio.sleep(_PROBE_SECONDS)
         if scope.get("state", {}).get(HALF_CLOSED):
-            await write(b":\n\n")
+            await write(probe)

@@ -1,0 +1,249 @@
+"""Ollama's addresses, below /api: replies, the models as Ollama lists them, vectors of texts; what
+changes the models is refused with a sentence."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import Request
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from tgr_local.engine import Cancel, Engine
+from tgr_local.openai.bodies import NAME_MAX
+from tgr_local.openai.client_parameters import Ignoring, ignoring
+from tgr_local.openai.ollama import (
+    OllamaChatRequest,
+    OllamaChatTranslation,
+    OllamaGenerateRequest,
+    OllamaTranslation,
+    loaded_response,
+    ollama_chat_request,
+    ollama_generate_request,
+)
+from tgr_local.openai.validation import RequestBody
+from tgr_local.options import model_files
+from tgr_local.server import embeddings
+from tgr_local.server.embeddings import EmbeddingsRequest
+from tgr_local.server.errors import ApiError
+from tgr_local.server.loaded import LoadedModel
+from tgr_local.server.openapi import ANSWERS, Application
+from tgr_local.server.service import Api, Service
+from tgr_local.server.wire import OLLAMA, JsonResponse
+from tgr_local.system.errors import ModelError
+from tgr_local.system.versions import __version__
+
+FOLLOWED = "0.12.6"
+"""The version of Ollama whose API this is."""
+_CHAT = Api(
+    OllamaChatRequest, ollama_chat_request, OllamaChatTranslation, OLLAMA,
+    streams=True, instead=loaded_response,
+)  # fmt: skip
+_GENERATE = Api(
+    OllamaGenerateRequest, ollama_generate_request, OllamaTranslation, OLLAMA,
+    streams=True, instead=loaded_response,
+)  # fmt: skip
+_CHANGES = {
+    "pull": ("POST", "pull models", "tgr-local models pull NAME"),
+    "push": ("POST", "push models", ""),
+    "create": ("POST", "create models", ""),
+    "copy": ("POST", "copy models", "--alias NAME=MODEL"),
+    "delete": ("DELETE", "delete models", ""),
+    "blobs/{digest}": ("POST", "take files of models", "tgr-local models pull NAME"),
+}
+"""What Ollama does with its models: the method, what is refused, and what does it here."""
+_FOREVER = "2318-01-01T00:00:00Z"
+
+
+@ignoring("keep_alive", "options", "truncate")
+class OllamaEmbedRequest(Ignoring):
+    """The body of /api/embed."""
+
+    model: str | None = Field(None, max_length=NAME_MAX, description="the model")
+    input: str | Annotated[list[str], Field(fail_fast=True)] = Field(
+        description="a text, or a list of texts"
+    )
+    dimensions: int | None = Field(None, description="the width of the model, or absent")
+
+
+@ignoring("keep_alive", "options")
+class OllamaEmbeddingsRequest(Ignoring):
+    """The body of /api/embeddings, which is the older one."""
+
+    model: str | None = Field(None, max_length=NAME_MAX, description="the model")
+    prompt: str = Field(description="the text")
+
+
+class OllamaShowRequest(RequestBody):
+    """The body of /api/show."""
+
+    model: str | None = Field(None, max_length=NAME_MAX, description="the model")
+    name: str | None = Field(None, max_length=NAME_MAX, description="an older name for model")
+    verbose: bool | None = Field(None, description="with the vocabulary, which is never there")
+
+
+def add_ollama(app: Application, service: Service) -> None:
+    """Adds the routes."""
+
+    @app.post("/api/chat", **app.takes(OllamaChatRequest))
+    async def chat(request: Request) -> Response:
+        return await service.complete(request, _CHAT)
+
+    @app.post("/api/generate", **app.takes(OllamaGenerateRequest))
+    async def generate(request: Request) -> Response:
+        return await service.complete(request, _GENERATE)
+
+    @app.get("/api/version", **ANSWERS)
+    async def version() -> Response:
+        return JsonResponse({"version": FOLLOWED, "tgr_local": __version__})
+
+    @app.get("/api/tags", **ANSWERS)
+    async def tags() -> Response:
+        listed = await service.models.listed()
+        return JsonResponse({"models": [await _entry(service, name) for name in listed]})
+
+    @app.get("/api/ps", **ANSWERS)
+    async def loaded() -> Response:
+        seconds, running = service.limits.idle_seconds, []
+        until = _time(time.time() + seconds) if seconds else _FOREVER
+        for model in service.models.pool.loaded:
+            more = {"expires_at": until, "size_vram": 0, "context_length": model.context}
+            running.append(await _entry(service, model.name) | more)
+        return JsonResponse({"models": running})
+
+    @app.post("/api/show", **app.takes(OllamaShowRequest))
+    async def show(request: Request) -> Response:
+        body = await service.body(request)
+        if body.fields is None:
+            raise ApiError(413, "the body is too long; it needs only the name of a model")
+        asked = OllamaShowRequest.parse(body.fields)
+        return JsonResponse(await _shown(service, asked.model or asked.name))
+
+    _add_embeddings(app, service)
+    for path, (method, what, instead) in _CHANGES.items():
+        app.add_api_route(
+            f"/api/{path}", _refusal(what, instead), methods=[method], include_in_schema=False
+        )
+
+
+def _add_embeddings(app: Application, service: Service) -> None:
+    def read(engine: Engine, body: OllamaEmbedRequest | OllamaEmbeddingsRequest) -> Any:
+        texts = body.input if isinstance(body, OllamaEmbedRequest) else body.prompt
+        fields = {"input": texts, "dimensions": getattr(body, "dimensions", None)}
+        asked = EmbeddingsRequest.parse(fields)
+        return body, asked, embeddings.input_tokens(engine, asked) if texts else []
+
+    def make(model: LoadedModel, asked: Any, cancel: Cancel) -> Any:
+        (body, request, tokens), start = asked, time.monotonic()
+        made = embeddings.respond(model.engine, request, tokens, model.name, cancel)
+        vectors = [one["embedding"] for one in made["data"]]
+        more = {"tgr": {"ignored": list(ignored)}} if (ignored := body.ignored()) else {}
+        if isinstance(body, OllamaEmbeddingsRequest):
+            return {"embedding": vectors[0] if vectors else []} | more
+        return {
+            "model": body.model or model.name,
+            "embeddings": vectors,
+            "total_duration": int((time.monotonic() - start) * 1e9),
+            "load_duration": 0,
+            "prompt_eval_count": made["usage"]["prompt_tokens"],
+        } | more
+
+    @app.post("/api/embed", **app.takes(OllamaEmbedRequest))
+    async def embed(request: Request) -> Response:
+        return JsonResponse(await service.run(request, OllamaEmbedRequest, make, read=read))
+
+    @app.post("/api/embeddings", **app.takes(OllamaEmbeddingsRequest))
+    async def older(request: Request) -> Response:
+        return JsonResponse(await service.run(request, OllamaEmbeddingsRequest, make, read=read))
+
+
+def _refusal(what: str, instead: str) -> Any:
+    way = f"; {instead} does that on its machine" if instead else "; its models are files"
+
+    async def refuse() -> Response:
+        raise ApiError(501, f"this server does not {what}{way}")
+
+    return refuse
+
+
+async def _entry(service: Service, name: str) -> dict[str, Any]:
+    """A model as Ollama lists it."""
+    path = service.models.catalog.files[name]
+    return {"name": f"{name}:latest", "model": f"{name}:latest"} | (
+        await run_in_threadpool(_of_file, path)
+    )
+
+
+def _of_file(path: Path) -> dict[str, Any]:
+    """What is known of a file; no more than its name where it cannot be read."""
+    facts: dict[str, Any] = {}
+    n_bytes, changed = 0, 0.0
+    try:
+        facts = model_files.card(path).facts()
+        n_bytes = sum(part.stat().st_size for part in model_files.parts_of(path))
+        changed = path.stat().st_mtime
+    except (ModelError, OSError):
+        pass
+    family = facts.get("architecture", "")
+    return {
+        "modified_at": _time(changed),
+        "size": n_bytes,
+        # tells it from others as that of Ollama does; that of all its bytes would take long
+        "digest": hashlib.sha256(f"{path.name} {n_bytes} {changed}".encode()).hexdigest(),
+        "details": {
+            "parent_model": "",
+            "format": "gguf",
+            "family": family,
+            "families": [family] if family else [],
+            "parameter_size": _parameters(facts.get("parameters") or 0),
+            "quantization_level": facts.get("quantization", ""),
+        },
+    }
+
+
+async def _shown(service: Service, name: str | None) -> dict[str, Any]:
+    """What /api/show says of a model."""
+    models = service.models
+    about = await models.props(name)
+    path = models.catalog.files.get(about["model"] or "")
+    if path is None:
+        raise ApiError(400, "model is missing; name one that /api/tags lists", param="model")
+    of_file = await run_in_threadpool(_of_file, path)
+    metadata = (await run_in_threadpool(model_files.card, path)).metadata
+    takes_tools = bool(about["chat_template"])
+    return {
+        "modelfile": "",
+        "parameters": "",
+        "template": about["chat_template"],
+        "details": of_file["details"],
+        "model_info": {key: _value(text) for key, text in metadata.items() if len(text) < _LONGEST}
+        | {"general.parameter_count": await run_in_threadpool(_n_parameters, path)},
+        "capabilities": ["completion", *(["tools"] if takes_tools else [])],
+        "modified_at": of_file["modified_at"],
+    }
+
+
+_LONGEST = 512  # characters of a value of the metadata
+
+
+def _value(text: str) -> str | int:
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 16 else text
+
+
+def _n_parameters(path: Path) -> int:
+    return int(model_files.card(path).facts()["parameters"] or 0)
+
+
+def _parameters(n: int) -> str:
+    """A number of parameters, as ``494M`` or ``7.6B``."""
+    return f"{n / 1e9:.1f}B" if n >= 1e9 else f"{n / 1e6:.0f}M"
+
+
+def _time(seconds: float) -> str:
+    moment = datetime.datetime.fromtimestamp(int(seconds), datetime.UTC)
+    return moment.isoformat().replace("+00:00", "Z")
