@@ -62,3 +62,18 @@ def test_lines_are_counted_and_coloured() -> None:
 def test_a_diff_with_control_characters_is_safe_on_a_terminal() -> None:
     change = (Change("a.txt", "x\n", "\x1b]0;title\x07\n"),)
     assert "\x1b]" not in table.coloured(change)
+
+
+def test_what_is_not_seen_in_an_edit_is_said() -> None:
+    before = "x = 1  # \u200bold\n"
+    after = f"{before}if user != 'admin\u202e \u2066': pass\n"
+    change = (Change("a.py", before, after),)
+    assert "admin<U+202E> <U+2066>'" in table.coloured(change)
+    assert "\u202e" in table.diff(change)  # which git applies
+    assert table.unseen(change) == [
+        "a.py: the edit has characters that are not seen: <U+202E>, <U+2066>"
+    ]
+    assert table.unseen([Change("a.py", before, "y = 2  # ü 👩‍🚀\n")]) == []
+    assert table.unseen([Change("a\u202ey.py", "", "x\n")]) == [
+        "a\ufffdy.py: the edit has characters that are not seen: <U+202E>"
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -132,6 +133,34 @@ def test_an_answer_without_end_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(ConfinedError, match="answers with more than 16 MiB"):
         confined.call(module, {})
     assert render("fine") == "fine"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a signal stops no process of Windows")
+def test_a_worker_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert render("one") == "one"
+    for worker in confined._idle:
+        os.kill(worker._process.pid, signal.SIGSTOP)
+    monkeypatch.setattr(confined, "WALL_SECONDS", 0.2)
+    with pytest.raises(ConfinedError, match=r"takes more than 0\.2 s"):
+        render("x" * (1 << 20))
+    cancel = Cancel()
+    monkeypatch.setattr(confined, "WALL_SECONDS", HANG)
+    assert render("two") == "two"
+    for worker in confined._idle:
+        os.kill(worker._process.pid, signal.SIGSTOP)
+    ended = in_threads(lambda: render("x" * (1 << 20), cancel), cancel.cancel)
+    assert isinstance(ended[0], CancelledError)
+    assert render("three") == "three"
+
+
+def test_a_worker_that_answers_no_more_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "silent.py"
+    module.write_text("import os, time\ndef render():\n    os.close(1)\n    time.sleep(600)\n")
+    monkeypatch.setattr(confined, "WALL_SECONDS", 2.0)
+    with pytest.raises(ConfinedError, match="takes more than 2 s"):
+        confined.call(module, {})
 
 
 def test_a_forked_child_has_workers_of_its_own() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tgr_local.server.errors import api_error
 from tgr_local.system.errors import ModelError, describe
-from tgr_local.system.sanitize import printable, printable_json, printable_line
+from tgr_local.system.sanitize import printable, printable_json, printable_line, visible
 
 EVERY = "".join(map(chr, range(0x180))) + "\u200b\u2028\u202e\U000e0041"
 
@@ -34,6 +34,16 @@ def test_a_line_is_one_line_of_printable_characters() -> None:
     assert is_harmless(printable_line(EVERY)) and len(printable_line(EVERY)) == len(EVERY)
     assert printable_line("11\u00a0% \u3000 👩\u200d🚀") == "11\u00a0% \u3000 👩\u200d🚀"
     assert printable_line("\u202e\u2028\u2029\u200b") == "\ufffd" * 4
+
+
+def test_what_is_not_seen_is_written_out() -> None:
+    assert visible("a\tb\nü 漢 👩‍🚀 ❤️ 👩🏽‍🚀") == "a\tb\nü 漢 👩‍🚀 ❤️ 👩🏽‍🚀"
+    assert visible("x\u202e y\u2066\u200b") == "x<U+202E> y<U+2066><U+200B>"
+    assert visible("a\u200db\u00a0c\ufe0f\U000e0101\u3164") == (
+        "a<U+200D>b<U+00A0>c<U+FE0F><U+E0101><U+3164>"
+    )
+    assert visible("\x1b[2J\u2028\U000e0041\ud800") == "\ufffd[2J<U+2028><U+E0041><U+D800>"
+    assert all(letter in "\n\t" or letter.isprintable() for letter in visible(EVERY))
 
 
 def test_the_middle_of_a_long_line_is_left_out() -> None:

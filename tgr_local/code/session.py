@@ -28,7 +28,7 @@ from tgr_local.methods import Method
 from tgr_local.options.config import CodeConfig, SearchConfig
 from tgr_local.options.fields import parse, updated
 from tgr_local.options.resolve import resolve
-from tgr_local.system.sanitize import printable, printable_line
+from tgr_local.system.sanitize import printable_line, visible
 
 _MANY = 8
 """Tested edits, of which one that passes may do so by chance."""
@@ -226,9 +226,12 @@ def doubt_line(outcome: Outcome) -> str:
 
 
 def print_diff(candidate: Candidate) -> None:
-    """Prints the edit of a candidate on stdout: coloured on a terminal, else as it is."""
+    """Prints the edit of a candidate on stdout: coloured on a terminal, else as it is. What is not
+    seen in it is said on stderr."""
     text = table.diff(candidate.changes)
     if sys.stdout.isatty():
         no_colour = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb"
-        text = printable(text) if no_colour else table.coloured(candidate.changes)
+        text = visible(text) if no_colour else table.coloured(candidate.changes)
     print(text, end="", flush=True)
+    for line in table.unseen(candidate.changes):
+        print(f"note: {line}", file=sys.stderr)

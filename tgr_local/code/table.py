@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from tgr_local.code.edits import Change
 from tgr_local.code.edits.document import n_equal
 from tgr_local.code.judging.candidate import Candidate
-from tgr_local.system.sanitize import printable, printable_line
+from tgr_local.system.sanitize import printable_line, visible
 
 _COLUMNS = ("", "#", "tests", "lines", "tokens", "seconds", "")
 _NOTE = 60  # characters
 _NO_LINE_END = "\\ No newline at end of file\n"
 _AROUND = 3  # equal lines around a change
 _PLACE = re.compile(r"([-+])(\d+)(?=[ ,])")  # where the lines between two @@ begin
+_MARK = re.compile(r"<U\+[0-9A-F]{4,6}>")  # as `visible` writes it
 _COLOURS = {"+": "32", "-": "31", "@": "36"}
 _HEADING = "1"
 
@@ -109,12 +110,28 @@ def _lines(text: str) -> list[str]:
     return [line + "\n" for line in lines] + ([last] if last else [])
 
 
+def unseen(changes: Sequence[Change]) -> list[str]:
+    """One line for each file to which an edit adds characters that are not seen, such as those that
+    change the direction of writing: the code may be another one than it looks."""
+    lines = []
+    for change in changes:
+        before, after = (
+            set(_MARK.findall(visible(text)))
+            for text in (change.before, f"{change.path}\n{change.after}")
+        )
+        marks = sorted(after - before)
+        if marks:
+            name = printable_line(change.path)
+            lines.append(f"{name}: the edit has characters that are not seen: {', '.join(marks)}")
+    return lines
+
+
 def coloured(changes: Sequence[Change]) -> str:
     """The diff for a terminal with colours."""
     lines = []
     for change in changes:
         for number, line in enumerate(_diff(change)):
             colour = _HEADING if number < 2 else _COLOURS.get(line[0])
-            text = printable(line.rstrip("\n"))
+            text = visible(line.rstrip("\n"))
             lines.append(f"\x1b[{colour}m{text}\x1b[0m\n" if colour else f"{text}\n")
     return "".join(lines)

@@ -32,6 +32,7 @@ from tgr_local.system.slots import Flag, Slots
 
 WALL_SECONDS = 20.0  # wall time, for a worker that sleeps or that a busy machine slows down
 _MOST_BYTES = RESULT_BYTES + (1 << 20)  # of an answer; an honest worker never sends more
+_PIECE = 1 << 16  # bytes of a request that are written at a time
 _MAX_WORKERS = 2  # at a time: each may take a few hundred MB
 # how a process ends that has used up its CPU time, or its stack
 _OVER_TIME, _OVER_STACK = (
@@ -229,6 +230,10 @@ def _check(cancel: Flag | None) -> None:
         raise CancelledError("cancelled")
 
 
+def _late() -> ConfinedError:
+    return ConfinedError(f"takes more than {WALL_SECONDS:g} s")
+
+
 class _Worker:
     """A worker process, which answers requests one after the other."""
 
@@ -241,6 +246,9 @@ class _Worker:
             start_new_session=True,  # Ctrl-C must reach this process only
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),  # the same, on Windows
         )
+        if hasattr(select, "poll"):  # else a write waits for all of its bytes
+            assert self._process.stdin is not None
+            os.set_blocking(self._process.stdin.fileno(), False)
 
     @property
     def is_alive(self) -> bool:
@@ -255,47 +263,55 @@ class _Worker:
 
         with cancel.watched(look) if cancel else contextlib.nullcontext():
             _check(cancel)
-            assert self._process.stdin is not None
             try:
-                self._process.stdin.write(data + b"\n")
-                self._process.stdin.flush()
+                self._write(data + b"\n", deadline)
             except OSError:  # the process has ended
-                _check(cancel)
-                self._failed()
+                self._failed(deadline, cancel)
             answer: dict[str, Any] = json.loads(self._line(deadline, cancel))
             return answer
+
+    def _write(self, data: bytes, deadline: float) -> None:
+        """Gives the process all of the data, which it may take slowly or not at all. Raises
+        OSError where it has ended."""
+        assert self._process.stdin is not None
+        pipe, rest = self._process.stdin.fileno(), memoryview(data)
+        with self._wait(pipe, deadline, to_write=True) as comes:
+            while rest:
+                if not comes():
+                    raise _late()
+                with contextlib.suppress(BlockingIOError):
+                    rest = rest[os.write(pipe, rest[:_PIECE]) :]
 
     def _line(self, deadline: float, cancel: Flag | None) -> bytearray:
         """The line that comes."""
         assert self._process.stdout is not None
         pipe, data = self._process.stdout.fileno(), bytearray()
-        late = ConfinedError(f"takes more than {WALL_SECONDS:g} s")
         with self._wait(pipe, deadline) as comes:
             while not data.endswith(b"\n"):
                 if not comes():
-                    raise late
+                    raise _late()
                 part = os.read(pipe, 1 << 20)
                 if not part:
-                    _check(cancel)
-                    if time.monotonic() >= deadline:
-                        raise late
-                    self._failed()
+                    self._failed(deadline, cancel)
                 data += part
                 if len(data) > _MOST_BYTES:
                     raise ConfinedError(f"answers with more than {RESULT_BYTES >> 20} MiB")
         return data
 
     @contextlib.contextmanager
-    def _wait(self, pipe: int, deadline: float) -> Iterator[Callable[[], bool]]:
-        """A function that waits for the next bytes or their end; False after the deadline. Windows
-        cannot wait for a pipe: there the worker is killed at the deadline, which ends the pipe."""
+    def _wait(
+        self, pipe: int, deadline: float, *, to_write: bool = False
+    ) -> Iterator[Callable[[], bool]]:
+        """A function that waits for the next bytes or their end, or for room to write; False after
+        the deadline. Windows cannot wait for a pipe: there the worker is killed at the deadline,
+        which ends the pipe."""
 
         def left() -> float:
             return deadline - time.monotonic()
 
         if hasattr(select, "poll"):
             poll = select.poll()
-            poll.register(pipe, select.POLLIN)
+            poll.register(pipe, select.POLLOUT if to_write else select.POLLIN)
             yield lambda: (most := 1000 * left()) > 0 and bool(poll.poll(most))
             return
         timer = threading.Timer(max(0.0, left()), self._process.kill)
@@ -306,8 +322,16 @@ class _Worker:
         finally:
             timer.cancel()
 
-    def _failed(self) -> NoReturn:
-        code = self._process.wait()
+    def _failed(self, deadline: float, cancel: Flag | None) -> NoReturn:
+        """Raises what its end says; the process may have closed its pipes and live on."""
+        _check(cancel)
+        try:
+            code = self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise _late() from None
+        _check(cancel)
+        if time.monotonic() >= deadline:
+            raise _late()
         if code == _OVER_TIME:
             raise ConfinedError(f"takes more than {CPU_SECONDS} s of CPU time")
         if code == _OVER_STACK:

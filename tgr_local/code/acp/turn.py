@@ -24,6 +24,7 @@ from tgr_local.code.repl_commands import candidate_number
 from tgr_local.code.session import CodeSession
 from tgr_local.console.command_table import Command, is_command, run_command
 from tgr_local.system.errors import CancelledError, InstallError, ModelError, TgrError, describe
+from tgr_local.system.sanitize import visible
 
 _HERE = ("/test", "/add", "/drop", "/files", "/table", "/show", "/accept", "/undo", "/method",
          "/set")  # fmt: skip
@@ -31,7 +32,9 @@ _LONGEST = 64 << 10  # characters of what a command says
 
 
 def _diff(session: CodeSession, argument: str) -> Iterator[str]:
-    yield from table.diff(session.candidate(candidate_number(argument)).changes).splitlines()
+    changes = session.candidate(candidate_number(argument)).changes
+    yield from visible(table.diff(changes)).split("\n")
+    yield from table.unseen(changes)
 
 
 COMMANDS: dict[str, Command[CodeSession]] = {
@@ -130,6 +133,9 @@ class Turn:
         """
         places = [str(PurePath(self.cwd, change.path)) for change in best.changes]
         how = table.result(best) if best.passes else f"{table.result(best)}; it does not pass"
+        for line in (unseen := table.unseen(best.changes)):
+            self.editor.say(line)
+        how += "; it has characters that are not seen" if unseen else ""
         diffs = [
             helpers.tool_diff_content(place, change.after, change.before or None)
             for place, change in zip(places, best.changes, strict=True)
