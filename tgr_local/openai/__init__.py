@@ -34,5 +34,8 @@ ollama.py             Ollama's /api/chat and /api/generate
 logprobs.py           tokens with their log-probabilities
 rerank.py             /v1/rerank: how relevant documents are
 llama.py              TgrLlama, a replacement of llama_cpp.Llama
+llama_options.py      … options and names of llama_cpp that are not there; LlamaGrammar
+llama_tokens.py       … texts token by token, and what ends them
+llama_types.py        … what it takes and returns, for type checkers
 aio.py                generation and responses for asyncio
 """

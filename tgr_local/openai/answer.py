@@ -275,7 +275,9 @@ class Answer:
             on_event(first + i, event)
 
         requests = [self.request.of(number) for number in numbers]
-        write_each(self.engine, requests, k, on_event=handle, cancel=cancel)
+        until = self.request.until
+        ends = (lambda i, piece: until(first + i, piece)) if until else None
+        write_each(self.engine, requests, k, until=ends, on_event=handle, cancel=cancel)
 
     # --- events ---
 

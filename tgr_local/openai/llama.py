@@ -7,13 +7,18 @@ instance may be used from any number of threads.
 
 from __future__ import annotations
 
+import dataclasses
+import fnmatch
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Unpack
 
 from tgr_local.engine import Cancel, EditConstraint, Engine
 from tgr_local.generation import load
@@ -21,25 +26,54 @@ from tgr_local.generation.control_vectors import ControlVector, hidden_states, s
 from tgr_local.generation.pooling import pooling_of
 from tgr_local.openai import completions
 from tgr_local.openai.events import JsonObject
+from tgr_local.openai.llama_options import (
+    ABSENT,
+    POOLINGS,
+    RANDOM_SEED,
+    check_only,
+    check_processors,
+)
+from tgr_local.openai.llama_options import LlamaGrammar as LlamaGrammar
+from tgr_local.openai.llama_tokens import Stopper, Tokenizer, continued, criteria_of
+from tgr_local.openai.llama_types import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatParameters,
+    Completion,
+    CompletionChunk,
+    CompletionParameters,
+    EmbeddingResponse,
+    Prompt,
+    StoppingCriteria,
+)
 from tgr_local.openai.requests import PreparedRequest, chat_request, completion_request
 from tgr_local.openai.rerank import RerankRequest, rerank_response
+from tgr_local.options import model_files
 from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.config import DEFAULT_METHOD, EngineConfig, SearchConfig
+from tgr_local.options.fields import updated
 from tgr_local.search.capacity import longest_text
+from tgr_local.system.errors import ModelError
 
-_POOLINGS = ("none", "mean", "cls", "last")
+if TYPE_CHECKING:
+    from openai.types.chat import ChatCompletion as OpenAIChatCompletion
+    from openai.types.chat import ChatCompletionChunk as OpenAIChatCompletionChunk
+
+_POOLINGS = tuple(POOLINGS.values())
 
 
 class TgrLlama:
-    """A model, with those methods of llama-cpp-python that take a whole request; close it or leave
-    its ``with`` block. What works on single tokens (`eval`, `sample`, `generate`, `reset`,
-    `save_state`, ...) and `from_pretrained` are not here.
+    """A model, with the methods of ``llama_cpp.Llama`` that take a whole request; close it or leave
+    its ``with`` block. What is about the state of one context (`eval`, `sample`, `save_state`,
+    `load_state`, ...) is not here, and the AttributeError says what is instead.
 
     `model_path` None is the embedded model. `config` and `method` are the defaults of every
     request; `seed` None gives every request without one a random seed, which the response reports.
-    The other parameters are those of `EngineConfig`. `logits_all`, `embedding` and `verbose` are
-    accepted because llama-cpp-python has them; log-probabilities and states are always
-    available. `chat_format` None is the template of the model file; "chatml" and
+    The other parameters are those of `EngineConfig`, and those that ``llama_cpp.Llama`` has in
+    addition: of these `pooling_type` and `last_n_tokens_size` (`repeat_last_n`) have a meaning,
+    `logits_all`, `embedding`, `verbose` and options of speed alone have none, since
+    log-probabilities and states are always available, and the others are ValueErrors unless they
+    have their default. `chat_format` None is the template of the model file; "chatml" and
     "chatml-function-calling" are ChatML (functions need neither). Raises ModelError for a file that
     cannot be used, ValueError for a bad option.
     """
@@ -70,7 +104,33 @@ class TgrLlama:
         embedding: bool = True,
         chat_format: str | None = None,
         verbose: bool = False,
+        pooling_type: int = -1,
+        last_n_tokens_size: int = SearchConfig.repeat_last_n,
+        split_mode: int = 1,
+        vocab_only: bool = False,
+        kv_overrides: Mapping[str, bool | int | float | str] | None = None,
+        n_threads_batch: int | None = None,
+        rope_scaling_type: int | None = -1,
+        attention_type: int = -1,
+        rope_freq_base: float = 0.0,
+        rope_freq_scale: float = 0.0,
+        yarn_ext_factor: float = -1.0,
+        yarn_attn_factor: float = 1.0,
+        yarn_beta_fast: float = 32.0,
+        yarn_beta_slow: float = 1.0,
+        yarn_orig_ctx: int = 0,
+        offload_kqv: bool = True,
+        op_offload: bool | None = None,
+        swa_full: bool | None = None,
+        no_perf: bool = False,
+        lora_base: str | None = None,
+        numa: bool | int = False,
+        chat_handler: None = None,
+        draft_model: None = None,
+        tokenizer: None = None,
+        spm_infill: bool = False,
     ) -> None:
+        check_only(locals())
         options = EngineConfig(
             n_ctx=n_ctx,
             n_batch=n_batch,
@@ -90,7 +150,58 @@ class TgrLlama:
         )
         self.engine: Engine = load(model_path, options)
         """The engine below, for everything else that this package does."""
-        self.config, self.method, self.seed = config, method, seed
+        if last_n_tokens_size != SearchConfig.repeat_last_n:
+            last_n = last_n_tokens_size
+            config = (
+                SearchConfig(repeat_last_n=last_n)
+                if config is None
+                else updated(config, {"repeat_last_n": last_n})
+            )
+        self.config, self.method = config, method
+        self._pooling = POOLINGS.get(pooling_type)
+        self.set_seed(seed)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        repo_id: str,
+        filename: str | None,
+        additional_files: Seq[str] | None = None,
+        local_dir: str | os.PathLike[str] | None = None,
+        local_dir_use_symlinks: bool | Literal["auto"] = "auto",
+        cache_dir: str | os.PathLike[str] | None = None,
+        **parameters: Any,
+    ) -> TgrLlama:
+        """The model of a repository at Hugging Face that was downloaded before, to the folder of
+        models or to `local_dir`; `filename` may be a pattern such as ``*q8_0.gguf``, and
+        `parameters` are those of the class. Nothing here connects: ModelError names the command
+        that downloads it. The other parameters have no effect."""
+        folder = model_files.folder() / repo_id if local_dir is None else Path(local_dir)
+        name = filename or "*.gguf"
+        found = sorted(
+            path for path in folder.glob("*") if fnmatch.fnmatch(path.name.lower(), name.lower())
+        )
+        found = [path for path in found if path.suffix == ".gguf" and path.is_file()]
+        if len({path for path in found if not model_files.is_later_part(path)}) > 1:
+            names = ", ".join(path.name for path in found[:5])
+            raise ModelError(f"{filename!r} names several models of {repo_id}: {names}; name one")
+        if not found:
+            quantization = re.fullmatch(r"\*?-?([\w.]+?)\*?\.gguf", name)
+            what = f"{repo_id}:{quantization[1]}" if quantization else repo_id
+            what = f"{repo_id}/{name}" if "*" not in name else what
+            to = "" if local_dir is None else f" --to {local_dir}"
+            raise ModelError(
+                f"there is no {name} of {repo_id} in {folder}; to download it, type: "
+                f"tgr-local models pull {what}{to}"
+            )
+        return cls(found[0], **parameters)
+
+    if not TYPE_CHECKING:  # for which every name would be here
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ABSENT:
+                raise AttributeError(f"TgrLlama has no {name}: {ABSENT[name]}")
+            raise AttributeError(f"TgrLlama has no {name!r}")
 
     def close(self) -> None:
         """Ends running work with CancelledError and frees the model. May be called again."""
@@ -131,6 +242,24 @@ class TgrLlama:
         """The end token; -1 = none."""
         return -1 if self.engine.eos is None else self.engine.eos
 
+    def token_nl(self) -> int:
+        """The token of a line break; -1 = none."""
+        return next(iter(self.tokenize(b"\n", add_bos=False)[-1:]), -1)
+
+    def tokenizer(self) -> Tokenizer:
+        """An object with `encode` and `decode`."""
+        return Tokenizer(self.tokenize, self.detokenize)
+
+    def set_seed(self, seed: int | None) -> None:
+        """Makes `seed` that of every request without one; None = a random seed for each."""
+        self.seed = None if seed == RANDOM_SEED else seed
+
+    def set_cache(self, cache: Any) -> None:
+        """Does nothing: requests always take from the cache what earlier ones have read."""
+
+    def reset(self) -> None:
+        """Does nothing: every request begins anew."""
+
     # --- text and tokens ---
 
     def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]:
@@ -153,6 +282,33 @@ class TgrLlama:
         return data[1:] if begins and data[:1] == b" " else data
 
     # --- completions ---
+
+    @overload
+    def create_chat_completion(
+        self,
+        messages: Seq[Mapping[str, Any]],
+        *,
+        stream: Literal[False] = ...,
+        **parameters: Unpack[ChatParameters],
+    ) -> ChatCompletion: ...
+
+    @overload
+    def create_chat_completion(
+        self,
+        messages: Seq[Mapping[str, Any]],
+        *,
+        stream: Literal[True],
+        **parameters: Unpack[ChatParameters],
+    ) -> Iterator[ChatCompletionChunk]: ...
+
+    @overload
+    def create_chat_completion(
+        self,
+        messages: Seq[Mapping[str, Any]],
+        *,
+        stream: bool,
+        **parameters: Unpack[ChatParameters],
+    ) -> ChatCompletion | Iterator[ChatCompletionChunk]: ...
 
     def create_chat_completion(
         self,
@@ -206,7 +362,7 @@ class TgrLlama:
         (`tgr_local.code.edits.constraint`) the answer can only be edits of files. `tools` are
         functions that the model may call, as OpenAI's API defines them, and `tool_choice` is
         "none", "auto", "required" or the function that must be called. Logits processors are not
-        supported.
+        supported, since tokens are drawn outside of Python.
 
         Raises RequestError, a ValueError, for a bad parameter, CapacityError for a conversation
         that cannot fit, and CancelledError.
@@ -217,10 +373,43 @@ class TgrLlama:
         )  # fmt: skip
         return self._run(request, control_vector, cancel)
 
+    @overload
     def create_completion(
         self,
-        prompt: str | Seq[int] | Seq[str] | Seq[Seq[int]],
-        suffix: None = None,
+        prompt: Prompt,
+        suffix: str | None = ...,
+        max_tokens: int | None = ...,
+        *,
+        stream: Literal[False] = ...,
+        **parameters: Unpack[CompletionParameters],
+    ) -> Completion: ...
+
+    @overload
+    def create_completion(
+        self,
+        prompt: Prompt,
+        suffix: str | None = ...,
+        max_tokens: int | None = ...,
+        *,
+        stream: Literal[True],
+        **parameters: Unpack[CompletionParameters],
+    ) -> Iterator[CompletionChunk]: ...
+
+    @overload
+    def create_completion(
+        self,
+        prompt: Prompt,
+        suffix: str | None = ...,
+        max_tokens: int | None = ...,
+        *,
+        stream: bool,
+        **parameters: Unpack[CompletionParameters],
+    ) -> Completion | Iterator[CompletionChunk]: ...
+
+    def create_completion(
+        self,
+        prompt: Prompt,
+        suffix: str | None = None,
         max_tokens: int | None = 16,
         temperature: float | None = None,
         top_p: float | None = None,
@@ -240,7 +429,7 @@ class TgrLlama:
         mirostat_tau: float | None = None,
         mirostat_eta: float | None = None,
         model: str | None = None,
-        stopping_criteria: None = None,
+        stopping_criteria: StoppingCriteria | None = None,
         logits_processor: None = None,
         grammar: Any = None,
         logit_bias: Mapping[int, float] | None = None,
@@ -259,7 +448,10 @@ class TgrLlama:
         Takes and returns what ``llama_cpp.Llama.create_completion`` does, and OpenAI's `n`,
         `best_of`, and several prompts at once. The text keeps the model's
         thinking tags. `logprobs` with `echo` scores the prompt as well. None or less than 1 for
-        `max_tokens` = as many as the config allows. The rest is as in `create_chat_completion`.
+        `max_tokens` = as many as the config allows. Each of `stopping_criteria` is called with the
+        tokens of the prompt and of the text so far, whenever there is more of it, and ends the text
+        with True; its second argument, the logits, is empty here. The rest is as in
+        `create_chat_completion`.
         """
         body = self._body(locals())
         body.setdefault("max_tokens", -1)
@@ -267,24 +459,69 @@ class TgrLlama:
             self.engine, body, config=self.config, method=self.method, model=self.model_path,
             edits=edits,
         )  # fmt: skip
-        return self._run(request, control_vector, cancel)
+        if not (criteria := criteria_of(stopping_criteria)):
+            return self._run(request, control_vector, cancel)
+        stopper = Stopper(self.engine, request, criteria)
+        request = dataclasses.replace(request, until=stopper.until)
+        return stopper.shortened(self._run(request, control_vector, cancel))
 
-    def __call__(self, prompt: str, **parameters: Any) -> Any:
-        """`create_completion` by another name."""
-        return self.create_completion(prompt, **parameters)
+    __call__ = create_completion
 
-    def create_chat_completion_openai_v1(self, *args: Any, **parameters: Any) -> Any:
+    def create_chat_completion_openai_v1(
+        self, *args: Any, **parameters: Any
+    ) -> OpenAIChatCompletion | Iterator[OpenAIChatCompletionChunk]:
         """`create_chat_completion` as objects of the ``openai`` package, if it is installed."""
         from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-        made = self.create_chat_completion(*args, **parameters)
-        if parameters.get("stream"):
-            return (ChatCompletionChunk(**chunk) for chunk in made)
-        return ChatCompletion(**made)
+        made: Any = self.create_chat_completion(*args, **parameters)
+        if isinstance(made, dict):
+            return ChatCompletion(**made)
+        return (ChatCompletionChunk(**chunk) for chunk in made)
+
+    def generate(
+        self,
+        tokens: Seq[int],
+        top_k: int = 40,
+        top_p: float = 0.95,
+        min_p: float = 0.05,
+        typical_p: float = 1.0,
+        temp: float = 0.8,
+        repeat_penalty: float = 1.0,
+        reset: bool = True,
+        frequency_penalty: float = 0.0,
+        presence_penalty: float = 0.0,
+        tfs_z: float = 1.0,
+        mirostat_mode: int = 0,
+        mirostat_tau: float = 5.0,
+        mirostat_eta: float = 0.1,
+        penalize_nl: bool = True,
+        logits_processor: None = None,
+        stopping_criteria: StoppingCriteria | None = None,
+        grammar: Any = None,
+    ) -> Iterator[int]:
+        """Yields the tokens that continue `tokens`, one by one, until the context is full or the
+        iterator is closed; an end token is yielded, and what follows it too. Defaults are those of
+        ``llama_cpp.Llama.generate``; nothing can be sent to the iterator. Raises ValueError for a
+        bad parameter."""
+        check_processors(logits_processor)
+        refused = {"tfs_z": (tfs_z, 1.0), "mirostat_mode": (mirostat_mode, 0)}
+        for name, (value, neutral) in refused.items():
+            if value != neutral:
+                raise ValueError(f"{name} is {value!r}, which is not supported; leave it out")
+        config = SearchConfig(
+            top_k=max(top_k, 0), top_p=top_p, min_p=min_p, typical_p=typical_p, temperature=temp,
+            repeat_penalty=repeat_penalty, frequency_penalty=frequency_penalty,
+            presence_penalty=presence_penalty, grammar=getattr(grammar, "_grammar", grammar) or "",
+            seed=-1 if self.seed is None else self.seed,
+        )  # fmt: skip
+        return continued(self.engine, tokens, config, criteria_of(stopping_criteria))
 
     def _body(self, parameters: dict[str, Any]) -> JsonObject:
         """The parameters as the body of a request, in the types that JSON has."""
-        ours = ("self", "control_vector", "edits", "cancel")
+        check_processors(parameters["logits_processor"])
+        ours = (
+            "self", "control_vector", "edits", "cancel", "logits_processor", "stopping_criteria",
+        )  # fmt: skip
         body = {k: v for k, v in parameters.items() if v is not None and k not in ours}
         for key in ("stop", "messages", "prompt"):
             if isinstance(given := body.get(key), tuple | np.ndarray):
@@ -313,6 +550,28 @@ class TgrLlama:
         """The state after the final norm at every token, [n_tokens, n_embd]."""
         return hidden_states(self.engine, text)
 
+    @overload
+    def embed(
+        self,
+        input: str | Seq[str],
+        normalize: bool = ...,
+        truncate: bool = ...,
+        return_count: Literal[False] = ...,
+        *,
+        pooling: str | None = ...,
+    ) -> list[Any]: ...
+
+    @overload
+    def embed(
+        self,
+        input: str | Seq[str],
+        normalize: bool = ...,
+        truncate: bool = ...,
+        *,
+        return_count: Literal[True],
+        pooling: str | None = ...,
+    ) -> tuple[list[Any], int]: ...
+
     def embed(
         self,
         input: str | Seq[str],
@@ -325,11 +584,12 @@ class TgrLlama:
         """States of a text, or a list of those of several, as ``llama_cpp.Llama.embed`` has them.
 
         `pooling` "none" gives a vector for every token, [n_tokens, n_embd]; "mean", "cls" and
-        "last" one for the text, [n_embd]; None = as the model file says, else "none". `normalize`
-        divides each by its length. Without `truncate` a text longer than the model was trained for
-        is a ValueError. `return_count` gives a pair with the number of tokens. Raises ModelError
-        for a reranker.
+        "last" one for the text, [n_embd]; None = as `pooling_type` or the model file says, else
+        "none". `normalize` divides each by its length. Without `truncate` a text longer than the
+        model was trained for is a ValueError. `return_count` gives a pair with the number of
+        tokens. Raises ModelError for a reranker.
         """
+        pooling = pooling or self._pooling
         if pooling is None:
             pooling = pooling_of(self.engine) if self.engine.pooling else "none"
         if pooling not in _POOLINGS:
@@ -353,10 +613,10 @@ class TgrLlama:
 
     def create_embedding(
         self, input: str | Seq[str], model: str | None = None, *, pooling: str | None = None
-    ) -> JsonObject:
+    ) -> EmbeddingResponse:
         """`embed` as OpenAI's response has it; one vector for a text unless `pooling` is "none".
         None is the pooling of the model file, or "mean"."""
-        texts, pooling = _texts(input), pooling or pooling_of(self.engine)
+        texts, pooling = _texts(input), pooling or self._pooling or pooling_of(self.engine)
         vectors, count = self.embed(texts, return_count=True, pooling=pooling)
         return {
             "object": "list",

@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +95,8 @@ class PreparedRequest:
     """The text of an answer that the prompt ends with, without a `form`."""
     edits: EditConstraint | None = None
     """What the answers must be; None = anything."""
+    until: Callable[[int, str], bool] | None = None
+    """Called with the number of a reply and each piece of its answer; True ends it."""
 
     def of(self, number: int) -> Request:
         """What is to be written to a prompt."""

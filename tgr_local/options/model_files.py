@@ -159,6 +159,11 @@ def has_quantization(name: str, quantization: str | None) -> bool:
     return re.search(rf"(?<![A-Za-z0-9]){wanted}(?![A-Za-z0-9_])", name, re.I) is not None
 
 
+def is_later_part(path: Path) -> bool:
+    """Whether the file is a part of a model after its first one."""
+    return _LATER_PART.search(path.name) is not None
+
+
 def parts_of(path: Path) -> list[Path]:
     """All files of a model, from its first one."""
     if not (part := _PART.search(path.stem)):

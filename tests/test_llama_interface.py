@@ -1,0 +1,286 @@
+"""`TgrLlama` has what llama-cpp-python's `Llama` has, or says what is instead; programs of its
+README."""
+
+from __future__ import annotations
+
+import fnmatch
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+import pytest
+
+from tgr_local import TgrLlama
+from tgr_local.openai.llama import LlamaGrammar
+from tgr_local.openai.llama_options import ABSENT, ANY, ONLY
+from tgr_local.openai.validation import RequestError
+from tgr_local.options import model_files
+from tgr_local.options.config import SearchConfig
+from tgr_local.options.model_files import embedded_model
+from tgr_local.system.errors import ModelError
+
+SAME = (
+    "create_completion",
+    "create_chat_completion",
+    "tokenize",
+    "detokenize",
+    "embed",
+    "generate",
+)
+
+
+@pytest.fixture(scope="module")
+def llama() -> Iterator[TgrLlama]:
+    with TgrLlama(method="base", seed=7) as made:
+        yield made
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(function).parameters)
+
+
+# ---- the signatures ----
+
+
+def test_every_option_of_the_class_is_here_and_its_default_is_accepted() -> None:
+    theirs, ours = parameters(llama_cpp.Llama.__init__), parameters(TgrLlama.__init__)
+    assert theirs.keys() - {"kwargs"} <= ours.keys()
+    given = {
+        name: one.default
+        for name, one in theirs.items()
+        if one.default is not inspect.Parameter.empty and name not in ("self", "kwargs")
+    }
+    with TgrLlama(str(embedded_model()), **given) as llama:
+        assert llama.seed is None and llama.config is None
+        assert llama("2+2=", max_tokens=1)["usage"]["completion_tokens"] == 1
+    assert set(ONLY) | set(ANY) <= ours.keys()
+
+
+@pytest.mark.parametrize("name", ONLY)
+def test_an_option_that_is_not_supported_says_what_is_instead(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is 'other', which is not supported: "):
+        TgrLlama(**{name: "other"})
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_parameters_of_a_method_are_theirs_in_their_order(name: str) -> None:
+    theirs, ours = parameters(getattr(llama_cpp.Llama, name)), parameters(getattr(TgrLlama, name))
+    assert [*ours][: len(theirs)] == [*theirs]
+    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    assert all(ours[one].kind == positional for one in theirs)
+    if name == "generate":
+        assert {one: ours[one].default for one in theirs} == {
+            one: theirs[one].default for one in theirs
+        }
+
+
+def test_the_other_methods_take_what_theirs_take() -> None:
+    assert TgrLlama.__call__ is TgrLlama.create_completion
+    for name in ("create_embedding", "from_pretrained", "set_cache", "set_seed", "reset"):
+        theirs = parameters(getattr(llama_cpp.Llama, name))
+        assert [*theirs.keys() - {"kwargs"}] <= [*parameters(getattr(TgrLlama, name))] or (
+            theirs.keys() - {"kwargs"} <= parameters(getattr(TgrLlama, name)).keys()
+        )
+
+
+def test_every_public_name_is_here_or_says_what_is_instead(llama: TgrLlama) -> None:
+    unlike = {"logits_to_logprobs", "longest_token_prefix", "pooling_type", "model"}
+    for name in dir(llama_cpp.Llama):
+        if name.startswith("_") or name in unlike:
+            continue
+        if name in ABSENT:
+            with pytest.raises(AttributeError, match=f"TgrLlama has no {name}: "):
+                getattr(llama, name)
+        else:
+            assert hasattr(llama, name), name
+    assert not hasattr(llama, "nosuch")
+
+
+# ---- the programs of the README ----
+
+
+def test_a_completion_as_the_readme_has_it(llama: TgrLlama) -> None:
+    prompt = "Q: Name the planets in the solar system? A: "
+    output = llama(prompt, max_tokens=32, stop=["Q:", "\n"], echo=True)
+    assert output["object"] == "text_completion"
+    assert output["choices"][0]["text"].startswith(prompt)
+    assert output["usage"]["total_tokens"] > output["usage"]["completion_tokens"]
+    by_place = llama(prompt, None, 8, 0.0)  # type: ignore[call-overload]
+    assert by_place["choices"] == llama(prompt, max_tokens=8, temperature=0.0)["choices"]
+
+
+def test_a_chat_as_the_readme_has_it(llama: TgrLlama) -> None:
+    messages = [
+        {"role": "system", "content": "You are a helpful assistant that outputs in JSON."},
+        {"role": "user", "content": "What is 12 + 5?"},
+    ]
+    assert llama.create_chat_completion(messages, max_tokens=40)["object"] == "chat.completion"
+    schema = {
+        "type": "object",
+        "properties": {"team_name": {"type": "string", "maxLength": 4}},
+        "required": ["team_name"],
+    }
+    made = llama.create_chat_completion(
+        messages=messages, temperature=0.7,
+        response_format={"type": "json_object", "schema": schema},
+    )  # fmt: skip
+    content = made["choices"][0]["message"]["content"]
+    assert content is not None and "team_name" in json.loads(content)
+    parts = llama.create_chat_completion(messages, stream=True, max_tokens=20)
+    text = "".join(part["choices"][0]["delta"].get("content", "") for part in parts)
+    again = llama.create_chat_completion(messages, max_tokens=20)
+    assert text == (again["choices"][0]["message"]["content"] or "")
+
+
+def test_functions_as_the_readme_has_them() -> None:
+    with TgrLlama(method="base", seed=1, chat_format="chatml-function-calling") as llama:
+        tool = {
+            "type": "function",
+            "function": {
+                "name": "UserDetail",
+                "parameters": {
+                    "type": "object",
+                    "title": "UserDetail",
+                    "properties": {"age": {"title": "Age", "type": "integer", "maximum": 99}},
+                    "required": ["age"],
+                },
+            },
+        }
+        made = llama.create_chat_completion(
+            messages=[{"role": "user", "content": "Extract Jason is 25 years old"}],
+            tools=[tool],
+            tool_choice={"type": "function", "function": {"name": "UserDetail"}},
+        )
+    call = made["choices"][0]["message"]["tool_calls"][0]
+    assert call["function"]["name"] == "UserDetail"
+    assert isinstance(json.loads(call["function"]["arguments"])["age"], int)
+
+
+def test_embeddings_as_the_readme_has_them() -> None:
+    with TgrLlama(embedding=True, pooling_type=1) as llama:
+        made = llama.create_embedding(["Hello, world!", "Goodbye, world!"])
+        assert [one["index"] for one in made["data"]] == [0, 1]
+        assert len(made["data"][0]["embedding"]) == llama.n_embd() == len(llama.embed("Hello"))
+        (vectors, count) = llama.embed(["a", "b"], return_count=True)
+        assert len(vectors) == 2 and count >= 2
+
+
+def test_a_grammar_from_each_source(llama: TgrLlama, tmp_path: Path) -> None:
+    (file := tmp_path / "g.gbnf").write_text('root ::= "yes"')
+    schema = json.dumps({"enum": ["yes"]})
+    grammars = [
+        LlamaGrammar.from_string('root ::= "yes"', verbose=False), LlamaGrammar.from_file(file),
+        LlamaGrammar.from_json_schema(schema), llama_cpp.LlamaGrammar.from_string('root ::= "yes"'),
+    ]  # fmt: skip
+    for grammar in grammars:
+        text = llama("2+2=", grammar=grammar)["choices"][0]["text"]
+        assert text.strip('" ') == "yes"
+    with pytest.raises(ValueError, match="json_schema is not JSON"):
+        LlamaGrammar.from_json_schema("{")
+    with pytest.raises(ValueError, match="cannot be followed: type is 'foo'"):
+        LlamaGrammar.from_json_schema('{"type": "foo"}')
+    with pytest.raises(FileNotFoundError):
+        LlamaGrammar.from_file(tmp_path / "nosuch")
+
+
+# ---- tokens ----
+
+
+def test_tokens_are_generated_one_by_one(llama: TgrLlama) -> None:
+    prompt = llama.tokenize(b"12 + 23 = ")
+    expected = llama(prompt, max_tokens=100, temperature=0.0, repeat_penalty=1.0)
+    tokens = []
+    for token in llama.generate(prompt, temp=0.0, min_p=0.0, top_k=0, top_p=1.0):
+        if token == llama.token_eos() or len(tokens) == 100:
+            break
+        tokens.append(token)
+    assert llama.detokenize(tokens).decode() == expected["choices"][0]["text"]
+    drawn = [
+        [token for token, _ in zip(llama.generate(prompt, temp=2.0), range(80), strict=False)]
+        for _ in range(2)
+    ]
+    assert drawn[0] == drawn[1] and len(drawn[0]) == 80  # the seed of the instance
+    ended = llama.generate(prompt, stopping_criteria=[lambda ids, _: len(ids) >= len(prompt) + 3])
+    assert len([*ended]) == 3
+    told = [*llama.generate(prompt, grammar=LlamaGrammar.from_string('root ::= "12"'))]
+    assert llama.detokenize(told).decode() == "12"
+    for bad, message in (
+        ({"mirostat_mode": 2}, "mirostat_mode is 2, which is not supported"),
+        ({"logits_processor": [len]}, "logits_processor is not supported"),
+        ({"temp": -1.0}, "temperature is -1.0, but must be at least 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            [*llama.generate(prompt, **bad)]
+    with pytest.raises(ValueError, match="tokens is empty"):
+        [*llama.generate([])]
+
+
+def test_a_criterion_ends_the_text(llama: TgrLlama) -> None:
+    seen: list[int] = []
+
+    def after_three(ids: Any, logits: Any) -> bool:
+        assert ids.dtype == np.intc and logits.dtype == np.single
+        seen.append(len(ids))
+        return len(ids) >= n_prompt + 3
+
+    n_prompt = len(llama.tokenize(b"1 2 3 4 5"))
+    grammar = 'root ::= "6 7 8 9 10 11 12 13"'
+    whole = llama("1 2 3 4 5", max_tokens=40, grammar=grammar)["choices"][0]["text"]
+    for given in (after_three, [after_three], llama_cpp.StoppingCriteriaList([after_three])):
+        seen.clear()
+        made = llama("1 2 3 4 5", max_tokens=40, grammar=grammar, stopping_criteria=given)
+        text = made["choices"][0]["text"]
+        assert whole.startswith(text) and len(text) < len(whole)
+        assert made["choices"][0]["finish_reason"] == "stop" and seen == sorted(seen)
+        parts = llama(
+            "1 2 3 4 5", max_tokens=40, grammar=grammar, stopping_criteria=given, stream=True
+        )
+        assert "".join(part["choices"][0]["text"] for part in parts) == text
+    with pytest.raises(ValueError, match="stopping_criteria holds 3, but must hold functions"):
+        llama("1", stopping_criteria=[3])  # type: ignore[list-item]
+    with pytest.raises(RequestError, match="logits_processor is not supported, since tokens are"):
+        llama("1", logits_processor=llama_cpp.LogitsProcessorList([len]))  # type: ignore[call-overload]
+
+
+def test_the_tokenizer_and_what_does_nothing(llama: TgrLlama) -> None:
+    tokenizer = llama.tokenizer()
+    assert tokenizer.decode(tokenizer.encode("12 + 5", add_bos=False)) == "12 + 5"
+    assert tokenizer.encode("12") == llama.tokenize(b"12", special=True)
+    assert llama.detokenize([llama.token_nl()]) == b"\n"
+    llama.set_cache(llama_cpp.LlamaRAMCache(capacity_bytes=2 << 30))
+    llama.reset()
+    llama.set_seed(3)
+    assert llama("2+2=", max_tokens=1)["tgr"]["seed"] == 3
+    llama.set_seed(7)
+    with TgrLlama(last_n_tokens_size=8, seed=llama_cpp.LLAMA_DEFAULT_SEED) as other:
+        assert other.config == SearchConfig(repeat_last_n=8) and other.seed is None
+
+
+# ---- from_pretrained ----
+
+
+def test_a_model_that_was_pulled_is_found_without_the_network(home: Path) -> None:
+    folder = home / "data/tgr-local/models/Qwen/Qwen2-0.5B-Instruct-GGUF"
+    for name, pulled in (
+        ("*q8_0.gguf", "Qwen/Qwen2-0.5B-Instruct-GGUF:q8_0"),
+        ("a.gguf", "Qwen/Qwen2-0.5B-Instruct-GGUF/a.gguf"),
+        (None, "Qwen/Qwen2-0.5B-Instruct-GGUF"),
+    ):
+        with pytest.raises(ModelError, match=rf"type: tgr-local models pull {pulled}$"):
+            TgrLlama.from_pretrained("Qwen/Qwen2-0.5B-Instruct-GGUF", name)
+    folder.mkdir(parents=True)
+    (folder / "qwen2-q8_0.gguf").symlink_to(model_files.embedded_model())
+    for name in ("*q8_0.gguf", "*Q8_0.gguf", "qwen2-q8_0.gguf", None):
+        with TgrLlama.from_pretrained(
+            repo_id="Qwen/Qwen2-0.5B-Instruct-GGUF", filename=name, verbose=False, n_ctx=64
+        ) as llama:
+            assert fnmatch.fnmatch(llama.model_path, "*/qwen2-q8_0.gguf") and llama.n_ctx() == 64
+    with TgrLlama.from_pretrained("x/y", "*q8_0.gguf", local_dir=folder) as llama:
+        assert llama.n_vocab() > 0
+    (folder / "qwen2-q4_0.gguf").symlink_to(model_files.embedded_model())
+    with pytest.raises(ModelError, match="names several models of Qwen/Qwen2"):
+        TgrLlama.from_pretrained("Qwen/Qwen2-0.5B-Instruct-GGUF", "*.gguf")

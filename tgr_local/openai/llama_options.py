@@ -1,0 +1,119 @@
+"""The parts of llama-cpp-python's interface that `TgrLlama` has not: which of its options may have
+which values here, and what to do instead of the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tgr_local.console.text_input import read_file
+from tgr_local.openai.grammars import json_grammar
+from tgr_local.openai.validation import RequestError
+
+
+class Only(NamedTuple):
+    """The values that an option may have here, and what to do instead of another."""
+
+    accepted: tuple[Any, ...]
+    instead: str
+
+
+RANDOM_SEED = 0xFFFFFFFF
+"""llama.cpp's number for a seed that is drawn."""
+POOLINGS = {0: "none", 1: "mean", 2: "cls", 3: "last"}
+"""llama.cpp's numbers of the ways to make one vector of a text."""
+_BY_FILE = "the model file says it; leave it out"
+
+ONLY: Mapping[str, Only] = {
+    "split_mode": Only((1,), "layers are divided among the GPUs as tensor_split says"),
+    "vocab_only": Only((False,), "the whole model is loaded"),
+    "kv_overrides": Only((None, {}), _BY_FILE),
+    "rope_scaling_type": Only((None, -1), _BY_FILE),
+    "rope_freq_base": Only((0.0,), _BY_FILE),
+    "rope_freq_scale": Only((0.0,), _BY_FILE),
+    "yarn_ext_factor": Only((-1.0,), _BY_FILE),
+    "yarn_attn_factor": Only((1.0, -1.0), _BY_FILE),
+    "yarn_beta_fast": Only((32.0, -1.0), _BY_FILE),
+    "yarn_beta_slow": Only((1.0, -1.0), _BY_FILE),
+    "yarn_orig_ctx": Only((0,), _BY_FILE),
+    "pooling_type": Only((-1, *POOLINGS), "TgrLlama.rerank scores documents with a reranker"),
+    "attention_type": Only((-1, 0), _BY_FILE),
+    "offload_kqv": Only(
+        (True,), "the cache lies beside its layers; n_gpu_layers=0 keeps it in RAM"
+    ),
+    "lora_base": Only((None,), "lora_path is added to the model as it is"),
+    "chat_handler": Only((None,), "the template of the model file is used; images are not read"),
+    "draft_model": Only(
+        (None,), "config=SearchConfig(draft_lookup='auto') guesses tokens without a second model"
+    ),
+    "tokenizer": Only((None,), "that of the model file is used"),
+    "spm_infill": Only((False,), "the order of the model's own format is used"),
+}
+"""Options of ``llama_cpp.Llama`` with their values that change nothing here."""
+ANY = ("n_threads_batch", "op_offload", "swa_full", "no_perf", "numa")
+"""Its options of speed alone, which have no effect here."""
+
+ABSENT: Mapping[str, str] = {
+    "eval": "generate(tokens) yields what continues them",
+    "sample": "generate(tokens) yields what continues them",
+    "save_state": "a request takes what earlier ones have read of its prompt from the cache",
+    "load_state": "a request takes what earlier ones have read of its prompt from the cache",
+    "scores": "create_completion has logprobs",
+    "eval_logits": "create_completion has logprobs",
+    "input_ids": "create_completion takes and counts tokens",
+    "eval_tokens": "create_completion takes and counts tokens",
+    "n_tokens": "usage of a response counts tokens",
+    "ctx": "engine is what lies below",
+    "context_params": "engine.config has the options",
+    "model_params": "engine.config has the options",
+}
+"""Names of ``llama_cpp.Llama`` that are not here, and what is instead."""
+
+
+def check_only(given: Mapping[str, Any]) -> None:
+    """Raises ValueError for an option of `ONLY` with a value that would have a meaning."""
+    for name, only in ONLY.items():
+        if (value := given[name]) not in only.accepted:
+            raise ValueError(f"{name} is {value!r:.80}, which is not supported: {only.instead}")
+
+
+def check_processors(given: Any) -> None:
+    """Raises RequestError for a list of logits processors with anything in it."""
+    if given is not None and (not isinstance(given, list | tuple) or given):
+        raise RequestError(
+            "logits_processor is not supported, since tokens are drawn outside of Python; "
+            "logit_bias, grammar, min_p and the penalties do what most of them do",
+            "logits_processor",
+        )
+
+
+class LlamaGrammar:
+    """A grammar in GBNF, as ``llama_cpp.LlamaGrammar`` is one; `verbose` has no effect."""
+
+    def __init__(self, grammar: str) -> None:
+        self._grammar = grammar
+
+    @classmethod
+    def from_string(cls, grammar: str, verbose: bool = True) -> LlamaGrammar:
+        """The grammar of a text; a request says where it does not parse."""
+        return cls(grammar)
+
+    @classmethod
+    def from_file(cls, file: str | Path, verbose: bool = True) -> LlamaGrammar:
+        """The grammar in a file. Raises ValueError for a name that is not a file, OSError as
+        `open` does."""
+        return cls(read_file(str(file)))
+
+    @classmethod
+    def from_json_schema(cls, json_schema: str, verbose: bool = True) -> LlamaGrammar:
+        """The grammar of JSON that follows a schema. Raises ValueError for a text that is not JSON
+        and for a schema that cannot be followed."""
+        import json
+
+        try:
+            schema = json.loads(json_schema)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(f"json_schema is not JSON: {error}") from None
+        return cls(json_grammar(schema))

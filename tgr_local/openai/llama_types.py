@@ -1,0 +1,238 @@
+"""What `TgrLlama` takes and returns, for type checkers: llama-cpp-python's types, with our parts.
+
+`tgr` and `timings` are on every response: the cost of the search, and llama-server's times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Seq
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import NotRequired, TypedDict
+
+from tgr_local.engine import Cancel, EditConstraint
+from tgr_local.generation.control_vectors import ControlVector
+
+Prompt: TypeAlias = str | Seq[int] | Seq[str] | Seq[Seq[int]]
+StoppingCriterion: TypeAlias = Callable[[NDArray[np.intc], NDArray[np.single]], bool]
+StoppingCriteria: TypeAlias = StoppingCriterion | Seq[StoppingCriterion]
+
+
+class Usage(TypedDict):
+    """Tokens of a response."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: NotRequired[dict[str, int]]
+    completion_tokens_details: NotRequired[dict[str, int]]
+
+
+class _Response(TypedDict):
+    id: str
+    created: int
+    model: str
+    tgr: NotRequired[dict[str, Any]]
+    timings: NotRequired[dict[str, Any]]
+
+
+class CompletionLogprobs(TypedDict):
+    """Log-probabilities of a text's tokens."""
+
+    tokens: list[str]
+    text_offset: list[int]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None
+
+
+class CompletionChoice(TypedDict):
+    """A text, or the next piece of one."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: Literal["stop", "length"] | None
+
+
+class Completion(_Response):
+    """The response of `TgrLlama.create_completion`."""
+
+    object: Literal["text_completion"]
+    choices: list[CompletionChoice]
+    usage: Usage
+
+
+class CompletionChunk(_Response):
+    """A chunk of its stream."""
+
+    object: Literal["text_completion"]
+    choices: list[CompletionChoice]
+    usage: NotRequired[Usage | None]
+
+
+class CalledFunction(TypedDict):
+    """The function that a call names, and the text of its arguments, a JSON object."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(TypedDict):
+    """A call of a function."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class Message(TypedDict):
+    """A reply to a conversation."""
+
+    role: Literal["assistant"]
+    content: str | None
+    reasoning_content: NotRequired[str]
+    tool_calls: NotRequired[list[ToolCall]]
+
+
+class ChatLogprobs(TypedDict):
+    """Log-probabilities of a reply's tokens."""
+
+    content: list[dict[str, Any]] | None
+    refusal: list[dict[str, Any]] | None
+
+
+class ChatChoice(TypedDict):
+    """A reply."""
+
+    index: int
+    message: Message
+    logprobs: ChatLogprobs | None
+    finish_reason: Literal["stop", "length", "tool_calls"] | None
+
+
+class ChatCompletion(_Response):
+    """The response of `TgrLlama.create_chat_completion`."""
+
+    object: Literal["chat.completion"]
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class CalledFunctionPart(TypedDict):
+    """A piece of a call's function."""
+
+    name: NotRequired[str]
+    arguments: str
+
+
+class ToolCallPart(TypedDict):
+    """A piece of a call."""
+
+    index: int
+    id: NotRequired[str]
+    type: NotRequired[Literal["function"]]
+    function: CalledFunctionPart
+
+
+class Delta(TypedDict):
+    """What a chunk adds to a reply."""
+
+    role: NotRequired[Literal["assistant"]]
+    content: NotRequired[str]
+    reasoning_content: NotRequired[str]
+    tool_calls: NotRequired[list[ToolCallPart]]
+
+
+class ChatChunkChoice(TypedDict):
+    """A reply's part of a chunk."""
+
+    index: int
+    delta: Delta
+    logprobs: NotRequired[ChatLogprobs | None]
+    finish_reason: Literal["stop", "length", "tool_calls"] | None
+
+
+class ChatCompletionChunk(_Response):
+    """A chunk of its stream."""
+
+    object: Literal["chat.completion.chunk"]
+    choices: list[ChatChunkChoice]
+    usage: NotRequired[Usage | None]
+
+
+class EmbeddingUsage(TypedDict):
+    """Tokens of the texts."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embedding(TypedDict):
+    """The vector of a text, or with pooling "none" those of its tokens."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | list[list[float]]
+
+
+class EmbeddingResponse(TypedDict):
+    """The response of `TgrLlama.create_embedding`."""
+
+    object: Literal["list"]
+    model: str
+    data: list[Embedding]
+    usage: EmbeddingUsage
+
+
+class _Parameters(TypedDict, total=False):
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    typical_p: float | None
+    stop: str | Seq[str] | None
+    seed: int | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    repeat_penalty: float | None
+    tfs_z: float | None
+    mirostat_mode: int | None
+    mirostat_tau: float | None
+    mirostat_eta: float | None
+    model: str | None
+    logits_processor: None
+    grammar: Any
+    logit_bias: Mapping[int, float] | None
+    n: int
+    best_of: int | None
+    stream_options: Mapping[str, Any] | None
+    method: str | None
+    tgr: Mapping[str, Any] | None
+    control_vector: ControlVector | None
+    edits: EditConstraint | None
+    cancel: Cancel | None
+
+
+class CompletionParameters(_Parameters, total=False):
+    """The parameters of `TgrLlama.create_completion` after those that may be positional."""
+
+    logprobs: int | None
+    echo: bool
+    stopping_criteria: StoppingCriteria | None
+
+
+class ChatParameters(_Parameters, total=False):
+    """The parameters of `TgrLlama.create_chat_completion` after the messages."""
+
+    functions: None
+    function_call: None
+    tools: Seq[Mapping[str, Any]] | None
+    tool_choice: str | Mapping[str, Any] | None
+    response_format: Mapping[str, Any] | None
+    max_tokens: int | None
+    logprobs: bool | None
+    top_logprobs: int | None
+    reasoning_effort: str | None
