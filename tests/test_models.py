@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -16,10 +17,10 @@ from fixture_types import Model
 from gguf_edit import ARRAY, BOOL, F32, STRING, U32, U64, Array, Gguf
 
 from tgr_local import load
-from tgr_local.engine import Engine, check_memory
+from tgr_local.engine import Engine, check_memory, memory_check
 from tgr_local.options import model_files
 from tgr_local.options.config import EngineConfig, SearchConfig
-from tgr_local.search import strength
+from tgr_local.search import strength, strength_files
 from tgr_local.system.errors import ModelError
 
 # ---- files ----
@@ -333,6 +334,95 @@ def test_show_names_the_strengths_that_were_measured(
         measured = strength.prepare(engine, SearchConfig(rank=2, d_z=4))
     assert run("models", "show", str(small)) == 0
     assert f"rank 2, d_z 4, injection_seed 42, f16/f16 {measured}" in capsys.readouterr().out
+
+
+def test_the_list_says_what_does_not_fit_into_memory(
+    shelf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("models", "show", "small", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["fits into memory"] is True
+    assert run("models") == 0
+    assert "too large" not in capsys.readouterr().out
+    monkeypatch.setattr(memory_check, "available_memory", lambda: 1000)
+    monkeypatch.setattr(memory_check, "backend_devices", lambda: [])
+    assert run("models") == 0
+    lines = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert ", too large for the memory that is free  " in lines["small"]
+    assert "too large" not in lines["broken"]
+    assert run("models", "show", "small") == 0
+    assert re.search("^fits into memory  no$", capsys.readouterr().out, re.MULTILINE)
+
+
+# ---- rm ----
+
+
+def test_a_model_is_deleted_with_what_belongs_to_it(
+    shelf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (shelf / "small.probe.json").write_text("{}")
+    (shelf / "smaller.gguf").write_bytes(b"GGUF")
+    with load(shelf / "small.gguf") as engine:
+        strength.prepare(engine, SearchConfig(rank=2, d_z=4))
+    (measured,) = strength_files.files_of_model(shelf / "small.gguf")
+    belongs = [shelf / "small.gguf", shelf / "small.probe.json", measured]
+    assert run("models", "rm", "small") == 2  # nobody can be asked here
+    said = f"deleting {', '.join(map(str, belongs))} needs an answer on a terminal, or --yes"
+    assert capsys.readouterr().err == f"tgr-local: {said}\n"
+    assert all(file.exists() for file in belongs)
+    assert run("models", "rm", "small", "--yes") == 0
+    assert capsys.readouterr().out.splitlines() == [*map(str, belongs)]
+    assert not any(file.exists() for file in belongs) and (shelf / "smaller.gguf").exists()
+    assert run("models", "rm", "--yes", "--json", "big-00001-of-00002") == 0
+    assert [Path(one["path"]).name for one in json.loads(capsys.readouterr().out)] == [
+        "big-00001-of-00002.gguf", "big-00002-of-00002.gguf",
+    ]  # fmt: skip
+    for name in ("smaller", "broken"):
+        assert run("models", "rm", name, "--yes") == 0
+    assert not shelf.parent.exists() and model_files.folder().is_dir()
+
+
+def test_an_answer_decides(
+    shelf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for answer, code in (("", 1), ("no\n", 1), ("what\n", 1), ("yes\n", 0)):
+        stdin = io.StringIO(answer)
+        monkeypatch.setattr(stdin, "isatty", lambda: True)
+        monkeypatch.setattr("sys.stdin", stdin)
+        monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+        assert (shelf / "small.gguf").exists()
+        assert run("models", "rm", "small") == code
+        assert "MB? yes, no: " in capsys.readouterr().err
+    assert not (shelf / "small.gguf").exists()
+
+
+def test_nothing_outside_of_the_folder_is_deleted(
+    shelf: Path, model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "own.gguf").write_bytes(model().read_bytes())
+    (shelf / "link.gguf").symlink_to(outside / "own.gguf")
+    (shelf / "way").symlink_to(outside)
+    (shelf / "small.probe.json").mkdir()
+    monkeypatch.chdir(outside)
+    for name, message in (
+        ("own.gguf", "is not in the folder of models"),
+        (str(outside / "own.gguf"), "is not in the folder of models"),
+        (str(shelf / "way/own.gguf"), "is not in the folder of models"),
+        (str(shelf / "../../../../../outside/own.gguf"), "is not in the folder of models"),
+        ("tgr-mini", "belongs to the installation, and is not deleted"),
+        ("small", "small.probe.json is a folder, which is not deleted; delete it yourself"),
+        (str(shelf / "big-00002-of-00002.gguf"), "is a later part of a model; name its first"),
+        (str(shelf), "is a folder, which is not deleted"),
+        ("nosuch", "there is no model nosuch"),
+        (str(shelf / "gone.gguf"), "there is no file"),
+    ):
+        assert run("models", "rm", name, "--yes") == 1, name
+        assert message in capsys.readouterr().err
+    assert run("models", "rm", "link", "--yes") == 0
+    assert not (shelf / "link.gguf").is_symlink() and (outside / "own.gguf").is_file()
+    assert (shelf / "small.gguf").is_file() and model_files.embedded_model().is_file()
 
 
 def test_an_empty_name_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,8 @@
 cli.py          parses the arguments, runs one subcommand, reports its error
 subcommands.py  run, chat, serve, trace, doctor: their arguments, and how each begins; --show-config
 run.py          … one question, and its replies on stdout
-models.py       models: list, show, pull
+models.py       models: list, show, pull, rm
+removal.py      … deleting a model
 hub.py          … which files a repository has
 download.py     … downloading a file, with resumption and a checksum
 doctor.py       doctor: what is used, and why

@@ -1,4 +1,4 @@
-"""``tgr-local models``: list, describe or download models."""
+"""``tgr-local models``: list, describe, download or delete models."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import sys
 from typing import Any
 
 from tgr_local.options.flags import Parser
+from tgr_local.system.errors import TgrError
 from tgr_local.system.sanitize import printable_json, printable_line
 
 
 def add_to(parser: Parser) -> None:
     """Adds the subcommand, which without one of its own lists."""
-    text = "list the models on this machine, describe one, or download one"
-    models = parser.add_command("models", _list, text, " [list | show | pull]")
+    text = "list the models on this machine, describe one, download or delete one"
+    models = parser.add_command("models", _list, text, " [list | show | pull | rm]")
     models.add_argument("--json", action="store_true", help="print JSON")
     every = [models.add_command("list", _list, "list the models on this machine")]
     text = "print what the header of a model file says"
@@ -24,6 +25,10 @@ def add_to(parser: Parser) -> None:
     text = "such as Qwen/Qwen3-0.6B-GGUF:Q8_0; a file is OWNER/REPO/FILE.gguf"
     every[-1].add_argument("name", metavar="OWNER/REPO:QUANTIZATION", help=text)
     every[-1].add_argument("--to", metavar="FOLDER", help="folder to download to")
+    text = "delete a model of the folder of models, with its probe and measured strengths"
+    every.append(models.add_command("rm", _remove, text, " MODEL"))
+    every[-1].add_argument("model", metavar="MODEL", help="a name in the list")
+    every[-1].add_argument("--yes", action="store_true", help="delete it without a question")
     for command in every:
         command.add_argument(
             "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON"
@@ -36,7 +41,7 @@ def _list(args: argparse.Namespace) -> int:
     if missing := model_files.missing_folder():
         text = f"there is no folder of models {missing}; make it, or correct models_dir"
         print(f"tgr-local: warning: {printable_line(text)}", file=sys.stderr)
-    found = model_files.listed()
+    found = [facts | _memory(facts) for facts in model_files.listed()]
     return _print(args, found, [model_files.as_line(one) for one in found])
 
 
@@ -46,7 +51,8 @@ def _show(args: argparse.Namespace) -> int:
 
     path = model_files.find(args.model)
     found = strength_files.of_model(path)
-    facts = model_files.card(path).facts() | {
+    facts = model_files.card(path).facts()
+    facts |= _memory(facts) | {
         "strength": {
             f"{of['divergence']:g} wanted with rank {of['rank']}, d_z {of['d_z']}, injection_seed "
             f"{of['injection_seed']}, {of['type_k']}/{of['type_v']}": str(strength)
@@ -54,6 +60,38 @@ def _show(args: argparse.Namespace) -> int:
         }
     }
     return _print(args, facts, model_files.as_table(facts))
+
+
+def _memory(facts: dict[str, Any]) -> dict[str, Any]:
+    """Whether a model fits into the memory that is free, where this can be said."""
+    from tgr_local.engine import check_memory
+
+    if "error" in facts:
+        return {}
+    try:
+        return {"fits into memory": check_memory(facts["path"]).fits}
+    except (TgrError, OSError):
+        return {}
+
+
+def _remove(args: argparse.Namespace) -> int:
+    from tgr_local.commands import removal
+    from tgr_local.options import model_files
+
+    found = removal.files_of(args.model)
+    names = [printable_line(str(file)) for file in found]
+    if not args.yes:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise ValueError(f"deleting {', '.join(names)} needs an answer on a terminal, or --yes")
+        size = model_files.size(removal.n_bytes(found))
+        print("\n".join(names), file=sys.stderr)
+        print(f"delete {size}? yes, no: ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            print("tgr-local: nothing was deleted", file=sys.stderr)
+            return 1
+    removal.remove(found)
+    shown = names if sys.stdout.isatty() else [str(file) for file in found]
+    return _print(args, [{"path": str(file)} for file in found], shown)
 
 
 def _pull(args: argparse.Namespace) -> int:

@@ -237,6 +237,8 @@ def as_line(facts: dict[str, Any]) -> str:
     about = facts.get("error") or ", ".join(
         (size(facts["bytes"]), facts["architecture"], facts["quantization"])
     )
+    if facts.get("fits into memory") is False:
+        about += ", too large for the memory that is free"
     name, path = printable_line(facts["name"]), printable_line(facts["path"])
     return f"{name}  {printable_line(about, _FACT_LENGTH)}  {path}"
 

@@ -63,13 +63,24 @@ def write(settings: Mapping[str, Any], strength: Strength) -> None:
 def of_model(path: Path, **wanted: Any) -> list[tuple[dict[str, Any], Strength]]:
     """The strengths that were measured for a model file, with their settings: those that have the
     wanted ones."""
+    return [found for _, found in _of_model(path, wanted)]
+
+
+def files_of_model(path: Path) -> list[Path]:
+    """The files of these strengths."""
+    return [file for file, _ in _of_model(path, {})]
+
+
+def _of_model(
+    path: Path, wanted: Mapping[str, Any]
+) -> list[tuple[Path, tuple[dict[str, Any], Strength]]]:
     parts = [part for part in parts_of(path) if part.is_file()]
     hashes = [sha for part in parts if (sha := file_hash.known(part))]
     if not parts or len(hashes) < len(parts):
         return []
-    found = [_read(file) for file in sorted(_folder().glob("*.json"))]
-    wanted |= {"model": file_hash.joined(hashes)}
-    return [one for one in found if one and wanted.items() <= one[0].items()]
+    wanted = {**wanted, "model": file_hash.joined(hashes)}
+    found = [(file, _read(file)) for file in sorted(_folder().glob("*.json"))]
+    return [(file, one) for file, one in found if one and wanted.items() <= one[0].items()]
 
 
 def _folder() -> Path:
