@@ -6,6 +6,7 @@ from __future__ import annotations
 import fnmatch
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -272,6 +273,9 @@ def test_a_model_that_was_pulled_is_found_without_the_network(home: Path) -> Non
     ):
         with pytest.raises(ModelError, match=rf"type: tgr-local models pull {pulled}$"):
             TgrLlama.from_pretrained("Qwen/Qwen2-0.5B-Instruct-GGUF", name)
+    for name in ("nosuch", "../../etc", ""):
+        with pytest.raises(ValueError, match=f"repo_id is '{re.escape(name)}', but must be OWNER/"):
+            TgrLlama.from_pretrained(name, "x.gguf")
     folder.mkdir(parents=True)
     (folder / "qwen2-q8_0.gguf").symlink_to(model_files.embedded_model())
     for name in ("*q8_0.gguf", "*Q8_0.gguf", "qwen2-q8_0.gguf", None):

@@ -48,7 +48,7 @@ from tgr_local.openai.llama_types import (
 )
 from tgr_local.openai.requests import PreparedRequest, chat_request, completion_request
 from tgr_local.openai.rerank import RerankRequest, rerank_response
-from tgr_local.options import model_files
+from tgr_local.options import model_files, model_names
 from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.config import DEFAULT_METHOD, EngineConfig, SearchConfig
 from tgr_local.options.fields import updated
@@ -131,6 +131,13 @@ class TgrLlama:
         spm_infill: bool = False,
     ) -> None:
         check_only(locals())
+        if last_n_tokens_size != SearchConfig.repeat_last_n:
+            last_n = last_n_tokens_size
+            config = (
+                SearchConfig(repeat_last_n=last_n)
+                if config is None
+                else updated(config, {"repeat_last_n": last_n})
+            )
         options = EngineConfig(
             n_ctx=n_ctx,
             n_batch=n_batch,
@@ -150,13 +157,6 @@ class TgrLlama:
         )
         self.engine: Engine = load(model_path, options)
         """The engine below, for everything else that this package does."""
-        if last_n_tokens_size != SearchConfig.repeat_last_n:
-            last_n = last_n_tokens_size
-            config = (
-                SearchConfig(repeat_last_n=last_n)
-                if config is None
-                else updated(config, {"repeat_last_n": last_n})
-            )
         self.config, self.method = config, method
         self._pooling = POOLINGS.get(pooling_type)
         self.set_seed(seed)
@@ -176,10 +176,14 @@ class TgrLlama:
         models or to `local_dir`; `filename` may be a pattern such as ``*q8_0.gguf``, and
         `parameters` are those of the class. Nothing here connects: ModelError names the command
         that downloads it. The other parameters have no effect."""
+        if model_names.parsed(repo_id) is None:
+            raise ValueError(f"repo_id is {repo_id!r:.80}, but must be OWNER/REPO")
         folder = model_files.folder() / repo_id if local_dir is None else Path(local_dir)
         name = filename or "*.gguf"
         found = sorted(
-            path for path in folder.glob("*") if fnmatch.fnmatch(path.name.lower(), name.lower())
+            path
+            for path in folder.glob("*")
+            if fnmatch.fnmatch(path.name.lower(), Path(name).name.lower())
         )
         found = [path for path in found if path.suffix == ".gguf" and path.is_file()]
         if len({path for path in found if not model_files.is_later_part(path)}) > 1:

@@ -104,12 +104,12 @@ class Stopper:
         if number in self._ends:
             return
         self._texts[number] = text = self._texts.get(number, "") + piece
-        tokens = self._engine.tokenize(text, add_special=False, parse_special=False)
+        tokens = self._engine.tokenize(text, add_special=False, parse_special=True)
         prompt = self._request.prompts[number // self._request.best_of]
         for n in range(self._asked.get(number, 0) + 1, len(tokens) + 1):
             self._asked[number] = n
             if _is_met(self._criteria, [*prompt, *tokens[:n]]):
-                data = self._engine.detokenize(tokens[:n])
+                data = self._engine.detokenize(tokens[:n], special=True)
                 self._ends[number] = len(data.decode("utf-8", "ignore"))
                 return
 
