@@ -260,7 +260,7 @@ def names(visit: Visit) -> None:
         route.fulfill(response=answer, body=text)
 
     page.route("**/props*", renamed)
-    page.route("**/v1/models", renamed)
+    page.route("**/v1/models*", renamed)
     page.reload()
     page.locator("#model option", has_text=LONG_NAME).wait_for(state="attached")
     room = page.locator("#model").evaluate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,119 @@ def test_what_goes_wrong_is_told_with_a_way_out(found: Any, tmp_path: Path) -> N
         server.stop()
         one.ask(QUESTION)
         page.locator(".problem", has_text="does not answer").wait_for()
+        one.check()
+
+
+def refuse(one: Visit, status: int, message: str, **about: Any) -> Any:
+    """The last problem that the page shows where the server refuses a question in this way."""
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
+
+    def refused(route: Any) -> None:
+        route.fulfill(status=status, json={"error": error | about})
+
+    one.page.route("**/v1/chat/completions", refused)
+    one.ask(QUESTION)
+    problem = one.page.locator(".problem", has_text=message)
+    problem.get_by_text("Try again").wait_for()
+    one.page.unroute("**/v1/chat/completions", refused)
+    return problem
+
+
+def test_the_settings_are_offered_where_one_helps(found: Any, server: Served) -> None:
+    full = {"code": "context_length_exceeded", "n_ctx": 4096}
+    with visit(found, server, 1280) as one:
+        one.page.click("#open-settings")
+        one.page.locator("#setting-temperature").fill("3")
+        one.page.locator("#setting-temperature").blur()
+        one.page.keyboard.press("Escape")
+        for offered, about in (
+            (True, {"param": "temperature"}),
+            (False, {"param": "top_p"}),  # nobody has set it here
+            (False, {"param": "messages"}),
+            (False, {}),
+            (True, {**full, "n_prompt_tokens": 4000}),  # the room is for the reply
+            (False, {**full, "n_prompt_tokens": 5000}),
+        ):
+            problem = refuse(one, 400, f"refused {about}", **about)
+            assert problem.get_by_text("Open the settings").count() == offered, about
+        assert refuse(one, 404, "gone").get_by_text("Open the settings").count() == 0
+        one.check()
+
+
+@pytest.mark.parametrize("width", list(WIDTHS))
+def test_a_toast_covers_nothing_that_one_writes(found: Any, server: Served, width: int) -> None:
+    with visit(found, server, width) as one:
+        page = one.page
+        good = {"name": "good.txt", "mimeType": "text/plain", "buffer": b"hello"}
+        bad = {"name": "bad.png", "mimeType": "image/png", "buffer": b"\x89PNG\xff\xfe"}
+        page.set_input_files("#attach-file", [good, bad])
+        page.locator("#toast", has_text="bad.png").wait_for()
+        page.locator("#attached li").wait_for()
+        toast, chips, box = (
+            page.locator(name).bounding_box() for name in ("#toast", "#attached", "#box")
+        )
+        assert toast["y"] + toast["height"] <= chips["y"] < box["y"]
+        assert toast["x"] >= 0 and toast["x"] + toast["width"] <= width
+        one.picture("toast")
+        one.check()
+
+
+def test_settings_begin_with_words(found: Any, server: Served) -> None:
+    with visit(found, server, 1280) as one:
+        page = one.page
+        page.click("#open-settings")
+        labels = page.locator("#settings .field label").all_text_contents()
+        assert len(labels) > 40 and len(set(labels)) == len(labels)
+        assert not [label for label in labels if not re.match("[A-Z][a-zA-Z]+( |,|$)", label)]
+        first = labels[: labels.index("Seed") + 1]
+        assert first[-4:] == ["Method", "Longest reply, in tokens", "Temperature", "Seed"]
+        named = page.locator(".field", has_text="Longest reply").locator("code")
+        assert named.text_content() == "max_tokens"
+        page.locator("#setting-Method").select_option("markov")
+        assert page.input_value("#method") == "markov"
+        one.check()
+
+
+def test_the_gauge_knows_of_a_reply_that_a_reload_ended(found: Any, server: Served) -> None:
+    with visit(found, server, 1280) as one:
+        lost = conversation_file("a", "b")
+        nodes = lost["conversations"][0]["nodes"]
+        nodes["assistant0"]["cost"] = {"context": 1000}
+        nodes["assistant1"] |= {"state": "streaming", "context": 2345}
+        one.load(lost)
+        one.page.locator("#context", has_text="2,345 of").wait_for()
+        one.page.reload()
+        one.page.locator("#context", has_text="2,345 of").wait_for()
+        nodes["assistant1"]["context"] = {"a": "<b>"}
+        lost["conversations"][0]["title"] = "imported as well"
+        one.load(lost)
+        one.page.locator("#context", has_text="1,000 of").wait_for()
+        one.page.click("#new")
+        one.ask(QUESTION)
+        one.finished(1)
+        told = one.page.evaluate(STORED)
+        replies = [node for one in told for node in one["nodes"].values() if node.get("search")]
+        assert any(node.get("context", 0) > 0 for node in replies)
+        one.check()
+
+
+def test_models_are_listed_with_their_memory(found: Any, server: Served) -> None:
+    def listed(route: Any) -> None:
+        small, large = ({"needed": 5 * 10**8, "fits": True}, {"needed": 9 * 10**10, "fits": False})
+        names = {"small": small, "large": large, "unknown": None}
+        data = [{"id": name} | ({"memory": m} if m else {}) for name, m in names.items()]
+        route.fulfill(json={"object": "list", "data": data})
+
+    with visit(found, server, 1280) as one:
+        one.page.route("**/v1/models?memory=1", listed)
+        one.page.reload()
+        one.page.locator("#model option[value='large']").wait_for(state="attached")
+        options = one.page.locator("#model option").all_text_contents()
+        assert options == [
+            "small · 500 MB",
+            "large · 90.0 GB, more than the free memory",
+            "unknown",
+        ]
         one.check()
 
 

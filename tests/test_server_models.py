@@ -318,3 +318,28 @@ def test_one_model_may_be_unloaded_too(folder: Path, tmp_path: Path, alone: dict
         server.until(lambda: states(server) == {"one": "unloaded"})
         assert server.client.get("/props").json()["status"] == "unloaded"
         assert text_of(server.chat("hello", **BASE)) == alone["one"]
+
+
+def test_what_a_model_needs_is_said_when_asked(server: Served, folder: Path) -> None:
+    plain = server.client.get("/v1/models").json()["data"]
+    assert not any("memory" in one for one in plain)
+    for _ in range(2):
+        found = {one["id"]: one for one in server.client.get("/v1/models?memory=1").json()["data"]}
+        memory = found["one"]["memory"]
+        assert memory == {"needed": (folder / "one.gguf").stat().st_size, "fits": True}
+        assert "memory" not in found["garbage"]
+
+
+def test_ollamas_clients_see_every_model(server: Served) -> None:
+    listed = {one["name"]: one for one in server.client.get("/api/tags").json()["models"]}
+    assert {"one:latest", "two:latest", "garbage:latest"} <= set(listed)
+    assert listed["garbage:latest"]["details"]["family"] == ""
+    body = {"model": "two:latest", "messages": [{"role": "user", "content": "hello"}]}
+    said = server.client.post("/api/chat", json=body | {"options": {"num_predict": 3}})
+    assert json.loads(said.text.splitlines()[-1])["eval_count"] <= 3
+    names = [one["name"] for one in server.client.get("/api/ps").json()["models"]]
+    assert "two:latest" in names
+    for name, status in (("one:latest", 200), ("garbage", 400), ("none:latest", 404)):
+        shown = server.client.post("/api/show", json={"model": name})
+        assert shown.status_code == status, shown.text
+    assert server.client.post("/api/chat", json=body | {"model": "none:7b"}).status_code == 404

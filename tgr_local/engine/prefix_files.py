@@ -171,7 +171,7 @@ def saved_tokens(engine: Engine, path: Path, digest: bytes = b"") -> list[int] |
         if header.digest != digest.hex():
             return None
         tokens = _read(path, file, 4 * header.n_tokens, hashlib.sha256(), None)
-    return np.frombuffer(tokens, "<i4").tolist()
+    return [int(token) for token in np.frombuffer(tokens, "<i4")]
 
 
 def is_prefix_file(path: Path) -> bool:

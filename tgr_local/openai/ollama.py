@@ -45,14 +45,15 @@ from tgr_local.openai.validation import OpenObject, RequestError
 _NANOSECONDS = 1_000_000_000
 _SAME_OPTIONS = (
     "temperature", "top_k", "top_p", "min_p", "seed", "repeat_penalty", "frequency_penalty",
-    "presence_penalty", "stop", "typical_p", "tfs_z", "mirostat", "mirostat_tau", "mirostat_eta",
+    "presence_penalty", "repeat_last_n", "stop", "typical_p", "tfs_z", "mirostat", "mirostat_tau",
+    "mirostat_eta",
 )  # fmt: skip
 
 
 @ignoring(
     "num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap",
     "use_mlock", "numa", "low_vram", "f16_kv", "vocab_only", "logits_all", "penalize_newline",
-    "repeat_last_n", "draft_num_predict",
+    "draft_num_predict",
 )  # fmt: skip
 class OllamaOptions(Ignoring):
     """The `options` of a request; those for loading a model have no effect."""
@@ -70,7 +71,8 @@ class OllamaOptions(Ignoring):
     frequency_penalty: float | None = option_field("frequency_penalty")
     presence_penalty: float | None = option_field("presence_penalty")
     stop: StopText | StopTexts | None = Field(None, description="texts that end the reply")
-    typical_p: Any = Field(None, description="as in /v1/chat/completions")
+    repeat_last_n: int | None = option_field("repeat_last_n", le=INT_MAX)
+    typical_p: float | None = option_field("typical_p")
     tfs_z: Any = Field(None, description="as in /v1/chat/completions")
     mirostat: Any = Field(None, description="as in /v1/chat/completions")
     mirostat_tau: Any = Field(None, description="as in /v1/chat/completions")
@@ -116,6 +118,11 @@ class OllamaRequest(SampledRequest):
     )
     logprobs: Annotated[Any, Only(False)] = None
     top_logprobs: Annotated[Any, Only(0)] = None
+
+    @property
+    def option(self) -> OllamaOptions:
+        """The options, given or not."""
+        return self.options or OllamaOptions.parse({})
 
     @property
     def is_empty(self) -> bool:
@@ -193,11 +200,10 @@ def ollama_generate_request(
 def _common(body: OllamaRequest) -> dict[str, Any]:
     """The parameters of OpenAI's body that both have."""
     given = body.for_chat() | {"stream": body.stream is not False}
-    options = body.options or OllamaOptions()
     for name in _SAME_OPTIONS:
-        if (value := getattr(options, name)) is not None:
+        if (value := getattr(body.option, name)) is not None:
             given[name] = value
-    limit = options.num_predict
+    limit = body.option.num_predict
     given["max_tokens"] = -1 if limit is None or limit < 0 else limit
     if body.format == "json":
         given["response_format"] = {"type": "json_object"}
@@ -207,7 +213,7 @@ def _common(body: OllamaRequest) -> dict[str, Any]:
 
 
 def _with_ignored(body: OllamaRequest, request: PreparedRequest) -> PreparedRequest:
-    options = (f"options.{name}" for name in (body.options or OllamaOptions()).ignored())
+    options = (f"options.{name}" for name in body.option.ignored())
     return dataclasses.replace(request, ignored=(*body.ignored(), *options, *request.ignored))
 
 
@@ -241,10 +247,10 @@ def _messages(messages: list[OllamaMessage]) -> list[dict[str, Any]]:
                 )
                 n_calls += 1
         if role == "tool":
-            named = [call for call in open_calls if call[1] == message.get("tool_name")]
-            for call in (named or open_calls)[:1]:
-                open_calls.remove(call)
-                one |= {"tool_call_id": call[0], "name": call[1]}
+            named = [pair for pair in open_calls if pair[1] == message.get("tool_name")]
+            for pair in (named or open_calls)[:1]:
+                open_calls.remove(pair)
+                one |= {"tool_call_id": pair[0], "name": pair[1]}
         made.append(one)
     return made
 

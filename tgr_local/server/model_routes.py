@@ -22,10 +22,9 @@ def add_models(app: Application, service: Service) -> None:
     """Adds the routes."""
     models = service.models
 
-    async def listed(methods: bool = False) -> Response:
-        return JsonResponse(
-            {"object": "list", "data": list((await models.listed(methods)).values())}
-        )
+    async def listed(methods: bool = False, memory: bool = False) -> Response:
+        found = await models.listed(methods, memory)
+        return JsonResponse({"object": "list", "data": list(found.values())})
 
     app.get("/v1/models", **ANSWERS)(listed)
     app.get("/models", **ANSWERS)(listed)

@@ -61,6 +61,7 @@ class Models:
         self.pool = Pool(self, limits.models_max, limits.idle_seconds, tell=tell)
         # files that the engine refused: no other model is unloaded for them again and again
         self._bad: dict[Path, tuple[_Key, str, float]] = {}
+        self._needs: dict[Path, tuple[_Key, MemoryNeed]] = {}
         self._starting = first is not None
         self.failure: Exception | None = None
         """Why the model of the start could not be loaded."""
@@ -150,13 +151,18 @@ class Models:
         if not self.pool.unload(chosen):
             raise ApiError(400, f"the model {chosen!r} is not loaded", param="model")
 
-    async def listed(self, with_methods: bool = False) -> dict[str, dict[str, Any]]:
-        """Every model as OpenAI's clients see it, by name; with methods each of them too."""
+    async def listed(
+        self, with_methods: bool = False, with_memory: bool = False
+    ) -> dict[str, dict[str, Any]]:
+        """Every model as OpenAI's clients see it, by name; with methods each of them too, with
+        memory the bytes that it takes, and whether they are there for it alone."""
         self.check_started()
         await self._scan()
         listed: dict[str, dict[str, Any]] = {}
         for name, path in self.catalog.files.items():
             entry = await self._entry(name, path)
+            if with_memory and (memory := await run_in_threadpool(self._memory, name, path)):
+                entry["memory"] = memory
             ids = [name, *(f"{name}:{method}" for method in methods.METHODS if with_methods)]
             listed |= {one: {"id": one, **entry} for one in ids}
         return listed
@@ -218,6 +224,20 @@ class Models:
         else:
             entry["created"] = await run_in_threadpool(_modified, path)
         return entry | {"status": status}
+
+    def _memory(self, name: str, path: Path) -> dict[str, Any] | None:
+        """What a model takes, and whether it fits; None for a file that is no model."""
+        key = _key(path)
+        if (known := self._needs.get(path)) is None or known[0] != key:
+            config = self._setup.engine_config
+            try:
+                known = key, memory_need(path, config, free_memory(config))
+            except (ModelError, OSError):
+                return None
+            self._needs[path] = known
+        need = known[1]
+        fits = self.pool.model(name) is not None or self.fits(need, [])
+        return {"needed": need.ram + need.gpu, "fits": fits}
 
     async def _loaded_props(self, model: LoadedModel) -> dict[str, Any]:
         engine = model.engine

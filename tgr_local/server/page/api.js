@@ -4,10 +4,11 @@ import { apiKey } from "./store.js";
 
 /** A request that failed; `status` is 0 when the server did not answer at all. */
 export class Problem extends Error {
-  constructor(status, message, code = null) {
+  constructor(status, message, code = null, about = {}) {
     super(message);
     this.status = status;
     this.code = code;
+    this.about = about; // what else the server says
   }
 }
 
@@ -32,8 +33,8 @@ async function send(address, body, signal) {
 
 async function problemOf(response) {
   try {
-    const { message, code } = (await response.json()).error;
-    return new Problem(response.status, message, code);
+    const { message, code, ...about } = (await response.json()).error;
+    return new Problem(response.status, message, code, about);
   } catch {
     return new Problem(response.status, `The server answers with status ${response.status}.`);
   }

@@ -3,7 +3,7 @@
 // { id, title, created, updated, system, setAt, nodes: { id: node }, chosen: { parent id or "": child id } }
 // `setAt` has the times at which the person set the title or the system prompt: { title, system }, each may be absent.
 // A node is { id, parent, role: "user" | "assistant", text }, of a user with files: [{ name, text, bytes }],
-// and of an assistant also { thinking, thinkingSeconds, state, error, cost, search, version }. Children of one parent are variants: of
+// and of an assistant also { thinking, thinkingSeconds, state, error, cost, context, search, version }. Children of one parent are variants: of
 // a question that was edited, or of a reply that was made again. `chosen` has the one that is shown.
 
 import { fenced } from "./files.js";
@@ -85,7 +85,8 @@ const contentOf = ({ text, files }) => [...(files ?? []).map(fenced), text].filt
 
 /** The tokens that the shown messages take in the model's context; 0 where no reply has told it. */
 export function contextOf(conversation) {
-  return path(conversation).findLast((node) => node.cost?.context)?.cost.context ?? 0;
+  const told = (node) => node.cost?.context || node.context;
+  return told(path(conversation).findLast(told) ?? {}) ?? 0;
 }
 
 export function titleOf(text) {
@@ -157,7 +158,8 @@ function checkedReply(node) {
     thinking: text(node?.thinking),
     thinkingSeconds: number(node?.thinkingSeconds),
     state: states.includes(node?.state) ? node.state : "interrupted",
-    error: node?.error ? { status: number(node.error.status), message: text(node.error.message) } : null,
+    error: node?.error ? { status: number(node.error.status), message: text(node.error.message), settable: node.error.settable === true } : null,
+    context: number(node?.context),
     cost: checkedCost(node?.cost),
     search: Array.isArray(node?.search) ? node.search.map(checkedBoundary) : [],
   };

@@ -96,7 +96,7 @@ export function confirmOn(node) {
 
 let toastTimer = 0;
 
-/** A line at the bottom for some seconds, with a button if there is something to do. */
+/** A line above the field for some seconds, with a button if there is something to do. */
 export function toast(text, action, onclick) {
   const box = $("toast");
   clearTimeout(toastTimer);
@@ -105,7 +105,7 @@ export function toast(text, action, onclick) {
     hide();
     onclick();
   };
-  box.replaceChildren(text, action ? h("button", { class: "link", onclick: act }, action) : "");
+  box.replaceChildren(text, action ? h("button", { type: "button", class: "link", onclick: act }, action) : "");
   box.hidden = false;
   toastTimer = setTimeout(hide, 7000);
 }

@@ -30,8 +30,9 @@ export function noticeOf(node, view) {
   const isLast = !view.conversation.chosen[node.id]; // a later question was asked about the reply as it is
   const goOn = isLast && (node.text || node.thinking) ? [["Continue", () => view.actions.goOn(node)]] : [];
   if (node.state === "failed") {
-    const { status, message } = node.error ?? { message: "The reply failed." }; // of an imported file
-    const out = { 400: ["Open the settings", view.actions.settings], 401: ["Enter the API key", view.actions.key] }[status];
+    const { status, message, settable } = node.error ?? { message: "The reply failed." }; // of an imported file
+    const key = status === 401 && ["Enter the API key", view.actions.key];
+    const out = settable ? ["Open the settings", view.actions.settings] : key;
     return [notice("problem", message, ...(out ? [out] : []), ...goOn, again)];
   }
   if (node.state === "stopped") return [notice("note", "Stopped.", ...goOn)];

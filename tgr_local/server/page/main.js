@@ -11,7 +11,7 @@ import * as store from "./store.js";
 import { apiKey, saveSettings, settings } from "./store.js";
 import { ConversationView, emptyState } from "./view.js";
 
-const about = { name: "", method: "", isEmbedded: false, methods: [], told: {}, models: [], options: {}, defaults: {}, context: 0 };
+const about = { name: "", method: "", isEmbedded: false, methods: [], told: {}, models: [], memory: {}, options: {}, defaults: {}, context: 0 };
 const EXAMPLES = [
   "How many primes are there below 60?",
   "Show that the square root of 2 is irrational.",
@@ -185,9 +185,17 @@ function showChoices() {
   const choice = (value, text, chosen) => h("option", { value, selected: value === chosen }, text);
   $("method").replaceChildren(...about.methods.map((name) => choice(name, described(name), methodNow())));
   const model = about.models.includes(settings.model) ? settings.model : about.name;
-  $("model").replaceChildren(...about.models.map((name) => choice(name, name, model)));
+  $("model").replaceChildren(...about.models.map((name) => choice(name, withMemory(name), model)));
   $("model").disabled = about.models.length < 2;
   showTitles();
+}
+
+/** A model of several with its size, and whether that is more than this machine has free. */
+function withMemory(name) {
+  const memory = about.memory[name];
+  if (!memory || about.models.length < 2) return name;
+  const size = memory.needed >= 1e9 ? `${(memory.needed / 1e9).toFixed(1)} GB` : `${Math.ceil(memory.needed / 1e6)} MB`;
+  return `${name} · ${size}${memory.fits ? "" : ", more than the free memory"}`;
 }
 
 /** The chosen names in full, where a narrow window cuts them. */
@@ -246,7 +254,7 @@ const propsAddress = () => (settings.model ? `props?model=${encodeURIComponent(s
 /** Reads what the server is and offers; waits for one that is loading or absent. */
 async function describe() {
   try {
-    const [props, models, schema] = await Promise.all([get(propsAddress()), get("v1/models"), get("openapi.json")]);
+    const [props, models, schema] = await Promise.all([get(propsAddress()), get("v1/models?memory=1"), get("openapi.json")]);
     banner(null);
     about.name = props.model ?? models.data[0]?.id ?? "";
     about.isEmbedded = String(props.model_path ?? "").match(/^(embedded|tgr-mini)/) !== null;
@@ -256,6 +264,7 @@ async function describe() {
     about.defaults = props.options ?? {};
     about.context = props.default_generation_settings?.n_ctx ?? 0;
     const names = models.data.map((one) => one.id);
+    about.memory = Object.fromEntries(models.data.map((one) => [one.id, one.memory]));
     about.models = names.filter((id) => !about.methods.some((method) => id.endsWith(`:${method}`)));
     const { method, progress, ...options } = schema.components.schemas.TgrOptions.properties;
     about.options = options;

@@ -102,7 +102,7 @@ class Reply {
     } catch (error) {
       const { seconds } = this;
       node.state = error.name === "AbortError" ? "stopped" : "failed";
-      if (node.state === "failed") node.error = { status: error.status ?? 0, message: error.message };
+      if (node.state === "failed") node.error = { status: error.status ?? 0, message: error.message, settable: isSettable(error) };
       if (node.thinking && !node.text && !node.thinkingSeconds) this.thoughtFor(seconds);
       const written = node.thinking.slice(thinking.length) + node.text.slice(text.length);
       if (node.cost === cost && (written || node.state === "stopped")) await this.count(written, seconds);
@@ -163,6 +163,7 @@ class Reply {
       this.wrote ||= performance.now();
       this.tokens = progress.tokens;
     }
+    if (this.context) this.node.context = this.context; // for a page that is loaded again meanwhile
     const { search } = this.node;
     if (progress.scores) search.push({ ...boundaryOf(progress), text: "", tokens: 0 });
     if (progress.stage === "written") {
@@ -181,6 +182,13 @@ class Reply {
       for (const listener of listeners) listener(this.conversation, this.node);
     });
   }
+}
+
+/** Whether a setting can mend what failed: an option that the server names, or a reply that may be too long. */
+function isSettable({ status, code, about }) {
+  if (status !== 400) return false;
+  if (code === "context_length_exceeded") return !(about.n_prompt_tokens > about.n_ctx);
+  return about.param in settings.options || about.param === "method";
 }
 
 function body(messages) {

@@ -4,18 +4,42 @@
 import { $, button, h } from "./dom.js";
 import { apiKey, saveSettings, settings } from "./store.js";
 
-const EVERYDAY = [
-  "max_tokens", "temperature", "thinking", "thinking_budget", "n_candidates", "rollout_len", "chunk_len", "max_chunks", "seed",
-];
+/** The options that people set, by what they want with them. */
+const EVERYDAY = {
+  max_tokens: "Longest reply, in tokens",
+  temperature: "Temperature",
+  seed: "Seed",
+  thinking: "Think first",
+  thinking_budget: "Longest thinking, in tokens",
+  n_candidates: "Candidates at each step of the search",
+  rollout_len: "How far ahead each is tried, in tokens",
+  chunk_len: "Tokens in each step",
+  max_chunks: "Most steps",
+};
+/** Options whose name is a symbol. */
+const SYMBOLS = {
+  n_mc: "Rollouts for each candidate",
+  n_samples: "Samples",
+  d_z: "Width of an anchor",
+  lambda_b: "Weight of the bumpiness",
+  lambda_u: "Weight of the uniformity",
+  delta: "Least distance from the last anchor",
+  sigma: "Radius of the proposals",
+  eta: "Scale of the injection",
+  kappa_max: "Largest turn",
+};
 
-/** `about`: { options: schemas by name, defaults: values by name }; `changed` is called after every change. */
+/**
+ * `about`: { options: schemas by name, defaults: values by name, methods, method, told: what each does };
+ * `changed` is called after every change.
+ */
 export function openSettings(about, changed) {
   const dialog = $("settings");
   const save = (values) => {
     saveSettings(values);
     changed();
   };
-  const everyday = EVERYDAY.filter((name) => name in about.options);
+  const everyday = Object.keys(EVERYDAY).filter((name) => name in about.options);
   const others = Object.keys(about.options).filter((name) => !everyday.includes(name));
   const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter the options" });
   const rows = others.map((name) => optionRow(name, about, save));
@@ -35,6 +59,7 @@ export function openSettings(about, changed) {
       keyRow(),
       h("h3", null, "Replies"),
       h("p", { class: "dim" }, "An empty field has the server’s value, which is shown in it."),
+      methodRow(about, save),
       everyday.map((name) => optionRow(name, about, save)),
       h("details", null, h("summary", null, "All options"), filter, rows),
     ),
@@ -46,11 +71,11 @@ export function openSettings(about, changed) {
   if (!dialog.open) dialog.showModal();
 }
 
-function field(label, description, control) {
-  const id = `setting-${label.replaceAll(" ", "-")}`;
+function field(label, description, control, name = "") {
+  const id = `setting-${(name || label).replaceAll(" ", "-")}`;
   control.id = id;
   control.setAttribute("aria-describedby", `${id}-told`);
-  const told = h("small", { id: `${id}-told` }, description);
+  const told = h("small", { id: `${id}-told` }, description, name && h("code", null, name));
   return h("div", { class: "field" }, h("label", { for: id }, label), control, told);
 }
 
@@ -68,6 +93,13 @@ function systemRow(save) {
   const onchange = (event) => save({ system: event.target.value.trim() });
   const area = h("textarea", { rows: 3, value: settings.system, onchange });
   return field("System prompt", "New conversations begin with it. Each conversation can change its own.", area);
+}
+
+function methodRow(about, save) {
+  const described = (name) => (about.told[name] ? `${name}: ${about.told[name]}` : name);
+  const chosen = about.methods.includes(settings.method) ? settings.method : "";
+  const choices = [["", `${about.method} (the server’s)`], ...about.methods.map((name) => [name, described(name)])];
+  return field("Method", "What decides how a reply is written.", select(choices, chosen, (method) => save({ method })));
 }
 
 function keyRow() {
@@ -88,9 +120,16 @@ function optionRow(name, about, save) {
     save({ options });
     row.classList.toggle("changed", given !== undefined);
   };
-  const row = field(name, schema.description ?? "", control(schema, value, about.defaults[name], set));
+  const made = control(schema, value, about.defaults[name], set);
+  const row = field(EVERYDAY[name] ?? SYMBOLS[name] ?? inWords(name), `${schema.description ?? ""} `, made, name);
   row.classList.toggle("changed", value !== undefined);
   return row;
+}
+
+/** The name of an option as words: "top_k" is "Top k". */
+function inWords(name) {
+  const words = name.replaceAll("_", " ");
+  return words[0].toUpperCase() + words.slice(1);
 }
 
 function control(schema, value, standard, set) {
