@@ -18,7 +18,8 @@ from tgr_local.options.model_files import embedded_model
 
 WIDTHS = {1280: 860, 390: 844}
 SEARCH = {
-    "chunk_len": 32, "max_chunks": 12, "n_candidates": 8, "rollout_len": 12, "search_from": 0,
+    "method": "tgr-latent", "chunk_len": 32, "max_chunks": 12, "n_candidates": 8, "rollout_len": 12,
+    "search_from": 0,
 }  # fmt: skip
 QUESTION = "What is 12 + 7 * 3?"
 
