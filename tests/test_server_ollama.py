@@ -121,6 +121,9 @@ def test_options_and_formats_are_followed(server: Served) -> None:
     named = ask(server, "chat", **body, keep_alive="5m", options=SHORT | several)
     assert set(named["tgr"]["ignored"]) == {"keep_alive", "options.num_ctx", "options.num_gpu"}
     assert named["tgr"]["seed"] == 7
+    for free in ({"num_predict": 0}, {"num_predict": -2}, {}):  # no limit of their own
+        ended = ask(server, "chat", **body, format="", options=SHORT | {"num_predict": -1} | free)
+        assert ended["done_reason"] == "stop" and ended["eval_count"] > 8
     again = [ask(server, "chat", **body, options={"seed": 3, "num_predict": 12}) for _ in range(2)]
     assert again[0]["message"] == again[1]["message"]
     first = ask(server, "generate", model="tgr", raw=True, prompt="1 2 3", options=SHORT)
@@ -156,7 +159,11 @@ def test_errors_are_ollamas(server: Served) -> None:
         ("chat", {"messages": HELLO, "options": {"num_predict": -3}}, "options.num_predict"),
         ("chat", {"messages": HELLO, "options": {"temprature": 1}}, "did you mean temperature"),
         ("chat", {"messages": HELLO, "options": {"mirostat": 2.5}}, "mirostat"),
-        ("chat", {"messages": HELLO, "format": "yaml"}, "format"),
+        (
+            "chat",
+            {"messages": HELLO, "format": "yaml"},
+            "format is 'yaml', but must be one of json",
+        ),
         (
             "chat",
             {"messages": HELLO, "format": {"type": "array", "uniqueItems": True}},
@@ -189,9 +196,9 @@ def test_what_changes_models_is_refused_with_a_way(server: Served) -> None:
     ):
         answer = server.client.request(method, f"/api/{path}", content='{"model": "x"}')
         assert answer.status_code == 501 and said in answer.json()["error"]
-    for path in ("chats", "user", "x"):
+    for path in ("chats", "user", "x", ""):
         answer = server.client.get(f"/api/{path}")
-        assert answer.status_code == 404 and "there is no /api/" in answer.json()["error"]
+        assert answer.status_code == 404 and "there is no /api" in answer.json()["error"]
 
 
 def test_models_are_listed_shown_and_said_to_run(server: Served) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from typing_extensions import NotRequired
 
 from tgr_local.engine import Engine
@@ -60,7 +60,7 @@ class OllamaOptions(Ignoring):
 
     noun: ClassVar[str] = "option"
     num_predict: int | None = Field(
-        None, ge=-2, le=INT_MAX, description="new tokens at most; below 0 = as the config allows"
+        None, ge=-2, le=INT_MAX, description="new tokens at most; 0 or less = as the config allows"
     )
     temperature: float | None = option_field("temperature")
     top_k: int | None = option_field("top_k", ge=-INT_MAX, le=INT_MAX)
@@ -110,9 +110,10 @@ class OllamaRequest(SampledRequest):
     """What both requests have."""
 
     options: OllamaOptions | None = Field(None, description="how the reply is sampled")
-    format: Literal["", "json"] | dict[str, Any] | None = Field(
-        None, description="json, or the JSON schema of the reply"
-    )
+    format: Annotated[
+        Literal["json"] | dict[str, Any] | None,
+        BeforeValidator(lambda given: None if given == "" else given),
+    ] = Field(None, description="json, or the JSON schema of the reply; empty = any text")
     think: bool | Literal["low", "medium", "high"] | None = Field(
         None, description="whether the model thinks first, and how much"
     )
@@ -204,7 +205,7 @@ def _common(body: OllamaRequest) -> dict[str, Any]:
         if (value := getattr(body.option, name)) is not None:
             given[name] = value
     limit = body.option.num_predict
-    given["max_tokens"] = -1 if limit is None or limit < 0 else limit
+    given["max_tokens"] = limit if limit and limit > 0 else -1
     if body.format == "json":
         given["response_format"] = {"type": "json_object"}
     elif body.format:

@@ -86,7 +86,7 @@ class JsonResponse(Response):
 def failure(error: ApiError, path: str) -> Response:
     """An error as a response, in the format of the API at `path`."""
     body = error.anthropic_body if path.startswith("/v1/messages") else error.body
-    body = error.ollama_body if path.startswith("/api/") else body
+    body = error.ollama_body if f"{path}/".startswith("/api/") else body
     return JsonResponse(body, error.status, headers=error.headers)
 
 
