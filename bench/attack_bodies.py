@@ -11,6 +11,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from schema_dags import STEPS, doubling
+
 from tgr_local.methods import METHODS
 from tgr_local.options.config import SearchConfig
 
@@ -25,6 +27,9 @@ _METHOD_OF = {
     "n_samples": "best-of-n", "power_": "power", "tree_": "tot",
     "kappa_max": "hard-geometry",
 }  # fmt: skip
+
+
+_DAG_LEAF = {"type": ["string", "object"], "properties": {"a": {"enum": ["b", None]}}}
 
 
 def dumped(value: Any) -> bytes:
@@ -168,7 +173,11 @@ def expensive() -> dict[str, Body]:
 def plain() -> dict[str, Body]:
     """Large bodies, otherwise ordinary."""
     long, text = "x" * 4_000_000, {"type": "null"}
-    return {
+    dags = {
+        f"schema: {kind}, doubled 60 times": schema(lambda kind=kind: doubling(kind, 60, _DAG_LEAF))
+        for kind in STEPS
+    }
+    return dags | {
         "schema: pattern that backtracks": schema(
             lambda: {"type": "string", "pattern": "^(a+)+$" + "(b|b)*" * 5000}
         ),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import random
 import re
+import sys
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -13,13 +17,22 @@ import pytest
 from gbnf_texts import Texts
 from tool_models import tool
 
-from tgr_local.engine import Engine
+from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.schemas import SchemaError, followable, schema_grammar
 from tgr_local.generation.schemas.numbers import Interval, integers, numbers
 from tgr_local.generation.schemas.patterns import pattern
 from tgr_local.openai.grammars import json_grammar
 from tgr_local.openai.requests import chat_request
 from tgr_local.openai.validation import RequestError
+from tgr_local.system.errors import CancelledError
+
+BENCH = Path(__file__).parents[1] / "bench"
+if not BENCH.exists():
+    pytest.skip("bench is not next to the tests", allow_module_level=True)
+spec = importlib.util.spec_from_file_location("schema_dags", BENCH / "schema_dags.py")
+assert spec and spec.loader
+sys.modules["schema_dags"] = dags = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(dags)
 
 NODE: dict[str, Any] = {
     "type": "object",
@@ -215,14 +228,73 @@ def test_the_first_property_keeps_the_schemas_of_a_choice_apart() -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        {"allOf": [{"anyOf": [{"minimum": i}, {"maximum": -i}]} for i in range(40)]},
+        {"allOf": [{"anyOf": [{"maxLength": i}, {"pattern": f"^a{i}$"}]} for i in range(40)]},
         {"oneOf": [{"const": i} for i in range(3000)]},
         {"allOf": [{"properties": {f"n{i}": {}}} for i in range(3000)]},
     ],
 )
 def test_work_has_a_bound(schema: Any) -> None:
-    with pytest.raises(RequestError, match=r"alternatives in one place|comparisons; simplify it"):
+    with pytest.raises(RequestError, match=r"alternatives in one place|steps to read; simplify it"):
         json_grammar(schema)
+
+
+def steps(schema: Any) -> int:
+    """The work of reading a schema as a function's parameter and as a response's format."""
+    looks: list[int] = []
+    found = followable(
+        [{"name": "f", "parameters": {"type": "object", "properties": {"a": schema}}}]
+    )
+    with contextlib.suppress(SchemaError):
+        schema_grammar(schema, check=lambda: looks.append(1))
+    return found.work.done + 256 * len(looks)  # steps between two looks
+
+
+@pytest.mark.parametrize("kind", dags.STEPS)
+def test_work_grows_with_the_definitions_and_not_with_the_ways_through_them(kind: str) -> None:
+    leaf = {"type": ["string", "object"], "properties": {"a": {"enum": ["b", None]}}}
+    short, long = (steps(dags.doubling(kind, depth, leaf)) for depth in (15, 30))
+    assert long <= 3 * short + 1000
+
+
+def test_every_schema_whose_definitions_meet_again_is_answered() -> None:
+    draw = random.Random(3)
+    for _ in range(100):
+        name, schema = dags.schema(draw)
+        assert dags.read(schema).startswith(("a grammar", "refused")), name
+        assert steps(schema) < 220_000, name  # of both ways, each with its own bound
+
+
+def test_the_end_of_the_work_is_no_failure_of_one_branch() -> None:
+    costly = {"allOf": [{"anyOf": [{"maxLength": i}, {"pattern": f"^a{i}$"}]} for i in range(9)]}
+    schema = {"anyOf": [{"oneOf": [{"const": i} for i in range(3000)]}, costly, {"type": "null"}]}
+    with pytest.raises(SchemaError, match="takes more than 100000 steps to read; simplify it"):
+        schema_grammar(schema)
+
+
+def test_the_functions_of_a_request_share_its_work() -> None:
+    long = {"type": "object", "oneOf": [{"required": [f"a{i}"]} for i in range(200)]}
+    found = followable([{"name": f"f{i}", "parameters": long} for i in range(40)])
+    assert len(found.functions) == 40 and "tools.f39.parameters" in found.unfollowed
+    assert found.work.done < 110_000
+
+
+def test_reading_a_schema_is_cancelled() -> None:
+    cancel, looks = Cancel(), []
+
+    def check() -> None:
+        looks.append(1)
+        if len(looks) == 3:
+            cancel.cancel()
+        cancel.check()
+
+    schema = {"oneOf": [{"const": i} for i in range(3000)]}
+    with pytest.raises(CancelledError):
+        schema_grammar(schema, check)
+    with pytest.raises(CancelledError):
+        followable([{"name": "f", "parameters": {"anyOf": [schema]}}], cancel.check)
+    with pytest.raises(CancelledError):
+        json_grammar(schema, cancel)
+    assert len(looks) == 3
 
 
 def test_a_deep_schema_is_refused() -> None:
@@ -231,6 +303,11 @@ def test_a_deep_schema_is_refused() -> None:
         schema = {"items": schema}
     with pytest.raises(RequestError, match="nested too deeply"):
         json_grammar(schema)
+    lists: Any = {}
+    for _ in range(3000):
+        lists = {"type": "array", "items": lists}
+    parameters = {"type": "object", "properties": {"a": lists}}
+    assert followable([{"name": "f", "parameters": parameters}]).unfollowed
 
 
 UUID, MAIL = {"type": "string", "format": "uuid"}, {"type": "string", "format": "email"}

@@ -6,6 +6,8 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
+from tgr_local.system.errors import CancelledError
+
 
 class Cancel:
     """A flag that ends running work from another thread; with a parent, also when that one does.
@@ -26,6 +28,11 @@ class Cancel:
 
     def is_set(self) -> bool:
         return self._cancelled or (self._parent is not None and self._parent.is_set())
+
+    def check(self) -> None:
+        """Raises CancelledError once the flag is set."""
+        if self.is_set():
+            raise CancelledError("cancelled")
 
     def answer_now(self) -> None:
         """Makes the replies that watch this flag close their thinking and answer. The chunk under

@@ -112,7 +112,7 @@ def chat_query(
         return ChatQuery(tokens_within(engine, applied["text"] + opened, bounded=bounded))
     # the prompt describes all functions as they are given; the calls follow other schemas, or one
     callable_ones = [f for f in tools.functions if f["name"] == tools.named or not tools.named]
-    made = followable(callable_ones)
+    made = followable(callable_ones, cancel.check if cancel else None)
     if made.changed or tools.named:
         read = {**request, "tools": _listed(made.functions)}
         applied = applied_template(engine, request["messages"], read, cancel)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tgr_local.engine import Cancel
 from tgr_local.generation.schemas import SchemaError, schema_grammar
 from tgr_local.openai.bodies import GenerationRequest
 from tgr_local.openai.validation import RequestError, shown
@@ -13,7 +14,7 @@ _SCHEMA_MOST = 1 << 18  # characters of a JSON schema
 _KINDS = {"type", "enum", "const"}  # keywords by which a schema says of what type its values are
 
 
-def requested_grammar(body: GenerationRequest) -> str:
+def requested_grammar(body: GenerationRequest, cancel: Cancel | None = None) -> str:
     """GBNF of ``grammar`` or ``response_format``; empty = none. Raises as `json_grammar` does."""
     form: Any = body.response_format or {}
     kind = form.get("type") or "text"
@@ -33,12 +34,12 @@ def requested_grammar(body: GenerationRequest) -> str:
                 "response_format has no json_schema.schema; add one, or use json_object",
                 "response_format",
             )
-    return json_grammar(schema)
+    return json_grammar(schema, cancel)
 
 
-def json_grammar(schema: Any = None) -> str:
+def json_grammar(schema: Any = None, cancel: Cancel | None = None) -> str:
     """GBNF for a JSON object, or for JSON of a schema. Raises RequestError for a schema that is too
-    long, or that cannot be followed, with the keyword and its place."""
+    long, or that cannot be followed, with the keyword and its place, and CancelledError."""
     try:
         if (length := len(json.dumps(schema))) > _SCHEMA_MOST:
             raise RequestError(
@@ -49,7 +50,8 @@ def json_grammar(schema: Any = None) -> str:
             raise SchemaError(f"it is {shown(schema)}, but must be an object, true or false")
         if isinstance(schema, dict) and "properties" in schema and not schema.keys() & _KINDS:
             schema = {**schema, "type": "object"}  # which who writes it by hand leaves out
-        return schema_grammar({"type": "object"} if schema is None else schema)
+        check = cancel.check if cancel else None
+        return schema_grammar({"type": "object"} if schema is None else schema, check)
     except (SchemaError, RecursionError) as error:
         why = error if isinstance(error, SchemaError) else "it is nested too deeply"
         raise RequestError(

@@ -279,7 +279,7 @@ def _prepared(
         )
     base = advised(engine, config)
     changes = _changes(body, thinking) | {"top_logprobs": logprobs or 0}
-    if grammar := requested_grammar(body) or changes.get("grammar", ""):
+    if grammar := requested_grammar(body, cancel) or changes.get("grammar", ""):
         with _at_fault("grammar"):
             engine.check_grammar(grammar)
         changes["grammar"] = grammar

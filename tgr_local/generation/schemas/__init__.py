@@ -6,12 +6,14 @@ model may call, the name of what is not followed. Work is counted and bounded. I
 requests or models.
 
 normal.py         a schema as alternatives of one type each
+ways.py           each schema read once: what was found, and what leads to it
 keywords.py       what each keyword says of every type
 alternatives.py   Alternative: the values of one type
 references.py     where each part of a schema stands, and what its references lead to
 grammar.py        schema_grammar: GBNF of a schema
 numbers.py        GBNF of the numbers between two bounds
 patterns.py       GBNF of the texts that a regular expression matches
+work.py           Work: how much is left to do, for all schemas of a request
 functions.py      followable: the parameters of a function as llama.cpp's converter follows them
 """
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property, lru_cache
 from math import lcm
 from typing import Any
 
@@ -21,8 +23,8 @@ class Alternative:
     """Values of one type."""
 
     kind: str
-    values: tuple[Any, ...] | None = None
-    """The only values; None = all of the type."""
+    values: Mapping[str, Any] | None = None
+    """The only values, by what `canonical` makes of them; None = all of the type."""
     interval: Interval = field(default_factory=Interval)
     whole: bool = False
     step: int = 1
@@ -41,17 +43,63 @@ class Alternative:
     required: tuple[str, ...] = ()
     additional: Conjunction | None = None
     """Of the other properties; None = nothing is said of them."""
-    by_pattern: tuple[tuple[str, Conjunction], ...] = ()
+    by_pattern: Mapping[str, Conjunction] = field(default_factory=dict)
     """Schemas of the properties whose names match a regular expression."""
     names: Conjunction = ()
     forbidden: frozenset[str] = frozenset()
     """Properties that are left out."""
     place: str = ""
 
-    @property
+    @cached_property
     def free(self) -> bool:
         """Whether every value of the type belongs to it."""
         return replace(self, place="") == Alternative(self.kind)
+
+    @cached_property
+    def weight(self) -> int:
+        """How many parts it has: what looking at all of them costs, and what they hold."""
+        parts = (self.values or (), self.patterns, self.required, self.forbidden, self.names,
+                 self.items or (), self.additional or ())  # fmt: skip
+        schemas = (*self.prefix, *self.properties.values(), *self.by_pattern.values())
+        n_names = len(self.properties) + len(self.required)
+        return (
+            sum(map(len, parts)) + len(schemas) + sum(map(len, schemas))
+            + len(self.by_pattern) * n_names
+        )  # fmt: skip
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """The same for two that are made of the same parts, wherever they stand."""
+
+        def named(schemas: Mapping[str, Conjunction]) -> tuple[tuple[str, Any], ...]:
+            return tuple((name, conjunction_key(one)) for name, one in schemas.items())
+
+        def given(one: Conjunction | None) -> Any:
+            return None if one is None else conjunction_key(one)
+
+        return (
+            self.kind, None if self.values is None else tuple(self.values), self.interval,
+            self.whole, self.step, self.least, self.most, self.patterns, self.format,
+            tuple(map(conjunction_key, self.prefix)), given(self.items), named(self.properties),
+            self.listed, self.required, given(self.additional), named(self.by_pattern),
+            conjunction_key(self.names), self.forbidden,
+        )  # fmt: skip
+
+
+FREE = tuple(Alternative(kind) for kind in KINDS)
+"""All values."""
+
+
+def conjoined(*several: Conjunction) -> Conjunction:
+    """The schemas of some conjunctions, each once."""
+    if len(several) == 2 and not (several[0] and several[1]):
+        return several[0] or several[1]
+    return tuple({id(schema): schema for one in several for schema in one}.values())
+
+
+def conjunction_key(schemas: Conjunction) -> tuple[int, ...]:
+    """The same for the same schemas in any order."""
+    return tuple(sorted({id(one) for one in schemas if one is not True}))
 
 
 def kind_of(value: Any) -> str:
@@ -77,45 +125,62 @@ def canonical(value: Any) -> str:
     return json.dumps(plain(value), sort_keys=True)
 
 
+def have_both(a: Alternative, b: Alternative) -> bool:
+    """Whether `merged` finds anything."""
+    if a.kind != b.kind:
+        return False
+    if a.kind == "number" and a.interval.within(b.interval).empty:
+        return False
+    most = _least(a.most, b.most)
+    if most is not None and max(a.least, b.least) > most:
+        return False
+    forbidden = a.forbidden | b.forbidden
+    return not forbidden or forbidden.isdisjoint((*a.required, *b.required))
+
+
+def _least(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else min(a, b)
+
+
 def merged(a: Alternative, b: Alternative) -> Alternative | None:
     """What both allow, but for `values`; None where that is nothing."""
-    if a.kind != b.kind:
+    if not have_both(a, b):
         return None
-    most = a.most if b.most is None else b.most if a.most is None else min(a.most, b.most)
     names = dict.fromkeys((*a.properties, *b.properties))
-    one = Alternative(
+    return Alternative(
         kind=a.kind,
         interval=a.interval.within(b.interval),
         whole=a.whole or b.whole,
         step=lcm(a.step, b.step),
         least=max(a.least, b.least),
-        most=most,
+        most=_least(a.most, b.most),
         patterns=tuple(dict.fromkeys((*a.patterns, *b.patterns))),
         format=a.format or b.format,
         prefix=tuple(
-            (*_item(a, i), *_item(b, i)) for i in range(max(len(a.prefix), len(b.prefix)))
+            conjoined(_item(a, i), _item(b, i)) for i in range(max(len(a.prefix), len(b.prefix)))
         ),
         items=_both(a.items, b.items),
-        properties={name: (*_declared(a, name), *_declared(b, name)) for name in names},
+        properties={name: conjoined(_declared(a, name), _declared(b, name)) for name in names},
         listed=a.listed or b.listed,
         required=tuple(dict.fromkeys((*a.required, *b.required))),
         additional=_both(a.additional, b.additional),
-        by_pattern=(*_patterned(a, b), *_patterned(b, a)),
-        names=(*a.names, *b.names),
+        by_pattern={
+            name: conjoined(_patterned(a, name), _patterned(b, name))
+            for name in dict.fromkeys((*a.by_pattern, *b.by_pattern))
+        },
+        names=conjoined(a.names, b.names),
         forbidden=a.forbidden | b.forbidden,
         place=a.place or b.place,
     )
-    is_empty = one.interval.empty or (one.most is not None and one.least > one.most)
-    return None if is_empty or one.forbidden & set(one.required) else one
 
 
 def _both(a: Conjunction | None, b: Conjunction | None) -> Conjunction | None:
-    return None if a is None and b is None else (*(a or ()), *(b or ()))
+    return None if a is None and b is None else conjoined(a or (), b or ())
 
 
-def _patterned(one: Alternative, other: Alternative) -> list[tuple[str, Conjunction]]:
-    """The properties by pattern of one, which to the other are additional ones."""
-    return [(name, (*schemas, *(other.additional or ()))) for name, schemas in one.by_pattern]
+def _patterned(one: Alternative, expression: str) -> Conjunction:
+    """The properties whose names match an expression: they may be additional ones."""
+    return one.by_pattern.get(expression, one.additional or ())
 
 
 def is_narrower(a: Alternative, b: Alternative) -> bool:
@@ -131,29 +196,38 @@ def _declared(one: Alternative, name: str) -> Conjunction:
     """What an alternative says of a property, but for its name's pattern."""
     if name in one.properties:
         return one.properties[name]
-    if any(matches(pattern, name) is not False for pattern, _ in one.by_pattern):
+    if any(matches(pattern, name) is not False for pattern in one.by_pattern):
         return ()
     return one.additional or ()
 
 
 def property_schemas(one: Alternative, name: str) -> Conjunction:
     """All that an alternative says of a property."""
-    by_pattern = [schemas for pattern, schemas in one.by_pattern if matches(pattern, name)]
-    return (*_declared(one, name), *(schema for schemas in by_pattern for schema in schemas))
+    found = [s for pattern, s in one.by_pattern.items() if matches(pattern, name)]
+    return conjoined(_declared(one, name), *found)
 
 
 def matches(pattern: str, name: str) -> bool | None:
     """Whether a name matches an expression that is a text, perhaps with ``^`` and ``$``; None for
     any other expression, which nothing here tries: it may take forever."""
-    if pattern in ("", "^", ".*", "^.*$", "^.*"):
-        return True
-    begins, ends = pattern.startswith("^"), pattern.endswith("$")
-    text = pattern[begins : len(pattern) - ends]
-    if not text.replace("-", "").replace("_", "").isalnum():
+    begins, text, ends = _plain(pattern)
+    if text is None:
         return None
     if begins and ends:
         return name == text
     return name.startswith(text) if begins else name.endswith(text) if ends else text in name
+
+
+@lru_cache(maxsize=1024)
+def _plain(pattern: str) -> tuple[bool, str | None, bool]:
+    """Whether an expression begins with ``^``, the text that it is, and whether it ends with
+    ``$``."""
+    if pattern in ("", "^", ".*", "^.*$", "^.*"):
+        return False, "", False
+    begins, ends = pattern.startswith("^"), pattern.endswith("$")
+    text = pattern[begins : len(pattern) - ends]
+    is_text = text.replace("-", "").replace("_", "").isalnum()
+    return begins, text if is_text else None, ends
 
 
 def number_fits(value: float, one: Alternative) -> bool:

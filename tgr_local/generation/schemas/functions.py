@@ -9,7 +9,7 @@ follow leaves its parameter freer than the schema, and is named.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +20,10 @@ from tgr_local.generation.schemas.alternatives import (
     property_schemas,
 )
 from tgr_local.generation.schemas.grammar import conjunction_grammar, literal
-from tgr_local.generation.schemas.normal import Normal, SchemaError
+from tgr_local.generation.schemas.normal import Normal, SchemaError, is_free
 from tgr_local.generation.schemas.patterns import REPEATS_MOST
 from tgr_local.generation.schemas.references import below
+from tgr_local.generation.schemas.work import Work, WorkError
 
 _NUMBER = -9007199254740000  # the constants are numbers below it, or texts with it
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems")
@@ -48,6 +49,8 @@ _ASSERTIONS = set().union(*_EXACT.values()) | {
 class Followable:
     """Schemas that the converter follows, and what its grammar needs afterwards."""
 
+    work: Work = field(default_factory=Work)
+    """Of all functions together."""
     functions: list[dict[str, Any]] = field(default_factory=list)
     unfollowed: list[str] = field(default_factory=list)
     """Places of what no grammar follows: ``tools.NAME.parameters.properties.x.pattern``."""
@@ -70,7 +73,11 @@ class Followable:
     def add(self, function: Mapping[str, Any]) -> None:
         """Takes one more function, with or without ``parameters``."""
         given = function.get("parameters")
-        if given is None or _is_exact(given, given, set()):
+        try:
+            is_exact = given is None or _is_exact(given, given, set())
+        except RecursionError:
+            is_exact = False
+        if is_exact:
             self.functions.append(dict(function))
             return
         self.changed = True
@@ -91,10 +98,12 @@ class Followable:
             self.unfollowed.append(place)
 
 
-def followable(functions: list[Mapping[str, Any]]) -> Followable:
+def followable(
+    functions: Sequence[Mapping[str, Any]], check: Callable[[], object] | None = None
+) -> Followable:
     """Some functions, each with a name and perhaps ``parameters``, as the converter follows them.
-    Raises nothing for any schema."""
-    made = Followable()
+    Raises nothing for any schema, but what `check` raises, which is called again and again."""
+    made = Followable(Work(check))
     for function in functions:
         made.add(function)
     return made
@@ -111,19 +120,19 @@ class _Parameters:
 
     def schema(self) -> dict[str, Any]:
         try:
-            normal = Normal(self._given, self._note)
+            normal = Normal(self._given, self._note, self._made.work)
             objects = [one for one in normal.of((self._given,)) if one.kind == "object"]
             if objects and all(one.values is None for one in objects):
                 made = [self._object(normal, one) for one in objects]
                 return made[0] if len(made) == 1 else {"anyOf": made}
-        except (SchemaError, RecursionError):
+        except (SchemaError, WorkError, RecursionError):
             pass
         self._note("")
         return {"type": "object", "additionalProperties": True}
 
     def _object(self, normal: Normal, one: Alternative) -> dict[str, Any]:
-        names = [name for name in dict.fromkeys((*one.properties, *one.required))
-                 if name not in one.forbidden]  # fmt: skip
+        names = {name: None for name in dict.fromkeys((*one.properties, *one.required))
+                 if name not in one.forbidden}  # fmt: skip
         for key, is_given in (
             ("minProperties", one.least > len(one.required)),
             ("maxProperties", one.most is not None and one.most < len(names)),
@@ -155,7 +164,7 @@ class _Parameters:
             return {**own}
         try:
             found = normal.of(schemas)
-            if all(one.free for one in found) and len(found) == 6:
+            if is_free(found):
                 return {}
             is_text = any(one.kind == "string" for one in found)
             value = self._made.constant(

@@ -7,7 +7,7 @@ speaks of others, and required ones come first; a list with `prefixItems` has al
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tgr_local.generation.schemas import numbers, patterns
@@ -15,11 +15,13 @@ from tgr_local.generation.schemas.alternatives import (
     NEVER,
     Alternative,
     Conjunction,
+    conjunction_key,
     matches,
     property_schemas,
 )
-from tgr_local.generation.schemas.normal import Normal, SchemaError, conjunction_key
+from tgr_local.generation.schemas.normal import Normal, SchemaError, is_free
 from tgr_local.generation.schemas.references import below
+from tgr_local.generation.schemas.work import Work, WorkError
 
 _BASE = {
     "space": '" "?',
@@ -52,22 +54,25 @@ _KEY_MOST = 24  # characters in which a further name must differ from the named 
 _MOST = 1_000_000_000  # repetitions that a grammar can allow
 
 
-def schema_grammar(schema: Any) -> str:
-    """GBNF whose root is a value of a schema. Raises SchemaError for a schema without a value, for
-    one that takes too much work, and for what no grammar can follow, which it names."""
+def schema_grammar(schema: Any, check: Callable[[], object] | None = None) -> str:
+    """GBNF whose root is a value of a schema. `check` is called again and again. Raises SchemaError
+    for a schema without a value, for one that takes too much work, and for what no grammar can
+    follow, which it names, and what `check` raises."""
 
     def refuse(place: str, why: str) -> None:
         raise SchemaError(f"{place or 'it'} {why}")
 
     try:
-        return conjunction_grammar(Normal(schema, refuse), (schema,))
+        return conjunction_grammar(Normal(schema, refuse, Work(check)), (schema,))
     except RecursionError:
         raise SchemaError("it is nested too deeply") from None
+    except WorkError as error:
+        raise SchemaError(str(error)) from None
 
 
 def conjunction_grammar(normal: Normal, schemas: Conjunction, prefix: str = "") -> str:
     """GBNF of what some schemas of a document allow together; the names of its rules begin with
-    `prefix`, and the first one is the root. Raises SchemaError and RecursionError."""
+    `prefix`, and the first one is the root. Raises SchemaError, WorkError and RecursionError."""
     return _Writer(normal, prefix).grammar(schemas)
 
 
@@ -94,7 +99,7 @@ class _Writer:
 
     def _find_possible(self, whole: Conjunction) -> None:
         """Finds the schemas that have a value, from the ones within to the ones around them."""
-        found: dict[tuple[int, ...], list[Alternative]] = {}
+        found: dict[tuple[int, ...], Sequence[Alternative]] = {}
         left = [whole]
         while left:
             schemas = left.pop()
@@ -115,6 +120,7 @@ class _Writer:
         """The place of the innermost schema that is needed and has no value."""
         seen.add(conjunction_key(schemas))
         for one in self._normal.of(schemas):
+            self._normal.count(1 + one.weight // 8)
             needed = [property_schemas(one, name) for name in one.required]
             needed += [*one.prefix, one.items or ()][: one.least]
             for inner in needed:
@@ -123,6 +129,7 @@ class _Writer:
         return self._normal.references.place(schemas[-1])
 
     def _children(self, one: Alternative) -> Iterator[Conjunction]:
+        self._normal.count(1 + one.weight // 8)
         if one.values is not None:
             return
         yield from one.prefix
@@ -130,13 +137,13 @@ class _Writer:
         for name in (*one.properties, *one.required):
             yield property_schemas(one, name)
         yield one.additional or ()
-        for _, schemas in one.by_pattern:
-            yield schemas
+        yield from one.by_pattern.values()
 
     def _has_value(self, schemas: Conjunction) -> bool:
         return conjunction_key(schemas) in self._possible
 
     def _is_possible(self, one: Alternative) -> bool:
+        self._normal.count(1 + one.weight // 8)
         if one.values is not None:
             return True
         if one.kind == "number":
@@ -159,18 +166,19 @@ class _Writer:
         key = conjunction_key(schemas)
         if key not in self._names:
             ones = self._normal.of(schemas)
-            if len(ones) == 6 and all(one.free for one in ones):
+            if is_free(ones):
                 self._names[key] = self._base("value")
             else:
                 name = self._names[key] = self._new()
                 choices = [self._one(one) for one in ones if self._is_possible(one)]
                 self._rules[name] = " | ".join(dict.fromkeys(filter(None, choices)))
+                self._normal.count(len(self._rules[name]) // 64)
                 if not self._rules[name]:
                     raise SchemaError("a part of it has no value that can be written")
         return self._names[key]
 
     def _new(self, body: str = "") -> str:
-        self._normal.count()
+        self._normal.count(1 + len(body) // 64)
         self._n += 1
         name = f"{self._prefix}r{self._n}"
         self._rules[name] = body
@@ -187,7 +195,7 @@ class _Writer:
 
     def _one(self, one: Alternative) -> str:
         if one.values is not None:
-            return " | ".join(literal(_json(value)) for value in one.values)
+            return " | ".join(literal(_json(value)) for value in one.values.values())
         if one.kind in ("boolean", "null"):
             return self._base(one.kind)
         if one.kind == "number":
@@ -197,7 +205,7 @@ class _Writer:
     def _number(self, one: Alternative) -> str:
         if not one.whole:
             return numbers.numbers(one.interval)
-        if str(one.step).strip("0") == "1":
+        if one.step < _MOST and str(one.step).strip("0") == "1":
             return numbers.integers(one.interval, one.step)
         first, last = one.interval.whole()
         first, last = -(-first // one.step), last // one.step
@@ -272,7 +280,8 @@ class _Writer:
         if one.free:
             return self._base("object")
         named, required = self._named(one)
-        optional = [name for name in named if name not in required]
+        must = set(required)
+        optional = [name for name in named if name not in must]
         missing = max(0, one.least - len(required))
         required += optional[:missing]
         del optional[:missing]
@@ -295,8 +304,9 @@ class _Writer:
         names = dict.fromkeys((*one.properties, *one.required))
         for value in self._key_values(one):
             names.setdefault(value)
+        self._normal.count(len(names) * (1 + len(one.by_pattern)) // 8)
         for name in names:
-            for expression, _ in one.by_pattern:
+            for expression in one.by_pattern:
                 if matches(expression, name) is None:
                     why = f"has {expression!r:.60}, which may be about the property {name!r:.40}"
                     self._unfollowed(one, "patternProperties", why)
@@ -306,14 +316,15 @@ class _Writer:
             for name, schemas in named.items()
             if self._has_value(schemas) and self._normal.accepts(name, one.names)
         }
-        return named, [name for name in named if name in one.required]
+        required = set(one.required)
+        return named, [name for name in named if name in required]
 
     def _key_values(self, one: Alternative) -> list[str]:
         """The names that `propertyNames` allows, if it lists them."""
         if not one.names or one.additional == NEVER:
             return []
-        found = self._normal.of(one.names)
-        return [value for key in found if key.kind == "string" for value in key.values or ()]
+        texts = [key for key in self._normal.of(one.names) if key.kind == "string"]
+        return [value for key in texts for value in (key.values or {}).values()]
 
     def _others(self, one: Alternative, named: list[str]) -> str | None:
         """A pair with another name; None where there is none."""
@@ -324,7 +335,7 @@ class _Writer:
         if one.by_pattern:
             if excluded or len(one.by_pattern) > 1 or one.names:
                 return None
-            ((expression, inner),) = one.by_pattern
+            ((expression, inner),) = one.by_pattern.items()
             if not self._has_value(inner):
                 return None
             return self._pair(f'"\\"" ({patterns.pattern(expression).body}) "\\""', inner)
@@ -343,13 +354,13 @@ class _Writer:
             return self._base("string")
         return f'"\\"" ({self._not_one_of(excluded)}) "\\""'
 
-    def _not_one_of(self, names: Iterable[str], depth: int = 0) -> str:
+    def _not_one_of(self, names: Sequence[str], depth: int = 0) -> str:
         """GBNF of the end of a name that is none of some, whose first `depth` characters it has."""
         groups: dict[str, list[str]] = {}
         for name in names:
             if len(name) > depth:
                 groups.setdefault(name[depth], []).append(name)
-        self._normal.count()
+        self._normal.count(1 + len(names) // 8)
         choices = []
         if all(len(name) > depth for name in names) and depth < _KEY_MOST:
             choices.append('""')

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from tgr_local.generation.schemas.alternatives import (
+    FREE,
     KINDS,
     NEVER,
     Alternative,
     Conjunction,
+    canonical,
     kind_of,
 )
 from tgr_local.generation.schemas.numbers import Interval
 from tgr_local.generation.schemas.patterns import pattern
 from tgr_local.generation.schemas.references import below
+from tgr_local.generation.schemas.work import Work
 
 Unfollowed = Callable[[str, str], None]
 """Receives the place of a keyword, and what is wrong with it."""
-Common = Callable[[list[Alternative], list[Alternative]], list[Alternative]]
+Common = Callable[[Sequence[Alternative], Sequence[Alternative]], Sequence[Alternative]]
 
 _TYPES = {"integer": "number", **{kind: kind for kind in KINDS}}
 _PATTERNS_MOST = 64
@@ -31,25 +34,43 @@ _UNFOLLOWED: dict[str, dict[str, tuple[Any, ...]]] = {
     "object": {"dependentSchemas": ({},), "unevaluatedProperties": (True, {}, False)},
 }
 
+_OWN = {
+    "type", "nullable", "const", "enum", "if", "minimum", "maximum", "exclusiveMinimum",
+    "exclusiveMaximum", "multipleOf", "pattern", "format", "minLength", "maxLength", "items",
+    "prefixItems", "additionalItems", "unevaluatedItems", "contains", "minItems", "maxItems",
+    "uniqueItems", "properties", "patternProperties", "additionalProperties", "propertyNames",
+    "unevaluatedProperties", "required", "minProperties", "maxProperties", "dependentRequired",
+    "dependentSchemas", "dependencies",
+}  # fmt: skip
+
 
 class Keywords:
     """Reads those of one schema, which stands at `place`; `both` gives what two lists of
     alternatives have in common."""
 
     def __init__(
-        self, schema: dict[str, Any], place: str, unfollowed: Unfollowed, both: Common
+        self,
+        schema: dict[str, Any],
+        place: str,
+        unfollowed: Unfollowed,
+        both: Common,
+        work: Work,
     ) -> None:
-        self._schema, self._place = schema, place
+        self._schema, self._place, self._work = schema, place, work
         self._unfollowed, self._both = unfollowed, both
         self.is_narrower = False
         """Whether `own` allows less than the schema."""
         # a keyword that is null says nothing
         self._given = {k: v for k, v in schema.items() if v is not None or k == "const"}
 
-    def own(self) -> list[Alternative]:
+    def own(self) -> Sequence[Alternative]:
         """What the schema says itself."""
         given = self._given
+        if not self._schema.keys() & _OWN:
+            return FREE
+        lengths = (len(value) for value in given.values() if isinstance(value, dict | list))
         kinds, whole = self._types()
+        self._work.count(2 + 2 * len(kinds or KINDS) + (len(given) + sum(lengths)) // 8)
         if kinds is None:
             return [Alternative(kind, place=self._place) for kind in KINDS]
         for kind in kinds:
@@ -70,14 +91,14 @@ class Keywords:
         found = [one for one in found if not one.interval.empty]
         return self._both(found, self._values()) if {"const", "enum"} & given.keys() else found
 
-    def sealed(self, found: list[Alternative]) -> list[Alternative]:
+    def sealed(self, found: Sequence[Alternative]) -> Sequence[Alternative]:
         """The alternatives of the whole schema without what it leaves unevaluated."""
         made = []
         for one in found:
             for key, kind in (("unevaluatedProperties", "object"), ("unevaluatedItems", "array")):
                 if self._schema.get(key) is not False or one.kind != kind:
                     continue
-                if any(one.values or ()):
+                if any((one.values or {}).values()):
                     self._bad(key, "is combined with values that it may exclude")
                 elif one.values is None and kind == "object":
                     one = replace(one, additional=one.additional or NEVER)
@@ -105,8 +126,8 @@ class Keywords:
             names = [*names, "null"]
         return list(dict.fromkeys(_TYPES[name] for name in names)), whole
 
-    def _values(self) -> list[Alternative]:
-        found = [Alternative(kind) for kind in KINDS]
+    def _values(self) -> Sequence[Alternative]:
+        found: Sequence[Alternative] = FREE
         for key in ("const", "enum"):
             if key not in self._given:
                 continue
@@ -114,11 +135,13 @@ class Keywords:
             if not isinstance(values, list) or not values:
                 self._bad(key, f"is {values!r:.80}, but must be a list of values")
                 continue
-            by_kind = {
-                kind: tuple(value for value in values if kind_of(value) == kind) for kind in KINDS
-            }
+            by_kind: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+            for value in values:
+                text = canonical(value)
+                self._work.count(1 + len(text) // 64)
+                by_kind.setdefault(kind_of(value), {}).setdefault(text, value)
             found = self._both(
-                found, [Alternative(kind, own) for kind, own in by_kind.items() if own]
+                found, [Alternative(kind, own) for kind, own in by_kind.items() if own and kind]
             )
         return found
 
@@ -175,7 +198,7 @@ class Keywords:
         least, most = self._count("minLength", 0), self._most("maxLength")
         if isinstance(given, str):
             try:
-                pattern(given)
+                self._read(given)
                 patterns = (given,)
             except ValueError as error:
                 self._bad("pattern", f"has {error}, which no grammar can follow")
@@ -240,7 +263,7 @@ class Keywords:
             additional=None if additional is None else self._inner(
                 "additionalProperties", additional
             ),
-            by_pattern=tuple(self._by_pattern()),
+            by_pattern=self._by_pattern(),
             names=() if names is None else self._inner("propertyNames", names),
         )  # fmt: skip
 
@@ -256,15 +279,20 @@ class Keywords:
             name: checked(one, f"{place}.{name}", self._unfollowed) for name, one in given.items()
         }
 
-    def _by_pattern(self) -> list[tuple[str, Conjunction]]:
-        made: list[tuple[str, Conjunction]] = []
+    def _read(self, expression: str) -> None:
+        """Raises ValueError for an expression that no grammar can follow."""
+        self._work.count(1 + len(expression) // 4)
+        self._work.count(len(pattern(expression).body) // 256)
+
+    def _by_pattern(self) -> dict[str, Conjunction]:
+        made: dict[str, Conjunction] = {}
         for expression, schema in self._mapping("patternProperties").items():
             if len(made) == _PATTERNS_MOST:
                 self._bad("patternProperties", f"has more than {_PATTERNS_MOST} expressions")
                 break
             try:
-                pattern(expression)
-                made.append((expression, () if schema is True else (schema,)))
+                self._read(expression)
+                made[expression] = () if schema is True else (schema,)
             except ValueError as error:
                 self._bad("patternProperties", f"has {error}, which no grammar can follow")
         return made

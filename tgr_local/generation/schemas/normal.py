@@ -6,15 +6,18 @@ follow is handed to `unfollowed`, which raises, or notes it and goes on without 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tgr_local.generation.schemas.alternatives import (
+    FREE,
     KINDS,
     Alternative,
     Conjunction,
     canonical,
+    conjunction_key,
+    have_both,
     is_narrower,
     kind_of,
     matches,
@@ -24,8 +27,10 @@ from tgr_local.generation.schemas.alternatives import (
 )
 from tgr_local.generation.schemas.keywords import Keywords, Unfollowed, checked
 from tgr_local.generation.schemas.references import References, below
+from tgr_local.generation.schemas.ways import NOWHERE, Found, Way
+from tgr_local.generation.schemas.work import Work
 
-_ALTERNATIVES_MOST, _WORK_MOST = 1000, 100_000
+_ALTERNATIVES_MOST = 1000
 
 
 class SchemaError(ValueError):
@@ -35,61 +40,83 @@ class SchemaError(ValueError):
 class Normal:
     """The alternatives of one document's schemas."""
 
-    def __init__(self, document: Any, unfollowed: Unfollowed) -> None:
-        self.references = References(document)
+    def __init__(self, document: Any, unfollowed: Unfollowed, work: Work) -> None:
+        self.references = References(document, work.count)
         self.unfollowed = unfollowed
-        self._known: dict[tuple[int, ...], list[Alternative]] = {}
+        self.count = work.count
+        self._work = work
+        self._known: dict[tuple[int, ...], Found] = {}
+        self._expansions: dict[int, Found] = {}
+        self._texts: dict[int, str] = {}  # `canonical` of lists and objects of the document
         self._kept: list[Any] = []  # keeps ids from being given again
-        self._active: list[int] = []
-        self._work = 0
+        self._way = Way()
         self._narrowed = 0  # how often less was allowed than the schema does
-        self._is_narrower: set[tuple[int, ...]] = set()  # keys of `_known` where that happened
 
-    def of(self, schemas: Conjunction) -> list[Alternative]:
+    def of(self, schemas: Conjunction) -> Sequence[Alternative]:
         """What all of some schemas allow; none for no value at all."""
         key = conjunction_key(schemas)
-        if key in self._known:
-            self._narrowed += key in self._is_narrower
-            return self._known[key]
-        before, active = self._narrowed, self._active
-        self._active = []  # the value is another one
-        try:
-            found = _free()
-            for schema in {id(one): one for one in schemas}.values():
-                found = self.both(found, self.expanded(schema))
-        finally:
-            self._active = active
-        if self._narrowed > before:
-            self._is_narrower.add(key)
-        self._kept.append(schemas)
-        self._known[key] = found
-        return found
+        self.count(1 + len(key) // 8)
+        if key not in self._known:
+            way, self._way = self._way, Way()  # the value is another one
+            self._known[key] = self._try(self._of, schemas)
+            self._way = way
+            self._kept.append(schemas)
+        return self._taken(self._known[key])
 
-    def expanded(self, schema: Any) -> list[Alternative]:
+    def _of(self, schemas: Conjunction) -> Sequence[Alternative]:
+        different = {id(one): one for one in schemas}.values()
+        return self._all([self.expanded(one) for one in different])
+
+    def _try(self, make: Callable[[Any], Sequence[Alternative]], given: Any) -> Found:
+        before, self._narrowed = self._narrowed, 0
+        try:
+            return Found(make(given), self._narrowed > 0)
+        except SchemaError as error:
+            return Found(failure=str(error))
+        finally:
+            self._narrowed = before
+
+    def _taken(self, found: Found) -> Sequence[Alternative]:
+        if found.failure:
+            raise SchemaError(found.failure)
+        self._narrowed += found.is_narrower
+        return found.alternatives
+
+    def expanded(self, schema: Any) -> Sequence[Alternative]:
         """The alternatives of one schema."""
+        self.count()
         if isinstance(schema, bool):
-            return _free() if schema else []
-        if id(schema) in self._active:
+            return FREE if schema else ()
+        key, way = id(schema), self._way
+        if key in self._expansions:
+            return self._taken(self._expansions[key])
+        if key in way.depths:
+            way.lowest = min(way.lowest, way.depths[key])
             self.unfollowed(self.references.place(schema), "leads to itself without end")
-            return _free()
-        self._active.append(id(schema))
-        try:
-            return self._expanded(schema)
-        finally:
-            self._active.pop()
+            return FREE
+        if key in way.found:
+            found, lowest = way.found[key]
+            way.lowest = min(way.lowest, lowest)
+            return self._taken(found)
+        before, way.lowest = way.lowest, NOWHERE
+        way.depths[key] = len(way.depths)
+        found = self._try(self._expanded, schema)
+        if way.leave(schema, found, before):
+            self._expansions[key] = found
+        return self._taken(found)
 
-    def _expanded(self, schema: dict[str, Any]) -> list[Alternative]:
+    def _expanded(self, schema: dict[str, Any]) -> Sequence[Alternative]:
         place = self.references.place(schema)
-        keywords = Keywords(schema, place, self.unfollowed, self.both)
-        found = keywords.own()
+        keywords = Keywords(schema, place, self.unfollowed, self.both, self._work)
+        parts = [keywords.own()]
         self._narrowed += keywords.is_narrower
         for key in ("$ref", "$dynamicRef", "$recursiveRef"):
             if schema.get(key) is not None:
-                found = self.both(found, self._referenced(schema, key))
-        for inner in self._schemas(schema, "allOf"):
-            found = self.both(found, self.expanded(inner))
+                parts.append(self._referenced(schema, key))
+        parts += [self.expanded(inner) for inner in self._schemas(schema, "allOf")]
         if schema.get("anyOf") is not None:
-            found = self.both(found, self._any_of(self._schemas(schema, "anyOf")))
+            parts.append(self._any_of(self._schemas(schema, "anyOf")))
+        found = self._all(parts)
         if schema.get("oneOf") is not None:
             found = self._one_of(found, self._schemas(schema, "oneOf"), below(place, "oneOf"))
         if schema.get("not") is not None:
@@ -99,39 +126,62 @@ class Normal:
                 found = self._without(found, self.expanded(inner), at, before)
         return keywords.sealed(found)
 
-    def _referenced(self, schema: dict[str, Any], key: str) -> list[Alternative]:
+    def _all(self, parts: Sequence[Sequence[Alternative]]) -> Sequence[Alternative]:
+        """What all of some lists of alternatives have in common."""
+        different = {tuple(map(id, one)): one for one in parts if not is_free(one)}
+        self.count(sum(map(len, parts)) // 8)
+        found, *more = different.values() or (parts[0] if parts else FREE,)
+        for one in more:
+            found = self.both(found, one)
+        return found
+
+    def _union(self, lists: Iterable[Sequence[Alternative]]) -> Sequence[Alternative]:
+        """The alternatives of some lists, each once."""
+        made: dict[Any, Alternative] = {}
+        for one in lists:
+            for alternative in one:
+                self.count(1 + alternative.weight // 8)
+                made.setdefault(alternative.key, alternative)
+        return self._bounded(tuple(made.values()))
+
+    def _bounded(self, made: Sequence[Alternative]) -> Sequence[Alternative]:
+        if len(made) > _ALTERNATIVES_MOST:
+            raise SchemaError(f"it has more than {_ALTERNATIVES_MOST} alternatives in one place")
+        return made
+
+    def _referenced(self, schema: dict[str, Any], key: str) -> Sequence[Alternative]:
         reference = schema[key]
         place = below(self.references.place(schema), key)
         if key != "$ref":
             self.unfollowed(place, "is nothing that a grammar can follow")
-            return _free()
+            return FREE
         try:
             target = self.references.target(schema, reference)
         except (KeyError, TypeError, AttributeError, ValueError):
             self.unfollowed(place, f"is {reference!r:.80}, which is not in the schema")
-            return _free()
+            return FREE
         if not isinstance(target, dict | bool):
             self.unfollowed(place, f"is {reference!r:.80}, which is not a schema")
-            return _free()
+            return FREE
         return self.expanded(target)
 
-    def _any_of(self, schemas: list[Any]) -> list[Alternative]:
+    def _any_of(self, schemas: list[Any]) -> Sequence[Alternative]:
         """Those of every schema that can be followed; one is enough."""
-        made: list[Alternative] = []
+        made: list[Sequence[Alternative]] = []
         failures: list[SchemaError] = []
         for inner in schemas:
             try:
-                made += self.expanded(inner)
+                made.append(self.expanded(inner))
             except SchemaError as error:
                 failures.append(error)
-        if len(failures) == len(schemas):
+        if not made:
             raise failures[0]
         self._narrowed += bool(failures)
-        return made
+        return self._union(made)
 
     def _one_of(
-        self, found: list[Alternative], schemas: list[Any], place: str
-    ) -> list[Alternative]:
+        self, found: Sequence[Alternative], schemas: list[Any], place: str
+    ) -> Sequence[Alternative]:
         """Those of every schema, apart from what the others allow."""
         before = self._narrowed
         branches = [self.both(found, self.expanded(inner)) for inner in schemas]
@@ -143,15 +193,15 @@ class Normal:
             kept = [left for one in branch if (left := self._apart_from(one, others))]
             if not kept or not is_exact:
                 self.unfollowed(place, "has schemas that a value may match at once; use anyOf")
-                return [one for every in branches for one in every]
+                return self._union(branches)
             made += kept
-        return made
+        return self._bounded(made)
 
     def _without(
-        self, found: list[Alternative], others: list[Alternative], place: str, before: int
-    ) -> list[Alternative]:
+        self, found: Sequence[Alternative], others: Sequence[Alternative], place: str, before: int
+    ) -> Sequence[Alternative]:
         """Those that are none of others, which are exact if nothing was narrowed since `before`."""
-        made = []
+        made: list[Alternative] = []
         if self._narrowed > before:
             self.unfollowed(place, "excludes values that a grammar cannot leave out")
             return found
@@ -166,8 +216,10 @@ class Normal:
     def _apart_from(self, one: Alternative, others: Iterable[Alternative]) -> Alternative | None:
         left: Alternative | None = one
         for other in others:
+            if left is None:
+                return None
             self.count()
-            left = left and self._apart(left, other)
+            left = self._apart(left, other)
         return left
 
     def _apart(self, a: Alternative, b: Alternative) -> Alternative | None:
@@ -175,26 +227,27 @@ class Normal:
         if a.kind != b.kind:
             return a
         if a.kind == "boolean" and a.values is None:
-            a = replace(a, values=(True, False))
+            a = replace(a, values={"true": True, "false": False})
         if a.values is not None:
-            values = tuple(value for value in a.values if not self.fits(value, b))
+            values = {text: v for text, v in a.values.items() if not self.fits(v, b, text)}
             return replace(a, values=values) if values else None
         if b.values is not None:
-            return None if any(self.fits(value, a) for value in b.values) else a
-        if merged(a, b) is None:
+            return None if any(self.fits(v, a, text) for text, v in b.values.items()) else a
+        if not have_both(a, b):
             return a
         return self._object_apart(a, b) if a.kind == "object" else None
 
     def _object_apart(self, a: Alternative, b: Alternative) -> Alternative | None:
+        self.count((len(a.properties) + len(a.required) + len(b.required)) // 8)
         for name in [one for one in a.properties if one in b.properties]:
             before = self._narrowed
             theirs = [one.values for one in self.of(property_schemas(b, name))]
             if self._narrowed > before:  # there may be more
                 continue
-            ours = [one.values for one in self.of(property_schemas(a, name))]
-            if None not in ours and None not in theirs:
-                texts = [{canonical(v) for values in side for v in values or ()}
-                         for side in (ours, theirs)]  # fmt: skip
+            own = [one.values for one in self.of(property_schemas(a, name))]
+            if None not in own and None not in theirs:
+                texts = [{t for values in side for t in values or ()} for side in (own, theirs)]
+                self.count((len(texts[0]) + len(texts[1])) // 8)
                 if not texts[0] & texts[1]:
                     self._narrowed += 1
                     return replace(a, required=tuple(dict.fromkeys((*a.required, name))))
@@ -202,41 +255,45 @@ class Normal:
             before = self._narrowed
             if not self.of(property_schemas(b, name)) and self._narrowed == before:
                 return a
-        absent = [name for name in b.required if name not in a.required]
+        ours = set(a.required)
+        absent = [name for name in b.required if name not in ours]
         for name in sorted(absent, key=lambda one: one in a.properties):
             self._narrowed += 1
             return replace(a, forbidden=a.forbidden | {name})
         return None
 
-    def both(self, ours: list[Alternative], theirs: list[Alternative]) -> list[Alternative]:
+    def both(
+        self, ours: Sequence[Alternative], theirs: Sequence[Alternative]
+    ) -> Sequence[Alternative]:
         """What two lists of alternatives have in common."""
         made = []
         for a in ours:
             for b in theirs:
-                self.count(1 + (len(a.properties) + len(b.properties)) // 8)
+                self.count(_cost(a, b))
                 if one := self._both(a, b):
                     made.append(one)
-        if len(made) > _ALTERNATIVES_MOST:
-            raise SchemaError(f"it has more than {_ALTERNATIVES_MOST} alternatives in one place")
-        return made
+        return self._bounded(made)
 
     def _both(self, a: Alternative, b: Alternative) -> Alternative | None:
+        if a is b:
+            return a
         one = merged(a, b)
         self._narrowed += is_narrower(a, b)
         if one is None or (a.values is None and b.values is None):
             return one
         with_values, other = (a, b) if a.values is not None else (b, a)
-        values = tuple(v for v in with_values.values or () if self.fits(v, other))
+        given = (with_values.values or {}).items()
+        values = {text: value for text, value in given if self.fits(value, other, text)}
         return replace(Alternative(a.kind, values), place=one.place) if values else None
 
-    def fits(self, value: Any, one: Alternative) -> bool:
-        """Whether a value belongs to an alternative."""
+    def fits(self, value: Any, one: Alternative, text: str = "") -> bool:
+        """Whether a value belongs to an alternative; `text` is what `canonical` makes of it."""
         self.count()
         if kind_of(value) != one.kind:
             return False
         if one.values is not None:
-            self.count(len(one.values))
-            return canonical(value) in map(canonical, one.values)
+            return (text or self._canonical(value)) in one.values
+        self.count(one.weight // 8)
         if one.kind == "number":
             return number_fits(value, one)
         if one.kind in ("string", "array", "object") and not (
@@ -265,9 +322,19 @@ class Normal:
             )
         return True
 
+    def _canonical(self, value: Any) -> str:
+        """`canonical` of a value; of one with parts, which belongs to the document, only once."""
+        if text := self._texts.get(id(value)):
+            return text
+        text = canonical(value)
+        self.count(1 + len(text) // 64)
+        if isinstance(value, list | dict):
+            self._texts[id(value)] = text
+        return text
+
     def _note_unknown_names(self, one: Alternative, value: dict[str, Any]) -> None:
         """Notes an expression of which it is not known whether it is about a property."""
-        for pattern, _ in one.by_pattern:
+        for pattern in one.by_pattern:
             if any(matches(pattern, name) is None for name in value):
                 place = below(one.place, "patternProperties")
                 self.unfollowed(place, "is combined with values that it may exclude")
@@ -286,17 +353,14 @@ class Normal:
             return [True]
         return [checked(one, f"{place}.{i}", self.unfollowed) for i, one in enumerate(given)]
 
-    def count(self, n: int = 1) -> None:
-        """Ends work that has no end in sight."""
-        self._work += n
-        if self._work > _WORK_MOST:
-            raise SchemaError(f"it takes more than {_WORK_MOST} comparisons; simplify it")
+
+def is_free(ones: Sequence[Alternative]) -> bool:
+    """Whether some alternatives are all values, and none is there twice."""
+    kinds = {one.kind for one in ones if one.free}
+    return len(ones) == len(kinds) == len(KINDS)
 
 
-def conjunction_key(schemas: Conjunction) -> tuple[int, ...]:
-    """The same for the same schemas in any order."""
-    return tuple(sorted({id(one) for one in schemas if one is not True}))
-
-
-def _free() -> list[Alternative]:
-    return [Alternative(kind) for kind in KINDS]
+def _cost(a: Alternative, b: Alternative) -> int:
+    """The steps of one look at all of two alternatives."""
+    by_pattern = len(a.by_pattern) * len(b.properties) + len(b.by_pattern) * len(a.properties)
+    return 1 + (a.weight + b.weight + by_pattern) // 8

@@ -8,6 +8,7 @@ no grammar has (lookarounds, back references, ``\\b``) raises ValueError with it
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 REPEATS_MOST = 2000
 """Repetitions that a grammar may demand."""
@@ -42,21 +43,44 @@ class Pattern:
 
 def subtracted(ranges: Ranges, others: Ranges) -> Ranges:
     """The characters of some ranges that others do not have."""
-    left = list(ranges)
-    for low, high in others:
-        left = [
-            (a, b)
-            for first, last in left
-            for a, b in ((first, min(last, low - 1)), (max(first, high + 1), last))
-            if a <= b
-        ]
+    left: list[tuple[int, int]] = []
+    without, at = _sorted(others), 0
+    for first, last in _sorted(ranges):
+        while at < len(without) and without[at][1] < first:
+            at += 1
+        n = at
+        while n < len(without) and without[n][0] <= last:
+            if first < without[n][0]:
+                left.append((first, without[n][0] - 1))
+            first = without[n][1] + 1
+            n += 1
+        if first <= last:
+            left.append((first, last))
     return tuple(left)
 
 
+def _sorted(ranges: Ranges) -> Ranges:
+    """The same characters as ranges in order, none of which meets another."""
+    if len(ranges) < 2:
+        return ranges
+    made: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if made and low <= made[-1][1] + 1:
+            made[-1] = (made[-1][0], max(made[-1][1], high))
+        else:
+            made.append((low, high))
+    return tuple(made)
+
+
+_ANY_OF_A_LINE = subtracted(((0x20, _LAST),), _LINES)
+_NOT_PLAIN = subtracted(((0, _LAST),), PLAIN)
+
+
+@lru_cache(maxsize=256)
 def character(ranges: Ranges) -> str:
     """GBNF of one character of some ranges, as JSON writes it. ValueError where there is none."""
-    inside = subtracted(((0, _LAST),), subtracted(((0, _LAST),), ranges))  # sorted, disjoint
-    plain = subtracted(inside, subtracted(((0, _LAST),), PLAIN))
+    inside = _sorted(ranges)
+    plain = subtracted(inside, _NOT_PLAIN)
     choices = ["[" + "".join(map(_range, plain)) + "]"] if plain else []
     choices += [
         text for code, text in _ESCAPED.items() if any(low <= code <= high for low, high in inside)
@@ -78,6 +102,7 @@ def _code(code: int) -> str:
 ANY = character(PLAIN)
 
 
+@lru_cache(maxsize=16)
 def pattern(expression: str) -> Pattern:
     """What a regular expression of a schema allows: a text that has a match somewhere. Raises
     ValueError with what is wrong, or has no grammar."""
@@ -147,7 +172,7 @@ class _Reader:
         if char == "[":
             return self._class()
         if char == ".":
-            return self._of(subtracted(((0x20, _LAST),), _LINES))
+            return self._of(_ANY_OF_A_LINE)
         if char == "\\":
             return self._of(self._escape())
         if char in "^$":
@@ -157,7 +182,9 @@ class _Reader:
         return self._of(((ord(char), ord(char)),))
 
     def _of(self, ranges: Ranges) -> Pattern:
-        text = character(ranges)
+        ((low, high), *more) = ranges or ((0, -1),)
+        is_plain = low == high and not more and any(a <= low <= b for a, b in PLAIN)
+        text = f"[{_code(low)}]" if is_plain else character(ranges)
         return Pattern(text, 1, 1, text)
 
     def _group(self) -> Pattern:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
+_PLACE_MOST = 200  # characters
 _DATA = ("enum", "const", "default", "example", "examples")  # values, no schemas
 
 
 class References:
     """The parts of one document. `place` names a part for an error: ``properties.a.items``."""
 
-    def __init__(self, document: Any) -> None:
+    def __init__(self, document: Any, count: Callable[[int], object]) -> None:
+        """`count` is told of the steps that reading takes."""
+        self._count = count
         self._places: dict[int, str] = {}
         self._bases: dict[int, str] = {}
         self._resources: dict[str, Any] = {"": document}
@@ -26,12 +30,14 @@ class References:
                 inner = [(key, value) for key, value in part.items() if key not in _DATA]
             else:
                 inner = [(str(i), value) for i, value in enumerate(part)]
+            count(1 + len(inner) // 8)
             for key, value in inner:
                 parts.append((value, base, below(place, key)))
 
     def _add(self, part: dict[str, Any], base: str, place: str) -> str:
         for key in ("$id", "id"):
             if isinstance(identifier := part.get(key), str) and not identifier.startswith("#"):
+                self._count((len(base) + len(identifier)) // 64)
                 base = _without_fragment(_joined(base, identifier))
                 self._resources.setdefault(base, part)
         for key in ("$anchor", "$dynamicAnchor"):
@@ -47,6 +53,8 @@ class References:
     def target(self, part: Any, reference: str) -> Any:
         """What a reference in a part leads to. KeyError where that is not in the document."""
         base = self._bases.get(id(part), "")
+        if isinstance(reference, str):
+            self._count((len(base) + len(reference)) // 64)
         where, fragment = urldefrag(_joined(base, reference))
         found = self._resources[where] if where in self._resources else self._resources[f"{where}#"]
         if fragment and not fragment.startswith("/"):
@@ -65,8 +73,10 @@ class References:
 
 
 def below(place: str, key: str) -> str:
-    """The place of a part of what stands at `place`."""
-    return f"{place}.{key}".lstrip(".")
+    """The place of a part of what stands at `place`; of a long one its ends."""
+    made = f"{place}.{key}".lstrip(".")
+    half = _PLACE_MOST // 2
+    return made if len(made) <= _PLACE_MOST else f"{made[:half]}…{made[1 - half :]}"
 
 
 def _joined(base: str, reference: str) -> str:
