@@ -216,7 +216,12 @@ def test_conversations_in_tk(display: str) -> None:
 def test_the_page_in_a_web_view(display: str, tmp_path: Path) -> None:
     pytest.importorskip("fastapi", reason="the server's packages are absent")
     pytest.importorskip("webview", reason="pywebview is absent: pip install 'pywebview[pyside6]'")
-    pytest.importorskip("PySide6.QtWebEngineCore", reason="Qt WebEngine is absent")
+    pytest.importorskip("qtpy", reason="QtPy is absent: pip install 'pywebview[pyside6]'")
+    pytest.importorskip(
+        "PySide6.QtWebEngineWidgets",
+        reason="Qt WebEngine is absent: pip install 'pywebview[pyside6]'",
+        exc_type=ImportError,
+    )
     # Chromium's sandbox refuses root
     more = {"QTWEBENGINE_DISABLE_SANDBOX": "1"} if os.getuid() == 0 else {}
     ran(WEB, **VARIABLES, **more, DISPLAY=display, HOME=str(tmp_path), PYWEBVIEW_GUI="qt")
