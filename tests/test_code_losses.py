@@ -55,6 +55,7 @@ def test_an_edit_that_empties_a_file_is_none_unless_the_task_says_so(path: str) 
         ("page.html", "<html><body><p>hi there</p></body></html>\n", "{}\n"),
         ("a.py", CALC, "def add(a, b):\n    pass\n\n\ndef sub(a, b):\n    return a - b\n"),
         ("a.py", CALC, CALC.replace("return a - b", "raise NotImplementedError")),
+        ("a.py", CALC, f'"""\n{CALC}"""\n'),
         ("a.py", CALC, CALC.replace("    return a - b", '    """The sum."""')),
     ],
 )

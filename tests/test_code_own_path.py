@@ -241,6 +241,7 @@ def test_the_persons_home_and_links_lead_into_the_copy(
     assert own.in_command("cd ~/proj; $HOME/proj/x ${HOME}/link/y ~/other") == (
         "cd /copy; /copy/x /copy/y ~/other"
     )
+    assert own.in_command(f"P={tmp_path}/proj/x:{tmp_path}/link:~/o y") == "P=/copy/x:/copy:~/o y"
     assert own.in_text(f"cd {tmp_path}/link/x") == "cd /copy/x"
     assert own.in_paths(f"/bin:{tmp_path}/proj/bin") == "/bin:/copy/bin"
     strange = OwnPath(tmp_path / "proj", Path("/a $b"))

@@ -149,6 +149,12 @@ def test_a_file_that_names_another_repository_shows_nothing(tree: Path, tmp_path
         (theirs / ".git").write_text(f"gitdir: {text}\n")
         assert not shown(theirs), text
         assert "a.py" in Project(theirs).listing.paths
+    inside = tree / ".git/worktrees/unpacked"  # a folder there names itself
+    write(inside, {
+        "a.py": "x", "HEAD": "x", "commondir": "../..", "gitdir": f"{inside}/.git",
+        ".git": "gitdir: .\n",
+    })  # fmt: skip
+    assert not shown(inside)
     (theirs / ".git").unlink()
     os.symlink(tree / ".git", theirs / ".git")
     assert not shown(theirs) and "a.py" in Project(theirs).listing.paths

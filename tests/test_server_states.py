@@ -207,6 +207,20 @@ def test_the_log_has_calls_of_tools_streamed_or_not(tmp_path: Path) -> None:
     assert [[call["name"] for call in one["calls"]] for (one,) in replies] == [["weather"]] * 2
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_log_has_no_prompts_unless_it_is_asked_for(
+    model: Callable[..., Path], tmp_path: Path, asked: bool
+) -> None:
+    options = {"log_prompts": True} if asked else {}
+    with served(model(), tmp_path, log_file="log.jsonl", **options) as server:
+        assert server.chat("a secret", max_tokens=2).status_code == 200
+        refused = {"messages": "a secret"}
+        assert server.client.post("/v1/chat/completions", json=refused).status_code == 400
+        server.until(lambda: '"status": 400' in (tmp_path / "log.jsonl").read_text())
+    assert ("secret" in (tmp_path / "log.jsonl").read_text()) == asked
+    assert "secret" not in "".join(server.lines)
+
+
 def test_a_model_that_cannot_be_loaded_ends_it(tmp_path: Path) -> None:
     gguf_models.write_garbage(tmp_path / "bad.gguf")
     server = Served(tmp_path / "bad.gguf", tmp_path)

@@ -69,6 +69,8 @@ def shared(top: Path) -> Path | None:
     too: a stranger's files cannot bring that about in a repository of the person."""
     if os.path.isdir(top / ".git") or (place := _git_folder(top)) is None:
         return None
+    if place.is_relative_to(os.path.realpath(top)):
+        return None  # what a stranger's folder holds proves nothing of what lies around it
     if place.parent.name == "worktrees":
         back, expected, common = _text(place / "gitdir"), top / ".git", place.parent.parent
     else:

@@ -83,10 +83,10 @@ def _words(text: str) -> Counter[str]:
 def _code_words(tree: ast.Module) -> Counter[str]:
     """The names and values of code, and the kinds of its statements; nothing of docstrings."""
     found: Counter[str] = Counter()
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    docstrings = {id(node.value) for node in statements if isinstance(node.value, ast.Constant)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            node.value = ast.Constant(None)  # a docstring
-        elif isinstance(node, ast.Constant):
+        if isinstance(node, ast.Constant) and id(node) not in docstrings:
             found.update(_WORD.findall(str(node.value)))
         elif isinstance(node, ast.stmt):
             found[type(node).__name__] += 1

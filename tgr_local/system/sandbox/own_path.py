@@ -18,7 +18,7 @@ _BEFORE = r"(?:(?<![\w.~-])|(?<=-[A-Za-z]))"
 """What no path goes on from; -I/FOLDER and -C/FOLDER are there."""
 _AFTER = r"(?![\w~-]|\.[\w.])"
 _WORD = re.compile(
-    r"""(?:~|\$HOME|\$\{HOME\}|(?<![\w.~}-])|(?<=-[A-Za-z]))/(?:[^\s"'$`;&|()<>\\]|\\.)*"""
+    r"""(?:~|\$HOME|\$\{HOME\}|(?<![\w.~}-])|(?<=-[A-Za-z]))/(?:[^\s"'$`;&|()<>\\:]|\\.)*"""
 )
 """A path in a command, from / or a home folder on."""
 _PLAIN = re.compile(r"[\w/.+@%,:-]+")
