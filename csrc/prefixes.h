@@ -24,9 +24,9 @@ namespace tgr {
 // Tokens that were decoded, from the first of a text.
 struct DecodedText {
     std::vector<llama_token> tokens;
-    std::string              digest; // of the control vector under which they were decoded, and of their owner; empty = none
-    CellList                 cells;  // a mere count where the model has no attention
-    std::vector<float>       norms;  // [n][n_layer] residual norms of the first n tokens, negative = not measured
+    std::string        digest; // of the control vector under which they were decoded, and of their owner; empty = none
+    CellList           cells;  // a mere count where the model has no attention
+    std::vector<float> norms;  // [n][n_layer] residual norms of the first n tokens, negative = not measured
 
     // The first n tokens.
     DecodedText beginning(uint32_t n, uint32_t n_layer) const;
