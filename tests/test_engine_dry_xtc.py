@@ -259,7 +259,7 @@ def test_dry_is_that_of_llama_cpp(engine: Engine, vocabulary: Any, sampling: Sam
         (Sampling(typical_p=0.9), lambda: llama_cpp.llama_sampler_init_typical(0.9, 1)),
         (Sampling(typical_p=0.0), lambda: llama_cpp.llama_sampler_init_typical(0.0, 1)),
     ],
-    ids=str,
+    ids=["sigma 1.2", "sigma 0.1", "typical 0.2", "typical 0.9", "typical 0"],
 )
 def test_other_filters_are_those_of_llama_cpp(sampling: Sampling, make: Any) -> None:
     rng = np.random.default_rng(3)
