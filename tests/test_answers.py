@@ -154,3 +154,24 @@ def test_answers_that_votes_can_compare(text: str) -> None:
 )
 def test_free_text_cannot_be_compared(text: str) -> None:
     assert not is_comparable(text)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["\\frac{", "\\frac{1}{", "\\frac{1}{2}", "\\boxed{", "\\boxed{1}", "\\text{", "\\text{a}",
+     "1", "1,000", "answer is . ", "```", "{", " ", "^"],
+)  # fmt: skip
+@pytest.mark.parametrize("end", ["", "}", "x"])
+def test_a_long_text_is_read_in_time_that_grows_with_its_length(part: str, end: str) -> None:
+    text = part * (200_000 // len(part)) + end  # whose square takes longer than a test may
+    for read in (answer_key, is_comparable, normalised, boxed, cleaned):
+        assert read(text) in (True, False, None) or isinstance(read(text), str)
+
+
+def test_fractions_within_fractions_are_read_as_deep_as_anyone_writes() -> None:
+    deep = "1"
+    for _ in range(40):
+        deep = rf"\frac{{1}}{{1+{deep}}}"
+    assert normalised(deep) == "1/(1+" * 40 + "1" + ")" * 40
+    assert cleaned(r"\frac{\frac12}{3} \frac34/\frac56 2^\frac12") == "( 1/2)/3 3/4/ (5/6) 2^ (1/2)"
+    assert cleaned(r"\frac{1}{\frac} \frac12") == r"1/(\frac) \frac12"

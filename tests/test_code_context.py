@@ -415,3 +415,9 @@ def test_a_short_output_stays_and_a_long_line_is_cut() -> None:
     assert prompt.tail("\na\r\nb\n\n", 20, count) == "a\nb\n"
     assert prompt.tail("", 20, count) == ""
     assert len(prompt.tail("x" * 100_000, 50, len)) < 100
+
+
+@needs_tree_sitter
+@pytest.mark.parametrize("language", ["python", "go", "c", "javascript"])
+def test_a_text_full_of_errors_has_no_definitions_rather_than_no_end(language: str) -> None:
+    assert list(syntax.definitions("<!--" * 20_000, language)) == []

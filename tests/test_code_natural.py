@@ -470,3 +470,8 @@ def test_hostile_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(EditError):
         assert len(read_answer(fenced(text), documents)) <= 1
     assert not is_whole(fenced(text), documents)
+
+
+@pytest.mark.parametrize("part", ["<!--", "```", "(", " ", "def f(:\n", "@a\n"])
+def test_a_long_answer_without_code_is_read_in_time_that_grows_with_its_length(part: str) -> None:
+    assert all(one.text for one in codes(part * (100_000 // len(part))))

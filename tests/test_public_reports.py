@@ -244,3 +244,8 @@ def test_a_page_that_may_ask_passes_every_preflight(server: Served) -> None:
         assert answer.headers["access-control-allow-origin"] == origin
         assert answer.headers["access-control-allow-private-network"] == "true"
     assert "access-control-allow-origin" not in preflight("https://evil.example").headers
+
+
+def test_a_number_of_many_digits_is_no_call() -> None:
+    text = '{"name": "read", "arguments": {"a": ' + "1" * 5000 + "}}"
+    assert bare_calls(text, ("read",)) is None

@@ -130,6 +130,8 @@ def _value(text: str, at: int, names: Collection[str], calls: list[dict[str, str
     except json.JSONDecodeError as error:
         is_cut = error.pos >= len(text) - _TAIL or error.msg.startswith("Unterminated string")
         raise (_Open if is_cut and not is_other else _NoCallRead) from None
+    except ValueError:  # a number of more digits than Python reads
+        raise _NoCallRead from None
     calls += [_call(one, names) for one in (value if isinstance(value, list) else [value])]
     return end
 

@@ -19,6 +19,7 @@ _LISTED = re.compile(r"^\W*\d+[.):](?:\s|$)")
 """The number of a line in a list."""
 _ANSWER_PHRASE = re.compile(r"\banswer\s*(?:is\b|was\b|:|=)\s*:?", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.;!?](?=\s|$)|[\n]|,(?=\s)")
+_SPACES = re.compile(r"\s*")
 _THOUSANDS = re.compile(r"(?<![\w.,])(\d{1,3}(?:[, ]\d{3})+)(?!,?\d)")
 """A number in groups of three digits; in brackets, ``(1,000)`` may also be a pair."""
 SIGNED = re.compile(r"(?<![\w)}\]-])[-−](\\(?:boxed|fbox)\s*\{)")
@@ -36,6 +37,9 @@ _SIGNS = {"*": r"[×·⋅∗∙]|\\(?:times|cdot|ast)(?![A-Za-z])", "/": r"[÷�
           "-": r"[−–]"}  # fmt: skip
 _NOTHING = re.compile(r"\\[()\[\]$!]|[$`]")
 _FENCE = re.compile(r"[ \t]*(`{3,}(?=[^`]*$)|~{3,})(.*)$")
+_NAME, _POWER = re.compile(r"-?[\w.]+"), re.compile(r"\s*\^")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_NESTED_MOST = 50  # fractions within each other that are read
 _MIXED = re.compile(r"(?<=\d) (?=\d+/\d)")
 _VARIABLE = re.compile(r"^[A-Za-z]=(?=.)")
 _UNIT = re.compile(r"(-?[\d.]+)[a-z]{2,}")
@@ -45,9 +49,9 @@ def boxed(text: str) -> str | None:
     r"""The content of the last complete ``\boxed{…}`` or ``\fbox{…}``, with a minus sign from
     directly before the box; None if there is no box."""
     text = SIGNED.sub(r"\1-", text)
+    ends = _closings(text)
     for opening in reversed(list(re.finditer(r"\\(?:boxed|fbox)\s*\{", text))):
-        end = _closing(text, opening.end() - 1)
-        if end is not None:
+        if end := ends.get(opening.end() - 1):
             return text[opening.end() : end].strip()
     return None
 
@@ -66,8 +70,9 @@ def answer_key(text: str) -> str | None:
     if inside is not None:
         return _without_unit(normalised(inside)) or None
     for phrase in reversed(list(_ANSWER_PHRASE.finditer(text))):
-        found = _SENTENCE_END.split(text[phrase.end() :].lstrip(), maxsplit=1)[0]
-        if key := normalised(found):
+        begin = _SPACES.match(text, phrase.end()).end()  # type: ignore[union-attr]  # it matches
+        end = _SENTENCE_END.search(text, begin)
+        if key := normalised(text[begin : end.start() if end else len(text)]):
             return _without_unit(key)
     numbers = _LAST_NUMBER.findall(re.sub(_SIGNS["-"], "-", text))
     return normalised(numbers[-1]) if numbers else None
@@ -93,7 +98,7 @@ def cleaned(answer: str) -> str:
     for plain, written in _SIGNS.items():
         answer = re.sub(written, plain, answer)
     answer = _BOLD.sub("", _DEGREES.sub("", _LAYOUT.sub(" ", answer)))
-    return " ".join(_fractions(_unwrapped(answer)).rstrip("\\ \n").split())
+    return " ".join(_fractions(_unwrapped(answer))[0].rstrip("\\ \n").split())
 
 
 def compact(answer: str) -> str:
@@ -134,54 +139,70 @@ def _final_code(text: str) -> tuple[str, str] | None:
     return None
 
 
-def _closing(text: str, opening: int) -> int | None:
-    """Index of the brace that closes the one at `opening`; escaped braces do not count."""
-    depth = 0
-    for match in re.finditer(r"\\.|[{}]", text[opening:], re.DOTALL):
-        depth += {"{": 1, "}": -1}.get(match[0], 0)
-        if depth == 0:
-            return opening + match.start()
-    return None
+def _closings(text: str) -> dict[int, int]:
+    """The index of the brace that closes each one that is closed; escaped braces do not count."""
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for match in _BRACE.finditer(text):
+        if match[0] == "{":
+            opened.append(match.start())
+        elif match[0] == "}" and opened:
+            found[opened.pop()] = match.start()
+    return found
 
 
-def _group(text: str, at: int) -> tuple[str, int] | None:
-    """The LaTeX argument at index `at`, a ``{group}`` or one character, and the index after it."""
+def _group(text: str, at: int, ends: dict[int, int]) -> tuple[slice, int] | None:
+    """Where the LaTeX argument at index `at` stands, a ``{group}`` or one character, and the index
+    after it."""
     while text[at : at + 1].isspace():
         at += 1
     if at >= len(text):
         return None
     if text[at] != "{":
-        return text[at], at + 1
-    end = _closing(text, at)
-    return None if end is None else (text[at + 1 : end], end + 1)
+        return slice(at, at + 1), at + 1
+    return (slice(at + 1, ends[at]), ends[at] + 1) if at in ends else None
 
 
 def _unwrapped(text: str) -> str:
-    while wrapper := _WRAPPER.search(text):
-        group = _group(text, wrapper.end())
-        if group is None:
-            return text
-        inside, end = group
-        text = text[: wrapper.start()] + inside + text[end:]
-    return text
+    ends = _closings(text)
+    left_out: list[tuple[int, int]] = []
+    for wrapper in _WRAPPER.finditer(text):
+        if wrapper.end() not in ends:
+            break
+        end = ends[wrapper.end()]
+        left_out += [(wrapper.start(), wrapper.end() + 1), (end, end + 1)]
+    made, at = [], 0
+    for start, end in sorted(left_out):
+        made.append(text[at:start])
+        at = end
+    return "".join([*made, text[at:]])
 
 
-def _fractions(text: str) -> str:
-    while fraction := _FRACTION.search(text):
-        over = _group(text, fraction.end())
-        under = _group(text, over[1]) if over else None
-        if over is None or under is None:
-            return text
-        both = "/".join(_bracketed(part.strip()) for part in (over[0], under[0]))
-        before, after = text[: fraction.start()].rstrip(), text[under[1] :]
-        if before.endswith(("/", "^")) or after.lstrip().startswith("^"):
+def _fractions(text: str, depth: int = 0) -> tuple[str, bool]:
+    """A text with a/b for each fraction, up to the first one that has no two arguments or lies too
+    deep in others; and whether there is none such."""
+    ends = _closings(text)
+    made: list[str] = []
+    at, is_whole = 0, True
+    while is_whole and (fraction := _FRACTION.search(text, at)):
+        over = _group(text, fraction.end(), ends)
+        under = _group(text, over[1], ends) if over else None
+        if over is None or under is None or depth == _NESTED_MOST:
+            return "".join([*made, text[at:]]), False
+        parts = []
+        for where, _ in (over, under):
+            part = text[where].strip()
+            has_bracket = not _NAME.fullmatch(part)
+            if is_whole:
+                part, is_whole = _fractions(part, depth + 1)
+            parts.append(f"({part})" if has_bracket else part)
+        both = "/".join(parts)
+        before = text[at : fraction.start()].rstrip()
+        at = under[1]
+        if before.endswith(("/", "^")) or _POWER.match(text, at):
             both = f"({both})"
-        text = f"{before} {both}{after}"
-    return text
-
-
-def _bracketed(part: str) -> str:
-    return part if re.fullmatch(r"-?[\w.]+", part) else f"({part})"
+        made.append(f"{before} {both}")
+    return "".join([*made, text[at:]]), is_whole
 
 
 def _without_unit(key: str) -> str:
@@ -191,7 +212,7 @@ def _without_unit(key: str) -> str:
 
 
 def _plain_number(answer: str) -> str:
-    if not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)", answer):
+    if not re.fullmatch(r"[-+]?(\d+(\.\d*)?|\.\d+)", answer):
         return answer
     sign = "-" if answer.startswith("-") else ""
     whole, _, decimals = answer.lstrip("+-").partition(".")

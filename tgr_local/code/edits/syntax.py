@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -49,6 +50,7 @@ _BODIES = {
 }  # fmt: skip
 _WRAPPERS = {"decorated_definition", "export_statement", "template_declaration"}
 _MOST_NODES, _DEEPEST = 200_000, 60
+_STEPS_LEAST, _PART = 5000, 1 << 16
 SIGNATURE, SUMMARY = 160, 100
 """Characters of those of a definition, at most."""
 
@@ -132,10 +134,11 @@ def text_error(path: str, text: str) -> str:
 
 
 def definitions(text: str, name: str) -> Iterator[Definition]:
-    """The definitions in a text of a language, classes before what is in them."""
-    pack: Any = importlib.import_module("tree_sitter_language_pack")
+    """The definitions in a text of a language, classes before what is in them; none of a text with
+    so many errors that reading it takes too long."""
     source = text.encode("utf-8", "replace")
-    tree = pack.get_parser(name).parse(source)
+    if (tree := _tree(source, name)) is None:
+        return
     # (node, the classes around it, the node that begins its first line)
     todo: list[tuple[Any, tuple[str, ...], Any]] = [(tree.root_node, (), None)]
     for _ in range(_MOST_NODES):
@@ -152,6 +155,24 @@ def definitions(text: str, name: str) -> Iterator[Definition]:
                 continue
         start = node if node.type in _WRAPPERS else None
         todo += [(child, within, start) for child in reversed(node.named_children)]
+
+
+def _tree(source: bytes, name: str) -> Any:
+    """What tree-sitter makes of a text; None where it takes too many steps. Its repair of errors
+    may take the square of a length, and a text without errors a step for some 50 bytes."""
+    pack: Any = importlib.import_module("tree_sitter_language_pack")
+    steps = itertools.count()
+    most = _STEPS_LEAST + len(source) // 10
+
+    def part(at: int, _: object) -> bytes:
+        return source[at : at + _PART]
+
+    try:
+        return pack.get_parser(name).parse(
+            part, progress_callback=lambda *_: next(steps) > most
+        )  # fmt: skip
+    except ValueError:
+        return None
 
 
 def _kind(node: Any) -> tuple[Literal["class", "function", ""], Any]:

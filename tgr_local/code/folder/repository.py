@@ -37,7 +37,7 @@ _VARIABLES = {
     "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C",
 }  # fmt: skip
-_WORKTREE = re.compile(rb"^\s*worktree\s*=\s*(.*?)\s*$", re.MULTILINE)
+_WORKTREE = re.compile(rb"^\s*worktree\s*=(.*)$", re.MULTILINE)
 
 
 def find(folder: Path) -> Path | None:
@@ -75,7 +75,11 @@ def shared(top: Path) -> Path | None:
         back, expected, common = _text(place / "gitdir"), top / ".git", place.parent.parent
     else:
         found = _WORKTREE.findall(_text(place / "config"))
-        back, expected, common = found[0].strip(b'"') if len(found) == 1 else b"", top, place
+        back, expected, common = (
+            found[0].strip().strip(b'"') if len(found) == 1 else b"",
+            top,
+            place,
+        )
     is_known = _named(place, back) == Path(os.path.realpath(expected))
     return common if is_known and _is_git_folder(common) else None
 

@@ -142,7 +142,7 @@ def codes(answer: str) -> list[Code]:
             code = Code(before, info.strip(), f"{body}\n", end < len(lines), n_behind)
             found.append(code)
         at, before = end + 1, ""
-    if not found and names("x.py", answer) and not python_error(answer):
+    if not found and not python_error(answer) and names("x.py", answer):
         found.append(Code("", "python", answer))
     return found
 

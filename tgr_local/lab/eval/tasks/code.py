@@ -22,7 +22,7 @@ from tgr_local.system.python_source import syntax_tree
 
 BLOCK = re.compile(
     r"^((?:[ \t>]|(?:[-*+]|\d+[.)])[ \t])*)"  # indented, quoted, in a list
-    r"(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t>]*\2|\Z)",
+    r"(`{3,}(?!`)|~{3,}(?!~))[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t>]*\2|\Z)",
     re.M | re.S,
 )
 PYTHON = ("python", "py", "python3", "ipython", "ipython3")
