@@ -1,9 +1,9 @@
 """Draws the pictures of the documentation, each of a real run: docs/run.svg, a reply of a model and
-the scores of the candidates next to each chunk, and docs/code.svg, the code assistant with its
-embedded model at work on a copy of examples/code.
+the scores of the candidates next to each chunk, and docs/code.svg, the code assistant at work on a
+copy of examples/code.
 
     python docs/picture.py --seed 2 --chunk-len 96 qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
-    python docs/picture.py --code
+    python docs/picture.py --code --seed 2 qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 
 It fails and writes nothing when the reply has no
 answer or no search, or no edit passes the tests.
@@ -67,7 +67,9 @@ def main() -> None:
     parser.add_argument("--code", action="store_true", help="draw the code assistant instead")
     args = parser.parse_args()
     if args.code:
-        drawing = drawn_code(code_arguments(args.seed), code_run(args.seed))
+        if args.model is None:
+            parser.error("name a trained model")
+        drawing = drawn_code(Path(args.model).resolve(), args.seed)
         CODE_TARGET.write_text(drawing, encoding="utf-8")
         print(CODE_TARGET)
         return
@@ -81,7 +83,7 @@ def main() -> None:
     if not reply.text or not any(row.note for row in rows):
         raise SystemExit(f"the reply has no answer or no search ({reply.finish}); ask another")
     flags = "".join(f" --{key.replace('_', '-')} {value}" for key, value in user_options.items())
-    command = f'tgr-local run -m {name}{flags} "{args.question}"'
+    command = f'tgr-local run -m {name} --method tgr-latent{flags} "{args.question}"'
     TARGET.write_text(drawn(command, rows, reply), encoding="utf-8")
     print(f"{TARGET}: {render.summary([reply])}")
 
@@ -102,7 +104,7 @@ def recorded(
         line = ""
         notes.clear()
 
-    for event in tgr_local.stream(engine, question, config):
+    for event in tgr_local.stream(engine, question, config, method="tgr-latent"):
         if isinstance(event, TextDelta):
             wanted = "dim" if event.kind == "thinking" else "bold"
             if wanted != style and line:
@@ -137,14 +139,14 @@ def drawn(command: str, rows: list[Row], reply: Reply) -> str:
     return svg(lines, "tgr-local on a CPU")
 
 
-def code_run(seed: int) -> list[str]:
+def code_run(arguments: list[str]) -> list[str]:
     """What the assistant prints while it repairs a copy of the example."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as folder:
         for file in (FOLDER.parent / "examples" / "code").glob("*.py"):
             shutil.copy(file, folder)
         done = subprocess.run(
-            ["tgr-local", *code_arguments(seed)],
+            ["tgr-local", *arguments],
             cwd=folder, env={**os.environ, "PATH": path, "COLUMNS": str(WIDTH)}, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
@@ -153,13 +155,15 @@ def code_run(seed: int) -> list[str]:
     return done.stdout.splitlines()
 
 
-def code_arguments(seed: int) -> list[str]:
+def code_arguments(model: str, seed: int) -> list[str]:
     task, tests = CODE_TASK
-    return ["code", task, "--test", tests, "--yes", "--rounds", "9", "--seed", str(seed)]
+    return ["code", task, "-m", model, "--test", tests, "--yes", "--seed", str(seed)]
 
 
-def drawn_code(arguments: list[str], printed: list[str]) -> str:
+def drawn_code(model: Path, seed: int) -> str:
     """The picture of a run of the assistant; of each table the best rows."""
+    printed = code_run(code_arguments(str(model), seed))
+    arguments = code_arguments(model.name, seed)
     asked = " ".join(f'"{part}"' if " " in part else part for part in arguments)
     asked = asked.replace(" --test", " \\\n    --test").replace(" --yes", " \\\n    --yes")
     lines = [Text.assemble(("$ ", "bold green"), f"tgr-local {asked}")]
@@ -173,7 +177,7 @@ def drawn_code(arguments: list[str], printed: list[str]) -> str:
             text = "   …"
         style = {"+": "green", "-": "red", "@": "cyan", ">": "bold"}.get(text[:1], "")
         lines.append(Text(text, style or ("dim" if is_row else "")))
-    return svg(lines, "the code assistant and its embedded model, on a CPU")
+    return svg(lines, "the code assistant, on a CPU")
 
 
 def svg(lines: list[Text], title: str) -> str:
