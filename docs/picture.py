@@ -3,7 +3,7 @@ the scores of the candidates next to each chunk, and docs/code.svg, the code ass
 copy of examples/code.
 
     python docs/picture.py --seed 2 --chunk-len 96 qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
-    python docs/picture.py --code --seed 2 qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
+    python docs/picture.py --code [MODEL.gguf]
 
 It fails and writes nothing when the reply has no
 answer or no search, or no edit passes the tests.
@@ -67,9 +67,7 @@ def main() -> None:
     parser.add_argument("--code", action="store_true", help="draw the code assistant instead")
     args = parser.parse_args()
     if args.code:
-        if args.model is None:
-            parser.error("name a trained model")
-        drawing = drawn_code(Path(args.model).resolve(), args.seed)
+        drawing = drawn_code(args.model, args.seed)
         CODE_TARGET.write_text(drawing, encoding="utf-8")
         print(CODE_TARGET)
         return
@@ -155,15 +153,16 @@ def code_run(arguments: list[str]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def code_arguments(model: str, seed: int) -> list[str]:
+def code_arguments(model: str | None, seed: int) -> list[str]:
     task, tests = CODE_TASK
-    return ["code", task, "-m", model, "--test", tests, "--yes", "--seed", str(seed)]
+    named = ["-m", model] if model else ["--rounds", "9"]
+    return ["code", task, *named, "--test", tests, "--yes", "--seed", str(seed)]
 
 
-def drawn_code(model: Path, seed: int) -> str:
+def drawn_code(model: str | None, seed: int) -> str:
     """The picture of a run of the assistant; of each table the best rows."""
-    printed = code_run(code_arguments(str(model), seed))
-    arguments = code_arguments(model.name, seed)
+    printed = code_run(code_arguments(str(Path(model).resolve()) if model else None, seed))
+    arguments = code_arguments(Path(model).name if model else None, seed)
     asked = " ".join(f'"{part}"' if " " in part else part for part in arguments)
     asked = asked.replace(" --test", " \\\n    --test").replace(" --yes", " \\\n    --yes")
     lines = [Text.assemble(("$ ", "bold green"), f"tgr-local {asked}")]
