@@ -172,6 +172,8 @@ def test_an_edit_that_breaks_the_syntax_of_a_known_language_is_not_tested(
 
 def test_only_what_has_a_parser_is_said_to_parse(tmp_path: Path) -> None:
     best = sandboxes.strongest(commands.obstacle)
+    if best != "bwrap":
+        pytest.skip("bubblewrap does not work here")
     files = {
         "n.md": "x\n",
         "Makefile": "x\n",
@@ -183,7 +185,7 @@ def test_only_what_has_a_parser_is_said_to_parse(tmp_path: Path) -> None:
 
     def said(*paths: str) -> str:
         with Copies(Project(tmp_path)) as copies:
-            place = copies.make(in_place=best == "bwrap")
+            place = copies.make(in_place=True)
             return check(place, paths, python=sys.executable, backend=best).summary
 
     assert said("n.md", "Makefile") == "not checked"

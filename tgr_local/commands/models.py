@@ -64,7 +64,10 @@ def _show(args: argparse.Namespace) -> int:
 
 def _memory(facts: dict[str, Any]) -> dict[str, Any]:
     """Whether a model fits into the memory that is free, where this can be said."""
-    from tgr_local.engine import check_memory
+    try:
+        from tgr_local.engine import check_memory
+    except TgrError:  # the engine is broken, which doctor says; files are listed all the same
+        return {}
 
     if "error" in facts:
         return {}
