@@ -29,7 +29,7 @@ import gguf
 import numpy as np
 from families import FAMILIES
 from forks import Fuzzer
-from gguf_edit import ARRAY, BOOL, F32, I32, SCALARS, STRING, U32, U64, Array, Gguf
+from gguf_edit import ARRAY, BOOL, F32, I8, I32, SCALARS, STRING, U32, U64, Array, Gguf
 from gguf_models import write_model
 from hostile_templates import template
 
@@ -154,6 +154,26 @@ def other_tokenizer(rng: random.Random, file: Gguf) -> str:
     return f"tokenizer {name.decode()}"
 
 
+def map_of_characters(rng: random.Random, file: Gguf) -> str:
+    """A map of characters that is small, and right or wrong in a few places: "a" becomes "b"."""
+    nodes = [0] * rng.choice([0, 97, 256, 512])
+    to = rng.choice([256, 256, 256, 511, 1 << 20])
+    places = {97: 97 | 1 << 8 | to << 10, 97 ^ to: rng.choice([0, 0, 1, 2, 1 << 31])}
+    places |= {rng.randrange(512): rng.getrandbits(32) for _ in range(rng.choice([0, 0, 1, 30]))}
+    for place, node in places.items():
+        if place < len(nodes):
+            nodes[place] = node
+    blob = struct.pack(f"<{len(nodes)}I", *nodes)
+    data = struct.pack("<I", len(blob) + rng.choice([0, 0, 0, -4, 9])) + blob
+    data += rng.choice([b"b\0", b"b\0", b"b", b""])
+    n_tokens = len(file.metadata[b"tokenizer.ggml.tokens"][1].items)
+    file.set("tokenizer.ggml.model", b"t5", STRING)
+    file.set("tokenizer.ggml.scores", Array(F32, [-1.0] * n_tokens), ARRAY)
+    items = list(struct.unpack(f"{len(data)}b", data))
+    file.set("tokenizer.ggml.precompiled_charsmap", Array(I8, items), ARRAY)
+    return f"map of {len(nodes)} characters, {len(data)} bytes"
+
+
 def hostile_template(rng: random.Random, file: Gguf) -> str:
     text = template(rng)
     file.set("tokenizer.chat_template", text.encode("utf-8", "replace"), STRING)
@@ -256,7 +276,8 @@ def change_weights(rng: random.Random, file: Gguf) -> str:
 
 STRUCTURED: list[Mutation] = [
     change_value, change_value, change_value, change_type, drop_key, add_key, add_key,
-    other_architecture, other_tokenizer, change_tensor, change_tensor, change_tensor, change_counts,
+    other_architecture, other_tokenizer, map_of_characters, change_tensor, change_tensor,
+    change_tensor, change_counts,
     change_weights, hostile_template, swap_values, swap_values, foreign_values,
 ]  # fmt: skip
 
@@ -330,7 +351,7 @@ def use(_: int, folder: Path) -> str:
     engine = Engine(folder / "model.gguf", config)
     try:
         with engine, engine.session(256, 2) as session:
-            tokens = engine.tokenize("hello <think>\n ünï 12", add_special=True)[:64]
+            tokens = engine.tokenize("a hello <think>\n ünï 12", add_special=True)[:64]
             injection = np.full((engine.n_layer, engine.n_embd), 0.01, np.float32)
             task = Task(
                 session.sequence(),

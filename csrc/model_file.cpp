@@ -214,6 +214,79 @@ static void check_tokens(const ModelFile & file) {
     }
 }
 
+static constexpr size_t CHARSMAP_MOST = 16 << 20; // bytes; those of known models have less than 1 MiB
+
+// What a vocabulary of type UGM puts in the place of characters: a double array, as SentencePiece makes it, and texts,
+// each with a 0 at its end. llama.cpp follows it at every text, so all ways in it are followed here once.
+static void check_charsmap(const ModelFile & file) {
+    const gguf_context * gguf = file.gguf.get();
+    const int64_t        id   = gguf_find_key(gguf, "tokenizer.ggml.precompiled_charsmap");
+    if (id < 0 || gguf_get_kv_type(gguf, id) != GGUF_TYPE_ARRAY ||
+        (gguf_get_arr_type(gguf, id) != GGUF_TYPE_INT8 && gguf_get_arr_type(gguf, id) != GGUF_TYPE_UINT8)) {
+        return; // llama.cpp itself refuses another type
+    }
+    const auto damaged = [&] {
+        file.refuse("has a map of characters (precompiled_charsmap) that leads out of itself");
+    };
+    const auto * data = static_cast<const char *>(gguf_get_arr_data(gguf, id));
+    const size_t size = gguf_get_arr_n(gguf, id);
+    if (size > CHARSMAP_MOST) {
+        file.refuse("has a map of characters (precompiled_charsmap) of ", size, " bytes, but it may have ",
+                    CHARSMAP_MOST);
+    }
+    uint32_t n_bytes = 0;
+    if (size >= sizeof(n_bytes)) {
+        std::memcpy(&n_bytes, data, sizeof(n_bytes));
+    }
+    if (size < sizeof(n_bytes) || n_bytes >= size - sizeof(n_bytes)) {
+        damaged();
+    }
+    std::vector<uint32_t> nodes(n_bytes / sizeof(uint32_t));
+    std::memcpy(nodes.data(), data + sizeof(n_bytes), nodes.size() * sizeof(uint32_t));
+    const char * texts   = data + sizeof(n_bytes) + n_bytes;
+    size_t       n_texts = data + size - texts; // up to the last text that ends
+    while (n_texts > 0 && texts[n_texts - 1] != '\0') {
+        --n_texts;
+    }
+    const auto base = [&](uint32_t node) { return (node >> 10) << ((node & (1u << 9)) >> 6); };
+
+    std::vector<bool>     seen(nodes.size());
+    std::vector<uint32_t> left; // places from which the next byte leads on
+    const auto            add = [&](uint32_t place) {
+        if (place >= nodes.size()) {
+            damaged();
+        }
+        if (!seen[place]) {
+            seen[place] = true;
+            left.push_back(place);
+        }
+    };
+    if (!nodes.empty()) {
+        add(base(nodes[0]));
+    }
+    while (!left.empty()) {
+        const uint32_t from = left.back();
+        left.pop_back();
+        for (uint32_t byte = 1; byte < 0xf5; ++byte) {
+            if (byte == 0xc0 || byte == 0xc1) { // in no text of UTF-8, and neither are those from F5 on
+                continue;
+            }
+            const uint32_t at = from ^ byte;
+            if (at >= nodes.size()) {
+                damaged();
+            }
+            if ((nodes[at] & ((1u << 31) | 0xff)) != byte) {
+                continue;
+            }
+            const uint32_t to = at ^ base(nodes[at]);
+            add(to);
+            if ((nodes[at] >> 8 & 1) && (nodes[to] & ~(1u << 31)) >= n_texts) {
+                damaged();
+            }
+        }
+    }
+}
+
 // Tensors that lie in the file, of types that can be multiplied.
 static void check_tensors(const ModelFile & file) {
     const gguf_context * gguf = file.gguf.get();
@@ -240,6 +313,7 @@ std::vector<std::string> check_file(const std::string & path) {
     check_heads(parts[0], arch);
     check_sections(parts[0], arch);
     check_tokens(parts[0]);
+    check_charsmap(parts[0]);
     std::vector<std::string> paths;
     for (const auto & part : parts) {
         check_tensors(part);

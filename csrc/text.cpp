@@ -104,7 +104,11 @@ std::vector<llama_token> Model::tokenize(const std::string & text, bool add_spec
         } else {
             with_stack((run / 32 + 32) << 16, fill);
         }
+    } catch (const Error &) {
+        throw;
     } catch (const std::out_of_range &) {
+        tokens.assign(1, LLAMA_TOKEN_NULL);
+    } catch (const std::runtime_error &) { // llama.cpp finds the vocabulary damaged
         tokens.assign(1, LLAMA_TOKEN_NULL);
     }
     if (std::find(tokens.begin(), tokens.end(), LLAMA_TOKEN_NULL) != tokens.end()) {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
-U32, I32, F32, BOOL, STRING, ARRAY, U64 = 4, 5, 6, 7, 8, 9, 10
+I8, U32, I32, F32, BOOL, STRING, ARRAY, U64 = 1, 4, 5, 6, 7, 8, 9, 10
 
 
 @dataclass

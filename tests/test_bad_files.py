@@ -20,7 +20,7 @@ import load_files
 import numpy as np
 import pytest
 from families import deepseek32, qwen35
-from gguf_edit import ARRAY, BOOL, F32, I32, STRING, U32, U64, Array, Gguf, Tensor
+from gguf_edit import ARRAY, BOOL, F32, I8, I32, STRING, U32, U64, Array, Gguf, Tensor
 from gguf_models import write_bert, write_garbage, write_model, write_vocab_only
 from load_files import CHEAP
 from surroundings import HANG, environment
@@ -52,6 +52,24 @@ def drop(key: str) -> Change:
 
 def put(key: str, value: object, kind: int | None = None) -> Change:
     return lambda file: file.set(key, value, kind)
+
+
+def characters(n: int, to: int = 256, at: int = 0) -> Change:
+    """A vocabulary with a map of characters of `n` entries that makes "b" of "a": the first entry
+    leads to those from 0 on, "a" leads on by `to`, where its text begins `at` a byte."""
+    nodes = [0] * 512
+    nodes[ord("a")] = ord("a") | 1 << 8 | to << 10
+    nodes[(ord("a") ^ to) % 512] = at
+    blob = np.array(nodes[: 2 * n], "<u4").tobytes()
+    data = np.frombuffer(np.array([len(blob)], "<u4").tobytes() + blob + b"b\0", np.int8)
+
+    def change(file: Gguf) -> None:
+        n_tokens = len(items(file, TOKENS))
+        file.set("tokenizer.ggml.model", b"t5", STRING)
+        file.set("tokenizer.ggml.scores", Array(F32, [-1.0] * n_tokens), ARRAY)
+        file.set("tokenizer.ggml.precompiled_charsmap", Array(I8, data.tolist()), ARRAY)
+
+    return change
 
 
 def shape(name: str, *dims: int) -> Change:
@@ -207,6 +225,9 @@ DAMAGES: dict[str, tuple[Change, str]] = {
         "invalid gguf type for",
     ),
     "too few scores": (put("tokenizer.ggml.scores", Array(F32, [0.0]), ARRAY), "bounds for scores"),
+    "map of characters cut off": (characters(1), "map of characters .* leads out of itself"),
+    "map of characters leads out": (characters(256, to=999), "map of characters .* leads out of"),
+    "map of characters without texts": (characters(256, at=9), "map of characters .* leads out of"),
     "id as 64 bits": (put("tokenizer.ggml.eos_token_id", 260, U64), "has wrong type u64"),
     "no begin": (
         lambda f: [
@@ -227,6 +248,7 @@ HARMLESS: dict[str, Change] = {
     "unknown keys": put("qwen3.swin_norm", b"\xff\n", STRING),
     "key of another program": rename("general.name", b"\xff\xfe"),
     "no name": drop("general.name"),
+    "map of characters": characters(256),
     "template as number": put("tokenizer.chat_template", 3, U32),
 }
 
