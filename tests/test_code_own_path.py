@@ -230,6 +230,29 @@ def test_the_path_is_exchanged_where_it_is_the_folders(tmp_path: Path) -> None:
     assert own.in_bytes(data) == b"path = /copy/1\n\xff\n" and own.in_bytes(b"x") == b"x"
 
 
+def test_a_copy_may_lie_in_the_folder_itself(tmp_path: Path) -> None:
+    """As where a person works in a home folder, with its cache."""
+    copy = tmp_path / ".cache" / "1" / "tree"
+    own = OwnPath(tmp_path, copy)
+    for before, after in {
+        f"x {copy} {copy}/a.py": f"x {copy} {copy}/a.py",
+        f"x {tmp_path} {tmp_path}/a.py": f"x {copy} {copy}/a.py",
+        f"x {tmp_path}/.cache/1/tree2": f"x {copy}/.cache/1/tree2",
+    }.items():
+        assert own.in_command(before) == own.in_text(before) == after
+    assert own.in_paths(f"{copy}/bin:{tmp_path}/bin") == f"{copy}/bin:{copy}/bin"
+
+
+def test_an_edit_is_checked_where_the_cache_lies_in_the_folder(
+    folder: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / ".cache"))
+    changes = [Change("scores.py", LOWEST, text) for text in (RIGHT, "import nothing_such\n")]
+    for command in (f"cd {folder} && {RUN}", ""):
+        found = verdicts(folder, command, backend, *changes)
+        assert [one.ended for one in found[1:]] == ["passed", "failed"], found[1].output
+
+
 def test_the_persons_home_and_links_lead_into_the_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

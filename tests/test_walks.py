@@ -20,21 +20,29 @@ if not PAGE.exists():
     pytest.skip("docs are not next to the tests", allow_module_level=True)
 
 NOTING = """
-import sys, threading
+import ast, builtins, sys
+from importlib.machinery import SourceFileLoader
 called = set()
-def note(frame, event, _):
-    if event == "call":
-        called.add((frame.f_code.co_filename, frame.f_code.co_name))
-threading.setprofile(note)
-sys.setprofile(note)
+builtins._noted = called.add
+def with_notes(loader, name):
+    path = loader.get_filename(name)
+    data = loader.get_data(path)
+    tree = ast.parse(data)
+    if "/tgr_local/" in path:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                at = 1 if ast.get_docstring(node) else 0
+                node.body[at:at] = ast.parse(f"_noted({(path, node.name)!r})").body
+    return loader.source_to_code(ast.fix_missing_locations(tree), path)
+SourceFileLoader.get_code = with_notes
 from tgr_local.commands.cli import main
 code = main(sys.argv[2:])
-sys.setprofile(None)
 with open(sys.argv[1], "w") as file:
     for path, name in list(called):
         print(path, name, file=file)
 sys.exit(code)
 """
+# Not a profile function: with one in several threads, Python 3.11.2 crashes in generators.
 QUESTION = ("run", "Make 24 from 4 7 8 8.", "--chunk-len", "16", "--n-candidates", "8",
             "--rollout-len", "4", "--max-tokens", "64", "--seed", "1",
             "--calibration", "divergence")  # fmt: skip

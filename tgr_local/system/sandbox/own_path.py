@@ -91,7 +91,8 @@ class OwnPath:
         return list(dict.fromkeys(found))
 
     def _pattern(self) -> re.Pattern[str]:
-        kept = [str(one.relative_to(self.folder)) for one in self.kept
+        # a copy may lie in the folder itself: a home folder has a cache
+        kept = [str(one.relative_to(self.folder)) for one in [*self.kept, self.copy]
                 if one != self.folder and one.is_relative_to(self.folder)]  # fmt: skip
         but = "".join(rf"(?!/{re.escape(one)}(?![\w.-]))" for one in kept)
         spaced = [name.replace(" ", "\\ ") for name in self._names()]
