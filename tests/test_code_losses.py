@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tgr_local.code.edits import Change, Document, EditError
 from tgr_local.code.folder.copies import Copies
 from tgr_local.code.folder.project import Project
 from tgr_local.code.judging.candidate import syntax_error
+from tgr_local.code.judging.comments import without_comments
 from tgr_local.code.judging.judge import check
 from tgr_local.code.judging.losses import loss
 from tgr_local.code.writing.natural import read_answer
@@ -29,6 +31,9 @@ CODE = {
     "{\n\t\tif x < top {\n\t\t\ttop = x\n\t\t}\n\t}\n\treturn top\n}\n",
 }
 CONSTANTS = "LIMIT = 3\nNAMES = ['a', 'b']\nTABLE = {1: 2}\n"
+C = "int add(int a, int b) {\n    return a + b; /* the sum */\n}\n"
+SCRIPT = "cd build\nmake all install\necho done >> log\n"
+SELECT = "SELECT name, age FROM people WHERE age > 3;\n"
 FOREIGN = "def total(values):\n    result = 0\n    for one in values:\n        result += one\n" \
           "    return result\n"  # fmt: skip
 
@@ -44,6 +49,24 @@ def test_an_edit_that_empties_a_file_is_none_unless_the_task_says_so(path: str) 
     assert loss([Change(path, "", "a\n")], "Write it.") == ""
 
 
+def test_a_task_about_a_part_that_is_empty_permits_no_empty_file() -> None:
+    edit = [Change("notes.md", NOTES, "")]
+    for task in (
+        "Remove the empty line.", "remove blank lines", "Fix everything.", "Make the text clearer.",
+        "Correct the contents of the table.", "Remove all comments from the file.",
+        "Remove all lines with TODO.", "delete everything after line 5", "Clear the list.",
+        "Fix the case where the file is empty.", "Leere Zeilen löschen.", "Rewrite the whole file.",
+        "truncate the text to 80 characters",
+    ):  # fmt: skip
+        assert "empties" in loss(edit, task), task
+    for task in (
+        "Empty the file.", "clear notes.md", "Remove everything from notes.md.", "delete all lines",
+        "Delete the contents of the file.", "notes.md should be empty", "Make it an empty file.",
+        "Leere die Datei.", "vider le fichier",
+    ):  # fmt: skip
+        assert loss(edit, task) == "", task
+
+
 @pytest.mark.parametrize(
     ("path", "before", "after"),
     [
@@ -57,6 +80,31 @@ def test_an_edit_that_empties_a_file_is_none_unless_the_task_says_so(path: str) 
         ("a.py", CALC, CALC.replace("return a - b", "raise NotImplementedError")),
         ("a.py", CALC, f'"""\n{CALC}"""\n'),
         ("a.py", CALC, CALC.replace("    return a - b", '    """The sum."""')),
+        ("a.py", CALC, CALC.replace("return a - b", "return None")),
+        ("a.py", CALC, CALC.replace("return a - b", "return", 1)),
+        ("a.py", CALC, CALC.replace("return a - b", "return\n    return a - b", 1)),
+        ("a.py", CALC, CALC.replace("return a - b", "if 0:\n        return a - b", 1)),
+        ("a.py", CALC, f"OLD = '''{CALC}'''\n"),
+        ("a.py", CALC, f"raise SystemExit\n\n{CALC}"),
+        *(
+            ("a.py", CALC, f"{condition}:\n{textwrap.indent(CALC, '    ')}")
+            for condition in (
+                "if False",
+                "if 0",
+                "if not 1",
+                "if x and False",
+                "while None",
+                "if True:\n    pass\nelse",
+            )
+        ),
+        ("app.js", CODE["app.js"], f"/*\n{CODE['app.js']}*/\n"),
+        ("main.go", CODE["main.go"], textwrap.indent(CODE["main.go"], "// ", bool)),
+        ("calc.c", C, f"/* {C} */\n"),
+        ("calc.c", C, f"#if 0\n{C}#endif\n"),
+        ("notes.md", NOTES, f"<!--\n{NOTES}-->\n"),
+        ("run.sh", SCRIPT, textwrap.indent(SCRIPT, "# ", bool)),
+        ("q.sql", SELECT, f"/* {SELECT} */"),
+        ("q.sql", SELECT, f"-- {SELECT}"),
     ],
 )
 def test_an_edit_that_leaves_little_is_none_unless_the_task_says_so(
@@ -81,10 +129,37 @@ def test_an_edit_that_leaves_little_is_none_unless_the_task_says_so(
          "def f(xs):\n    return sum(xs)\n"),
         ("p.py", "class P:\n    def f(self): ...\n", "class P:\n    def g(self): ...\n"),
         ("bad.py", "def f(:\n", "def f():\n    pass\n"),
+        ("c.py", "class C:\n    def __exit__(self, *error):\n        return True\n",
+         "class C:\n    def __exit__(self, *error):\n        return None\n"),
+        ("w.py", "def f(q):\n    while True:\n        q.get()\n",
+         "def f(q):\n    while True:\n        q.get(timeout=1)\n"),
+        ("app.js", "open('http://a.b/c'); // a page of the net, and no other one\n",
+         "open('http://a.b/d'); // a page of the net, and no other one\n"),
+        ("main.go", CODE["main.go"], f"// {NOTES.split('.')[0][9:]}\n{CODE['main.go']}"),
     ],
 )  # fmt: skip
 def test_a_change_of_parts_is_an_edit(path: str, before: str, after: str) -> None:
     assert loss([Change(path, before, after)], "Correct it.") == ""
+
+
+def test_a_function_may_return_none_where_the_task_says_so() -> None:
+    edit = [Change("a.py", CALC, CALC.replace("return a - b", "return None", 1))]
+    assert "leaves add in a.py without a body" in loss(edit, "Correct it.")
+    assert loss(edit, "add must return None.") == ""
+
+
+def test_what_is_left_without_comments_is_code_and_its_strings() -> None:
+    for path, text, left in (
+        ("a.go", 'x := "http://a" // b', 'x := "http://a"'),
+        ("a.js", "f(`// ${a}`) /* b */", "f(`// ${a}`)"),
+        ("a.sh", "echo ${#x} $# a#b # c", "echo ${#x} $# a#b"),
+        ("a.md", "it's <!-- b\n--> \"c", "it's   \"c"),
+        ("a.rs", "fn f<'a>(x: &'a str) {} // b", "fn f<'a>(x: &'a str) {}"),
+        ("a.txt", "// a # b", "// a # b"),
+        ("a.c", '"/*', '"/*'),
+        ("a.c", "a /* b", "a"),
+    ):
+        assert without_comments(path, text).rstrip() == left
 
 
 def test_the_table_says_why_there_is_no_edit_and_nothing_is_tested(

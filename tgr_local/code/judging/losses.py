@@ -1,7 +1,8 @@
 """What an edit takes away that nobody asked for: a file that it empties, or most of its words.
 
 In: the changes of a candidate, the task. Out: one sentence, or nothing. Tests that do not read a
-file pass without it, so they cannot tell. Of 8,000 changes in the history of this project one in
+file pass without it, so they cannot tell. Code counts that can run: none in a comment, in a text,
+below ``if False`` or behind a ``return``. Of 8,000 changes in the history of this project one in
 200 kept less than half of a file's words; all of those move, replace or remove parts of it.
 """
 
@@ -11,10 +12,12 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tgr_local.code.edits import Change
 from tgr_local.code.edits.document import lines_of
 from tgr_local.code.edits.function import definitions_in, parsed
+from tgr_local.code.judging.comments import without_comments
 
 _ASKED = re.compile(
     r"\b(?:remov|delet|drop|strip|shorten|trim|reduc|simplif|rewrit|re-writ|replac|split|"
@@ -24,13 +27,30 @@ _ASKED = re.compile(
     re.IGNORECASE,
 )
 """In a task: that parts of a file may go."""
+_NAME = r"[\w./-]{0,80}\w\.\w{1,8}\b|Makefile\b"
+_FILE = rf"(?:(?:file|document|contents?|text|lines|code|everything|it)\b|{_NAME})"
+_NOT_A_PART = (
+    r"(?!\s+(?:with|that|which|who|where|whose|containing|contains?|matching|like|after|before|"
+    r"below|above|between|behind|about|starting|beginning|but|except|else|other|unused|to|at|"
+    r"lines?|of\s+(?:the\s+)?\w+\s+(?!file|document))\b)"
+)
+_ALL_OF = r"(?:(?:out|the|this|that|all|of|its|whole|entire)\s+)"
 _EMPTY = re.compile(
-    r"\b(?:empty|clear|truncate|blank|everything|leere?|vide[rz]?)\b"
-    r"|\b(?:whole|entire|all)\b.{0,20}\b(?:file|contents?|text|lines|code)\b"
-    r"|\bcontents? of\b",
+    rf"\b(?:empty|clear|truncate|blank|wipe|leere?|vide[rz]?)\s+"
+    rf"(?:{_ALL_OF}+{_FILE}|(?:die|diese|le|ce|la)\s+(?:Datei|fichier|{_NAME})|{_NAME}|"
+    rf"(?:everything|it)\b){_NOT_A_PART}"
+    rf"|\b(?:remov|delet|drop|eras|discard|clear|wip|cut|strip|get rid|entfern|l(?:ö|oe)sch|"
+    rf"supprim|effac|elimin|borra)\w*\s+(?:of\s+)?(?:everything\b|alles\b|(?:the\s+)?contents?\s+of\s+"
+    rf"{_ALL_OF}*{_FILE}|(?:the\s+)?(?:whole|entire|all)\s+(?:(?:of|the|its)\s+)*{_FILE})"
+    rf"{_NOT_A_PART}"
+    rf"|\b(?:an?|as)\s+(?:empty|blank)\s+(?:file|document)\b"
+    rf"|(?:\b(?:make|leave)\s+{_ALL_OF}*(?:file|document|{_NAME})|(?:\b(?:file|document)|{_NAME})\s+"
+    rf"(?:should|must|shall|has\s+to)\s+be)\s+(?:empty|blank)\b(?!\s+\w)",
     re.IGNORECASE,
 )
-"""In a task that asks to remove: that nothing may be left."""
+"""In a task: that nothing may be left of the file, not only of a line or a list in it."""
+_NOTHING = re.compile(r"\b(?:None|nothing|no-?op|disabl\w*|ignor\w*|skip\w*)\b", re.IGNORECASE)
+"""In a task: that a function may do nothing."""
 _WORD = re.compile(r"\w+")
 _FEW, _MANY = 6, 20
 """Words: a smaller file may change altogether; one of less than `_MANY` nearly so."""
@@ -51,29 +71,39 @@ def loss(changes: Sequence[Change], task: str) -> str:
             if _EMPTY.search(task):
                 continue
             return f"it empties {change.path}, and the task does not say so"
-        if not asked and (found := _loss(change)):
+        if not asked and (found := _loss(change, bool(_NOTHING.search(task)))):
             return f"{found}; a task that may do so says remove or rewrite"
     return ""
 
 
-def _loss(change: Change) -> str:
+def _loss(change: Change, may_do_nothing: bool) -> str:
     before = parsed(change.before) if change.path.endswith((".py", ".pyi")) else None
     after = parsed(change.after) if before is not None else None
     is_code = before is not None and after is not None
     if before is not None and after is not None:
-        if stubs := sorted(_stubs(after) & _written(before)):
-            return f"it leaves {stubs[0]} in {change.path} without a body"
+        if stub := _stub(before, after, may_do_nothing):
+            return f"it leaves {stub} in {change.path} without a body"
         old, new = _code_words(before), _code_words(after)
     else:
         old, new = _words(change.before), _words(change.after)
     n_old = sum(old.values())
-    kept = sum((old & new).values()) / max(n_old, 1)
     least = _OF_CODE if is_code else _OF_MANY if n_old >= _MANY else _OF_FEW
-    if n_old >= _FEW and kept < least:
+    if (kept := _kept(old, new)) < least:
         return f"it leaves {100 * kept:.0f}% of the words of {change.path}"
-    if not is_code and (n := _tail(lines_of(change.before), lines_of(change.after))) >= _TAIL:
+    if is_code:
+        return ""
+    old, new = (_words(without_comments(change.path, t)) for t in (change.before, change.after))
+    if (kept := _kept(old, new)) < _OF_CODE:
+        return f"it leaves {100 * kept:.0f}% of the words of {change.path} outside of comments"
+    if (n := _tail(lines_of(change.before), lines_of(change.after))) >= _TAIL:
         return f"it ends before {change.path} does, whose last {n} lines it lacks"
     return ""
+
+
+def _kept(old: Counter[str], new: Counter[str]) -> float:
+    """The share of the old words that are there still; 1 of so few that they may change."""
+    n_old = sum(old.values())
+    return sum((old & new).values()) / n_old if n_old >= _FEW else 1.0
 
 
 def _words(text: str) -> Counter[str]:
@@ -81,13 +111,13 @@ def _words(text: str) -> Counter[str]:
 
 
 def _code_words(tree: ast.Module) -> Counter[str]:
-    """The names and values of code, and the kinds of its statements; nothing of docstrings."""
+    """The names and values of code that can run, and the kinds of its statements; nothing of
+    docstrings. A word of a text is none of the code."""
     found: Counter[str] = Counter()
-    statements = [node for node in ast.walk(tree) if isinstance(node, ast.Expr)]
-    docstrings = {id(node.value) for node in statements if isinstance(node.value, ast.Constant)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and id(node) not in docstrings:
-            found.update(_WORD.findall(str(node.value)))
+    for node in _live(tree):
+        if isinstance(node, ast.Constant):
+            mark = "'" if isinstance(node.value, str | bytes) else ""
+            found.update(mark + word for word in _WORD.findall(str(node.value)))
         elif isinstance(node, ast.stmt):
             found[type(node).__name__] += 1
         names = (getattr(node, field, None) for field in ("id", "attr", "arg", "name", "module"))
@@ -95,22 +125,77 @@ def _code_words(tree: ast.Module) -> Counter[str]:
     return found
 
 
-def _stubs(tree: ast.Module) -> set[str]:
-    """The functions that do nothing but raise NotImplementedError, or nothing at all."""
-    return {name for name, node in definitions_in(tree) if not list(_doing(node.body))}
-
-
-def _written(tree: ast.Module) -> set[str]:
-    """The functions that do something."""
-    return {name for name, node in definitions_in(tree) if list(_doing(node.body))}
+def _stub(before: ast.Module, after: ast.Module, may_do_nothing: bool) -> str:
+    """The first function that does nothing any more, or raises NotImplementedError; empty without
+    one. One that returns None counts where it did something with a name, and may not do nothing."""
+    did = {name: list(_doing(node.body)) for name, node in definitions_in(before)}
+    stubs = []
+    for name, node in definitions_in(after):
+        if not did.get(name) or list(_doing(node.body)):
+            continue
+        returns = any(isinstance(one, ast.Return) for one in node.body)
+        parts = (part for one in did[name] for part in ast.walk(one))
+        if not returns or (
+            not may_do_nothing and any(isinstance(part, ast.Name) for part in parts)
+        ):
+            stubs.append(name)
+    return min(stubs, default="")
 
 
 def _doing(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    for one in body:
+    """The statements that do something."""
+    for one in _reached(body):
+        if isinstance(one, ast.If | ast.While) and (known := _truth(one.test)) is not None:
+            yield from _doing(one.body if known else one.orelse)
+            continue
         is_constant = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
         is_missing = isinstance(one, ast.Raise) and "NotImplementedError" in ast.dump(one)
-        if not (is_constant or is_missing or isinstance(one, ast.Pass)):
+        is_none = isinstance(one, ast.Return) and (
+            one.value is None
+            or (isinstance(one.value, ast.Constant) and one.value.value in (None, ...))
+        )
+        if not (is_constant or is_missing or is_none or isinstance(one, ast.Pass)):
             yield one
+
+
+def _live(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that can run, without texts that stand alone."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        yield node
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue
+        skipped = ""
+        if isinstance(node, ast.If | ast.While | ast.IfExp) and (
+            (known := _truth(node.test)) is not None
+        ):
+            skipped = "orelse" if known else "body"
+        for name, value in ast.iter_fields(node):
+            if name != skipped:
+                parts = _reached(value) if isinstance(value, list) else [value]
+                left += [part for part in parts if isinstance(part, ast.AST)]
+
+
+def _reached(body: Sequence[Any]) -> Iterator[Any]:
+    """The statements of a body up to the one that leaves it."""
+    for one in body:
+        yield one
+        if isinstance(one, ast.Return | ast.Raise | ast.Continue | ast.Break):
+            return
+
+
+def _truth(test: ast.expr) -> bool | None:
+    """What a condition says that says always the same; None of any other."""
+    if isinstance(test, ast.Constant):
+        return bool(test.value)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return None if (known := _truth(test.operand)) is None else not known
+    if isinstance(test, ast.BoolOp):
+        ends = isinstance(test.op, ast.Or)  # one that is true, or for `and` false
+        parts = [_truth(one) for one in test.values]
+        return ends if ends in parts else None if None in parts else not ends
+    return None
 
 
 def _tail(old: Sequence[str], new: Sequence[str]) -> int:
