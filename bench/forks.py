@@ -17,6 +17,7 @@ import shutil
 import signal
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,16 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
 
 
 def child(fuzzer: Fuzzer, options: argparse.Namespace, numbers: Sequence[int], log: Path) -> None:
-    """The forked process: never returns."""
+    """The forked process: never returns, nor does it leave the folders of the process above."""
+    try:
+        _uses(fuzzer, options, numbers, log)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _uses(fuzzer: Fuzzer, options: argparse.Namespace, numbers: Sequence[int], log: Path) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (CAP, CAP))
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     out, words = os.open(log, flags), os.open(log.with_suffix(".err"), flags)
@@ -87,7 +97,6 @@ def child(fuzzer: Fuzzer, options: argparse.Namespace, numbers: Sequence[int], l
             os.write(out, json.dumps([i, note]).encode() + b"\n")
             found = fuzzer.outcome(i, folder).replace(place, "")
             os.write(out, json.dumps(found).encode() + b"\n")
-    os._exit(0)
 
 
 def judged(
@@ -114,6 +123,10 @@ def judged(
             if len(lines) % 2:  # it ended in the middle of this one
                 said = log.with_suffix(".err").read_text("utf-8", "replace")
                 yield *lines[-1], _end(status, said)
+            elif status:  # it made no damage
+                said = log.with_suffix(".err").read_text("utf-8", "replace")
+                yield batch[len(lines) // 2], "the fuzzer itself", _end(status, said)
+                lines += ["", ""]
             for path in (log, log.with_suffix(".err")):
                 path.unlink(missing_ok=True)
             if left := batch[(len(lines) + 1) // 2 :]:

@@ -338,8 +338,8 @@ def damage(seed: int, i: int, folder: Path) -> str:
     if rng.random() < 0.4:
         raw, note = change_bytes(rng, raw, len(file.header()))
     else:
-        notes = [rng.choice(STRUCTURED)(rng, file) for _ in range(rng.choice([1, 1, 1, 2, 3]))]
-        with contextlib.suppress(struct.error):
+        with contextlib.suppress(struct.error):  # a number that the format cannot hold
+            notes = [rng.choice(STRUCTURED)(rng, file) for _ in range(rng.choice([1, 1, 1, 2, 3]))]
             raw, note = file.to_bytes(), "; ".join(notes)
     (folder / "model.gguf").write_bytes(raw)
     return note
