@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 import re
 import subprocess
 import sys
@@ -226,6 +227,31 @@ def test_an_import_by_way_of_a_link_is_one_of_the_file() -> None:
     ]  # fmt: skip
     endless = {"a": "b", "b": "a"}
     assert evidence.Paths(["a/x.py"], endless).within("a/x.py") == "a/x.py"
+    deep = "/".join("d" * 40)
+    assert evidence.Paths([f"{deep}/x.py", "x.py"], {deep: "."}).exact(f"{deep}/x.py") != "./x.py"
+
+
+def test_a_path_is_found_by_its_end_as_a_plain_search_finds_it() -> None:
+    draw = random.Random(3)
+
+    def path() -> str:
+        return "/".join(
+            draw.choice(["a", "b", "c", "x.py", "y.py"]) for _ in range(draw.randint(1, 4))
+        )
+
+    for _ in range(2000):
+        known, text = list(dict.fromkeys(path() for _ in range(draw.randint(1, 9)))), path()
+        ends = [one for one in known if f"/{text}".endswith(f"/{one}")]
+        longer = [one for one in known if one.endswith(f"/{text}")]
+        expected = max(ends, key=len) if ends else longer[0] if len(longer) == 1 else ""
+        assert evidence.Paths(known).within(text) == expected
+
+
+def test_a_folder_of_links_and_of_files_of_one_name_is_read_at_once() -> None:
+    n = 20_000
+    paths = evidence.Paths([f"d{i}/x.py" for i in range(n)], {f"l{i}": f"d{i}" for i in range(n)})
+    assert all(paths.exact(f"l{i}/x.py") == f"d{i}/x.py" for i in range(n))
+    assert not any(paths.within(f"/w/other{i}/x.py") for i in range(n))
 
 
 TESTS = [

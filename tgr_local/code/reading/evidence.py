@@ -7,6 +7,8 @@ cannot reach. Nothing is read from the disk, and nothing is run.
 
 from __future__ import annotations
 
+import bisect
+import functools
 import posixpath
 import re
 from collections import defaultdict
@@ -27,6 +29,7 @@ _PLACES = (
 )
 _FOREIGN = ("/site-packages/", "/dist-packages/", "/lib/python", "/node_modules/", "<frozen")
 _MOST_LINKS = 8  # one behind the other
+_DEEPEST_LINK = 32  # parts of its path
 _WORD = re.compile(r"[^\W\d]\w*")
 _OF_CLASSES = (".java", ".kt", ".cs", ".php", ".scala", ".groovy", ".swift", ".hs")
 _OF_SPECS = (".rb", ".js", ".mjs", ".lua", ".cr")
@@ -59,38 +62,57 @@ class Paths:
     to."""
 
     def __init__(self, paths: Sequence[str], links: Mapping[str, str] | None = None) -> None:
-        """`links` has what each symbolic link to a file or a folder of the project leads to."""
+        """`links` has what each symbolic link to a file or a folder of the project leads to; those
+        in more than 32 folders count as files."""
         self._known = frozenset(paths)
-        self._links = sorted((links or {}).items(), key=lambda one: -len(one[0]))
-        self._by_name: dict[str, list[str]] = defaultdict(list)
-        for path in paths:
-            self._by_name[path.rpartition("/")[2]].append(path)
+        self._links = {
+            link: to for link, to in (links or {}).items() if link.count("/") < _DEEPEST_LINK
+        }
+        self._deepest = 1 + max((link.count("/") for link in self._links), default=-1)
+
+    @functools.cached_property
+    def _reversed(self) -> list[str]:
+        """The paths, each from its last character to its first, in order: those with the same end
+        are neighbours."""
+        return sorted(path[::-1] for path in self._known)
 
     def exact(self, path: str) -> str:
         """The path of a file without links; empty where there is none."""
         end = path
         for _ in range(_MOST_LINKS if self._links else 0):
-            inside = (one for one in self._links if f"{end}/".startswith(f"{one[0]}/"))
-            link, to = next(inside, ("", ""))
-            if not link:
+            parts = end.split("/")
+            most = min(len(parts), self._deepest)
+            n = next((n for n in range(most, 0, -1) if "/".join(parts[:n]) in self._links), 0)
+            if not n:
                 break
-            end = to + end[len(link) :]
+            end = "/".join([self._links["/".join(parts[:n])], *parts[n:]])
         return next((one for one in (end, path) if one in self._known), "")
 
     def within(self, text: str) -> str:
         """The longest path of the project that `text`, an absolute path perhaps, ends with, or
         else the only one that ends with `text`; empty without one."""
         text = text.replace("\\", "/").removeprefix("./")
-        for link, _ in self._links:
-            _, found, rest = f"/{text}/".rpartition(f"/{link}/")
-            if found and (path := self.exact(f"{link}/{rest}".rstrip("/"))):
+        parts = text.split("/")
+        for first in self._linked(parts):
+            if path := self.exact("/".join(parts[first:]).rstrip("/")):
                 return path
-        known = self._by_name.get(text.rpartition("/")[2], ())
-        ends = [path for path in known if text == path or text.endswith("/" + path)]
-        if ends:
-            return max(ends, key=len)
-        longer = [path for path in known if path.endswith("/" + text)]
+        ends = ("/".join(parts[first:]) for first in range(len(parts)))
+        if known := next((end for end in ends if end in self._known), ""):
+            return known
+        wanted = f"/{text}"[::-1]
+        at = bisect.bisect_left(self._reversed, wanted)
+        longer = [one[::-1] for one in self._reversed[at : at + 2] if one.startswith(wanted)]
         return longer[0] if len(longer) == 1 else ""
+
+    def _linked(self, parts: Sequence[str]) -> list[int]:
+        """Where links begin among the parts of a path, the longest link first."""
+        found = []
+        for first in range(len(parts) if self._links else 0):
+            for n in range(1, min(self._deepest, len(parts) - first) + 1):
+                link = "/".join(parts[first : first + n])
+                if link in self._links:
+                    found.append((len(link), first))
+        return [first for _, first in sorted(found, reverse=True)]
 
 
 def places(output: str, paths: Paths) -> list[Place]:
