@@ -128,6 +128,24 @@ def test_a_copy_has_its_changes(folder: Path) -> None:
             copies.make([Change("a.py", "a = 1\n", "x")])
 
 
+def test_a_refused_change_leaves_nothing_in_the_copies_nor_behind_their_links(
+    tmp_path: Path, cache: Path
+) -> None:
+    """The link that the copies have is a folder by now."""
+    project, outside = tmp_path / "project", tmp_path / "outside"
+    write(project, {"a.py": "a = 1\n"})
+    outside.mkdir()
+    os.symlink(outside, project / "sub")
+    with Copies(Project(project)) as copies:
+        (project / "sub").unlink()
+        (project / "sub").mkdir()
+        with pytest.raises(RefusedError, match="symbolic link meanwhile"):
+            copies.make([Change("sub/deep/new.py", "", "x = 1\n")])
+        assert not list(outside.iterdir())
+        (own,) = (path for path in cache.iterdir() if path.is_dir())
+        assert [path.name for path in own.iterdir()] == ["snapshot"]
+
+
 def test_a_copy_is_of_one_moment(folder: Path) -> None:
     """What the person does afterwards is not in it."""
     with Copies(Project(folder)) as copies:

@@ -151,6 +151,17 @@ def test_links_are_followed_inside_only(tree: Path, tmp_path: Path) -> None:
     assert Project(tree).links == {"link.py": "pkg/c.py", "whole": "pkg", "dot": ".git"}
 
 
+def test_a_link_into_a_folder_that_is_closed_stops_nothing(tree: Path) -> None:
+    (tree / "closed").mkdir()
+    (tree / "closed/x.py").write_text("x")
+    os.symlink("closed/x.py", tree / "link.py")
+    (tree / "closed").chmod(0)
+    try:
+        assert Project(tree).links in ({}, {"link.py": "closed/x.py"})  # the second for root
+    finally:
+        (tree / "closed").chmod(0o700)
+
+
 def test_submodules_and_other_repositories_are_refused(tree: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     write(other, {"m.py": "m"})

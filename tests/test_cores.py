@@ -11,6 +11,7 @@ from command_line import run
 
 from tgr_local.engine import physical_cores
 from tgr_local.system import cores
+from tgr_local.system.sandbox import commands
 
 V2 = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 V1 = "33 30 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
@@ -100,6 +101,15 @@ def test_the_threads_stay_within_the_quota(
     monkeypatch.setattr(cores, "quota", lambda: limit)
     monkeypatch.setattr(cores, "allowed", lambda: list(range(90_000, 90_006)))  # of no machine
     assert cores.usable() == physical_cores() == n
+
+
+def test_the_quota_bounds_the_cpu_time_of_a_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cores, "usable", lambda: 3)
+    limits = commands.Limits(seconds=60.0)
+    outcome = commands.run("ulimit -t", commands.Place(tmp_path, tmp_path), limits, "none")
+    assert outcome.output == "181\n"
 
 
 def test_the_affinity_and_a_number_given_to_python_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,19 +11,18 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from tgr_local.chat import store
 from tgr_local.chat.conversation import Conversation
 from tgr_local.engine import load_prefix, save_prefix, saved_tokens
+from tgr_local.system import paths
 from tgr_local.system.errors import TgrError, describe
 from tgr_local.system.progress import ProgressLine
 
 ENDING = ".prefix"
 LEAST_TOKENS = 256  # fewer are read again in a few seconds
-_UNFINISHED_SECONDS = 3600  # after which a file that is being written was given up
 
 
 def path_of(file: Path) -> Path:
@@ -85,10 +84,7 @@ def load(conversation: Conversation, file: Path, *, other_model: bool = False) -
 def _prune(folder: Path, most: int) -> None:
     """Removes files without a conversation, given-up ones, and the oldest ones beyond `most` bytes;
     two names of one file count once."""
-    for path in folder.glob(".*" + ENDING + ".*"):
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > _UNFINISHED_SECONDS:
-                path.unlink()
+    paths.remove_abandoned(folder, f".*{ENDING}.*")
     found = []
     for path in folder.glob("*" + ENDING):
         with contextlib.suppress(OSError):  # another chat may remove it

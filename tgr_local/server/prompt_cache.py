@@ -46,7 +46,6 @@ ENDING = ".prompt"
 PAUSE_SECONDS = 10.0  # for a file that found no room, as it is read whole before that is known
 _FILES_MOST = 4096  # whose prompts are known, the latest used
 _SCALES_MOST = 16  # sets of scales whose files are known for an owner, the latest used
-_UNFINISHED_SECONDS = 3600  # after which a file that is being written was given up
 _HEADER = 1 << 16  # bytes of a file without its data, at most
 _HALF, _QUARTER = 2, 4  # 1/share of a text that must be new, so that it is written again
 _LEAST_SHARE = 4  # 1/share of a file that a prompt must have, so that all of it is read
@@ -91,10 +90,8 @@ class PromptFolder:
         the `replaced` ones; False where they never do. The caller holds `writing`."""
         if n_bytes > self.most:
             return False
-        for path in self._named(f".*{ENDING}.*{TEMPORARY}"):
-            with contextlib.suppress(OSError):
-                if time.time() - path.lstat().st_mtime > _UNFINISHED_SECONDS:
-                    path.unlink()
+        assert self.path is not None
+        paths.remove_abandoned(self.path, f".*{ENDING}.*{TEMPORARY}")
         total = n_bytes
         for path, about in self.files():
             if path in replaced:

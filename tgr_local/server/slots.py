@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import Field
 
 from tgr_local.engine import Cancel, Engine, load_prefix, remembered, save_prefix
+from tgr_local.engine.prefix_files import TEMPORARY
 from tgr_local.openai.validation import RequestBody, RequestError
 from tgr_local.options.config import ServerConfig
 from tgr_local.server.errors import ApiError
@@ -85,6 +86,8 @@ class SlotFiles:
         """Bytes that a file may have beside the others of all owners. Raises OSError."""
         assert self.folder is not None
         folders = [self.folder, *(one for one in self.folder.iterdir() if _is_owners(one))]
+        for folder in folders:
+            paths.remove_abandoned(folder, f".*.????????{TEMPORARY}")
         others = (other for folder in folders for other in folder.iterdir())
         sizes = (other.stat().st_size for other in others if other != path and other.is_file())
         return max(0, self.most - sum(sizes))

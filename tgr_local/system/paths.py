@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,8 @@ Kind = Literal["config", "data", "state", "cache"]
 _DEFAULTS: dict[Kind, str] = {
     "config": ".config", "data": ".local/share", "state": ".local/state", "cache": ".cache",
 }  # fmt: skip
+_DRAFT = ".tgr-draft-"  # how the names of drafts begin
+_ABANDONED_SECONDS = 3600
 
 
 def folder(kind: Kind) -> Path:
@@ -65,9 +68,10 @@ def existing_folder(option: str, value: str) -> Path:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file in a folder that only the owner may read, whole or not at all. Raises
-    OSError."""
-    with tempfile.NamedTemporaryFile(dir=private(path).parent, delete=False) as draft:
+    """Writes a file in a folder that only the owner may read, whole or not at all. Drafts that
+    killed processes have left there are removed after an hour. Raises OSError."""
+    remove_abandoned(private(path).parent, f"{_DRAFT}*")
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_DRAFT, delete=False) as draft:
         try:
             draft.write(data)
             draft.flush()
@@ -76,6 +80,16 @@ def write_whole(path: Path, data: bytes) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(draft.name)
             raise
+
+
+def remove_abandoned(place: Path, drafts: str) -> None:
+    """Removes the files in a folder whose names match the pattern `drafts` and that nobody has
+    written to for an hour: the process that wrote them was killed."""
+    with contextlib.suppress(OSError):  # the folder is gone
+        for path in place.glob(drafts):
+            with contextlib.suppress(OSError):  # another process may remove it
+                if time.time() - path.lstat().st_mtime > _ABANDONED_SECONDS:
+                    path.unlink()
 
 
 def private(path: Path) -> Path:

@@ -161,6 +161,9 @@ class Copies:
             raise CopyError(
                 f"the project cannot be copied to {tree}: {describe(error)}; {_way_out(error)}"
             ) from None
+        except BaseException:
+            usage.remove(folder)
+            raise
         return place
 
     def remove(self, place: Place) -> None:
@@ -176,7 +179,7 @@ class Copies:
             if folder.name == "node_modules":
                 for path in (*folder.glob("*"), *folder.glob("@*/*")):
                     end = Path(os.path.realpath(path))
-                    if path.is_symlink() and end.is_relative_to(self._project.folder):
+                    if os.path.islink(path) and end.is_relative_to(self._project.folder):
                         found[end] = None
         return list(found)
 
@@ -294,9 +297,9 @@ def _way_out(error: Exception) -> str:
 def _write(tree: Path, relative: Path, data: bytes) -> None:
     """Writes a file in a copy, which a link there must not lead out of."""
     path = tree / relative
-    path.parent.mkdir(parents=True, exist_ok=True)
     if Path(os.path.realpath(path)) != Path(os.path.realpath(tree)) / relative:
         raise RefusedError(f"{relative} has become a symbolic link meanwhile; begin again")
+    path.parent.mkdir(parents=True, exist_ok=True)
     mode = path.stat().st_mode & 0o777 if path.exists() else None
     path.unlink(missing_ok=True)
     path.write_bytes(data)

@@ -76,7 +76,7 @@ class Project:
         for path in self.listing.paths:
             if os.path.islink(self.folder / path):
                 end = Path(os.path.realpath(self.folder / path))
-                if end.is_relative_to(self.folder) and end != self.folder and end.exists():
+                if end.is_relative_to(self.folder) and end != self.folder and os.path.exists(end):
                     found[path] = end.relative_to(self.folder).as_posix()
         return found
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tgr_local.engine import Engine, backend_devices, physical_cores
 from tgr_local.lab.bench.peers import Settings
+from tgr_local.system import cores
 from tgr_local.system.versions import processor, versions
 
 
@@ -38,7 +39,7 @@ def about(engine: Engine, settings: Settings) -> dict[str, Any]:
     devices = [f"{d.name} ({d.description})" for d in backend_devices() if d.kind != "cpu"]
     return {
         "processor": processor(),
-        "cores": {"physical": physical_cores(), "logical": os.cpu_count()},
+        "cores": {"physical": physical_cores(), "logical": cores.usable()},
         "load average": [round(load, 2) for load in getattr(os, "getloadavg", tuple)()],
         "other devices": devices or "none",
         "model": f"{engine.path.name}, {engine.description}, {engine.n_params:,} parameters, "

@@ -28,7 +28,7 @@ from tgr_local.options.fields import types_of
 from tgr_local.options.former import FORMER, departed
 from tgr_local.search.json_values import from_json_value, to_json_value
 from tgr_local.search.strength_files import Strength
-from tgr_local.system import json_checks
+from tgr_local.system import cores, json_checks
 from tgr_local.system.errors import TgrError, describe
 from tgr_local.system.json_checks import Count
 from tgr_local.system.sandbox import backends
@@ -138,7 +138,7 @@ def machine(engine: Engine, strengths: Mapping[str, Strength] | None = None) -> 
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "processor": processor(),
-        "cores": os.cpu_count() or 1,
+        "cores": cores.usable(),
         "devices": sorted(set(engine.devices())),
         "threads": engine.n_threads,
         "python": platform.python_version(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from tgr_local.lab.fitting.samples import Samples
 from tgr_local.methods.probe import answer
 from tgr_local.methods.probe.classifiers import WIDTH, Likeness, Logistic, projection, sigmoid
 from tgr_local.methods.probe.record import FORMAT, Judgement, Probe
+from tgr_local.system import paths
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -192,11 +192,8 @@ def save(probe: Probe, path: Path) -> None:
         "whole": _written(probe.whole), "beginning": _written(probe.beginning),
         "answer": _regression(probe.answer),
     }  # fmt: skip
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-        draft = Path(file.name)
-        file.write(json.dumps(data, ensure_ascii=False).encode() + b"\n")
-    draft.chmod(0o644)
-    draft.replace(path)
+    paths.write_whole(path, json.dumps(data, ensure_ascii=False).encode() + b"\n")
+    path.chmod(0o644)
 
 
 def _regression(regression: Logistic) -> dict[str, Any]:

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tgr_local.system import cores
 from tgr_local.system.errors import CancelledError, InstallError
-from tgr_local.system.paths import program
+from tgr_local.system.paths import program, program_folders
 from tgr_local.system.sandbox import backends, own_path, usage
 from tgr_local.system.sandbox.backends import Backend, Mount
 from tgr_local.system.sandbox.own_path import OwnPath
@@ -243,12 +244,11 @@ def _link(place: Place) -> None:
 def _command(
     backend: Backend, command: str, place: Place, limits: Limits, user: int | None, ready: int
 ) -> list[str]:
-    cores = os.cpu_count() or 1
     orders = {
         "user": user,
         "processes": limits.processes,
         "bounds": {
-            "RLIMIT_CPU": int(limits.seconds * cores) + 1,
+            "RLIMIT_CPU": int(limits.seconds * cores.usable()) + 1,
             # not the address space: Node and Go reserve far more than they use
             "RLIMIT_DATA": limits.memory,
             "RLIMIT_FSIZE": limits.disk,
@@ -281,7 +281,7 @@ def _environment(backend: Backend, place: Place) -> dict[str, str]:
     found.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
     found.setdefault("LANG", "C.UTF-8")
     for name, folder in {"CARGO_HOME": ".cargo", "RUSTUP_HOME": ".rustup"}.items():
-        if (home / folder).is_dir():
+        if os.path.isdir(home / folder):
             found[name] = os.environ.get(name, str(home / folder))
     if backend != "bwrap":
         scratch = str(place.scratch or place.folder)
@@ -302,10 +302,10 @@ def editable(place: Place) -> list[Path]:
     found = {
         Path(os.environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if os.environ.get(name)
     }
-    found |= {path for path in place.shown if (path / "pyvenv.cfg").exists()}
-    for entry in os.environ.get("PATH", "").split(os.pathsep):
-        if any(os.access(os.path.join(entry, name), os.X_OK) for name in ("python", "python3")):
-            found.add(Path(entry).parent)
+    found |= {path for path in place.shown if os.path.exists(path / "pyvenv.cfg")}
+    for folder in program_folders():
+        if any(os.access(folder / name, os.X_OK) for name in ("python", "python3")):
+            found.add(folder.parent)
     return own_path.editable(place.seen_at, [*sorted(found), Path("/usr/local")])
 
 

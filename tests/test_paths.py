@@ -1,0 +1,60 @@
+"""Files that are written whole: what a killed process leaves of them goes."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tgr_local.options.config import ServerConfig
+from tgr_local.server.slots import SlotFiles
+from tgr_local.system.paths import remove_abandoned, write_whole
+
+LONG_AGO = time.time() - 10**5
+
+
+@pytest.fixture
+def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The draft of a process that was killed before the file had its name."""
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", kill)
+        patch.setattr(os, "unlink", kill)
+        write_whole(tmp_path / "a", b"1")
+    (draft,) = tmp_path.iterdir()
+    return draft
+
+
+def test_a_draft_of_a_killed_process_is_removed_after_an_hour(killed: Path) -> None:
+    write_whole(killed.with_name("b"), b"2")
+    assert killed.exists()  # another process may be about to complete it
+    os.utime(killed, (LONG_AGO, LONG_AGO))
+    other = killed.with_name("tmpabcdefgh")
+    other.write_bytes(b"somebody else's")
+    os.utime(other, (LONG_AGO, LONG_AGO))
+    write_whole(killed.with_name("b"), b"3")
+    assert sorted(path.name for path in killed.parent.iterdir()) == ["b", other.name]
+    assert killed.with_name("b").read_bytes() == b"3"
+
+
+def test_what_cannot_be_removed_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".tgr-draft-x").mkdir()
+    os.utime(tmp_path / ".tgr-draft-x", (LONG_AGO, LONG_AGO))
+    write_whole(tmp_path / "a", b"1")
+    remove_abandoned(tmp_path / "absent", "*")
+    assert (tmp_path / "a").read_bytes() == b"1"
+
+
+def test_given_up_files_of_slots_take_no_room(tmp_path: Path) -> None:
+    files = SlotFiles(ServerConfig(slot_save_path=str(tmp_path)))
+    given_up, young = tmp_path / ".a.bin.abcd_123.part", tmp_path / ".b.bin.abcd_123.part"
+    for path in (given_up, young):
+        path.write_bytes(b"12345")
+    os.utime(given_up, (LONG_AGO, LONG_AGO))
+    assert files.left(tmp_path / "c.bin") == files.most - 5
+    assert not given_up.exists() and young.exists()
