@@ -142,6 +142,7 @@ def test_short_flags_are_those_of_llama_cpp() -> None:
          "it with -m"),
         ("--color", "a terminal gets colours, unless NO_COLOR=1 is set; leave it out"),
         ("--no-mmap", "it is --no-use-mmap here"),
+        ("--context-shift", "--when-full reset goes on where the context is full"),
         ("--no-warmup", "it has no effect here; leave it out"),
         ("--ignore-eos", "it is not supported; leave it out"),
     ],

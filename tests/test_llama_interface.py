@@ -67,6 +67,35 @@ def test_an_option_that_is_not_supported_says_what_is_instead(name: str) -> None
         TgrLlama(**{name: "other"})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tensor_split", 3), ("tensor_split", "12"), ("tensor_split", [None]),
+        ("kv_overrides", np.zeros(3)), ("n_batch", None), ("n_batch", "x"), ("n_ubatch", None),
+        ("n_ctx", "x"), ("lora_path", 3), ("model_path", b"x"), ("model_path", []), ("config", {}),
+    ],
+)  # fmt: skip
+def test_an_option_of_another_type_is_named_with_its_value(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{name} is {re.escape(repr(value))}, "):
+        TgrLlama(**{name: value})
+    with pytest.raises(ValueError, match=r"^lora_scale is 'x', but must be a number"):
+        TgrLlama(lora_path="a.gguf", lora_scale="x")  # type: ignore[arg-type]
+
+
+def test_a_parameter_of_another_type_is_named_with_its_value(llama: TgrLlama) -> None:
+    for name in ("control_vector", "edits", "cancel"):
+        with pytest.raises(ValueError, match=f"^{name} is 3, but must be of type "):
+            llama("a", max_tokens=1, **{name: 3})
+    for tokens in (3, None, "abc", [1.5]):
+        with pytest.raises(ValueError, match=r"^tokens is .*, but must be a list of token numbers"):
+            next(llama.generate(tokens))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^top_k is 'x'"):
+        llama.generate([1], top_k="x")  # type: ignore[arg-type]
+    for given in ((None, "*"), ("a/b", 3), ("a/b", "*", None, 3)):
+        with pytest.raises(ValueError, match=r"^(repo_id|filename|local_dir) is "):
+            TgrLlama.from_pretrained(*given)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", SAME)
 def test_the_parameters_of_a_method_are_theirs_in_their_order(name: str) -> None:
     theirs, ours = parameters(getattr(llama_cpp.Llama, name)), parameters(getattr(TgrLlama, name))

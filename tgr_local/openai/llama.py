@@ -30,8 +30,11 @@ from tgr_local.openai.llama_options import (
     ABSENT,
     POOLINGS,
     RANDOM_SEED,
+    as_path,
+    as_shares,
     check_only,
     check_processors,
+    check_types,
 )
 from tgr_local.openai.llama_options import LlamaGrammar as LlamaGrammar
 from tgr_local.openai.llama_tokens import Stopper, Tokenizer, continued, criteria_of
@@ -60,6 +63,8 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionChunk as OpenAIChatCompletionChunk
 
 _POOLINGS = tuple(POOLINGS.values())
+_OURS = {"control_vector": ControlVector, "edits": EditConstraint, "cancel": Cancel}
+"""Parameters of requests that are no JSON."""
 
 
 class TgrLlama:
@@ -131,6 +136,7 @@ class TgrLlama:
         spm_infill: bool = False,
     ) -> None:
         check_only(locals())
+        check_types({"config": config}, {"config": SearchConfig})
         if last_n_tokens_size != SearchConfig.repeat_last_n:
             last_n = last_n_tokens_size
             config = (
@@ -138,24 +144,26 @@ class TgrLlama:
                 if config is None
                 else updated(config, {"repeat_last_n": last_n})
             )
+        check_types({"n_batch": n_batch, "n_ubatch": n_ubatch}, {"n_batch": int, "n_ubatch": int})
         options = EngineConfig(
             n_ctx=n_ctx,
             n_batch=n_batch,
-            n_ubatch=min(n_ubatch, n_batch),
+            n_ubatch=min(n_ubatch, n_batch) if n_ubatch and n_batch else n_ubatch,
             n_seq_max=n_seq_max,
             n_threads=n_threads or 0,
             n_gpu_layers=n_gpu_layers,
             main_gpu=main_gpu,
-            tensor_split=tuple(float(share) for share in tensor_split or ()),
+            tensor_split=as_shares(tensor_split),
             flash_attn=flash_attn if isinstance(flash_attn, str) else "on" if flash_attn else "off",
             type_k=_cache_type("type_k", type_k),
             type_v=_cache_type("type_v", type_v),
-            lora=() if lora_path is None else (f"{os.fspath(lora_path)}:{float(lora_scale)!r}",),
+            lora=() if lora_path is None else (_adapter(lora_path, lora_scale),),
             use_mmap=use_mmap,
             use_mlock=use_mlock,
             chat_template=_chat_template(chat_format),
         )
-        self.engine: Engine = load(model_path, options)
+        path = None if model_path is None else as_path("model_path", model_path)
+        self.engine: Engine = load(path, options)
         """The engine below, for everything else that this package does."""
         self.config, self.method = config, method
         self._pooling = POOLINGS.get(pooling_type)
@@ -176,9 +184,12 @@ class TgrLlama:
         models or to `local_dir`; `filename` may be a pattern such as ``*q8_0.gguf``, and
         `parameters` are those of the class. Nothing here connects: ModelError names the command
         that downloads it. The other parameters have no effect."""
-        if model_names.parsed(repo_id) is None:
+        check_types({"filename": filename}, {"filename": str})
+        if not isinstance(repo_id, str) or model_names.parsed(repo_id) is None:
             raise ValueError(f"repo_id is {repo_id!r:.80}, but must be OWNER/REPO")
-        folder = model_files.folder() / repo_id if local_dir is None else Path(local_dir)
+        folder = model_files.folder() / repo_id
+        if local_dir is not None:
+            folder = Path(as_path("local_dir", local_dir))
         name = filename or "*.gguf"
         found = sorted(
             path
@@ -508,6 +519,7 @@ class TgrLlama:
         ``llama_cpp.Llama.generate``; nothing can be sent to the iterator. Raises ValueError for a
         bad parameter."""
         check_processors(logits_processor)
+        check_types({"top_k": top_k}, {"top_k": int})
         refused = {"tfs_z": (tfs_z, 1.0), "mirostat_mode": (mirostat_mode, 0)}
         for name, (value, neutral) in refused.items():
             if value != neutral:
@@ -523,6 +535,7 @@ class TgrLlama:
     def _body(self, parameters: dict[str, Any]) -> JsonObject:
         """The parameters as the body of a request, in the types that JSON has."""
         check_processors(parameters["logits_processor"])
+        check_types(parameters, _OURS)
         ours = (
             "self", "control_vector", "edits", "cancel", "logits_processor", "stopping_criteria",
         )  # fmt: skip
@@ -648,6 +661,15 @@ def _texts(given: str | Seq[str]) -> list[str]:
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"input is {given!r:.40}, but must be a text or a list of texts")
     return list(texts)
+
+
+def _adapter(path: str | os.PathLike[str], scale: float) -> str:
+    """An adapter with its scale, as `EngineConfig.lora` has it."""
+    name = as_path("lora_path", path)
+    try:
+        return f"{name}:{float(scale)!r}"
+    except (TypeError, ValueError):
+        raise ValueError(f"lora_scale is {scale!r:.80}, but must be a number") from None
 
 
 def _chat_template(chat_format: str | None) -> str:

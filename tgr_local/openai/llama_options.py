@@ -4,9 +4,12 @@ which values here, and what to do instead of the rest.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tgr_local.console.text_input import read_file
 from tgr_local.openai.grammars import json_grammar
@@ -75,8 +78,37 @@ ABSENT: Mapping[str, str] = {
 def check_only(given: Mapping[str, Any]) -> None:
     """Raises ValueError for an option of `ONLY` with a value that would have a meaning."""
     for name, only in ONLY.items():
-        if (value := given[name]) not in only.accepted:
+        value = given[name]
+        if not any(type(value) is not np.ndarray and value == one for one in only.accepted):
             raise ValueError(f"{name} is {value!r:.80}, which is not supported: {only.instead}")
+
+
+def check_types(given: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
+    """Raises ValueError for an option that is neither absent nor of its type."""
+    for name, kind in kinds.items():
+        value = given.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"{name} is {value!r:.80}, but must be of type {kind.__name__}")
+
+
+def as_path(name: str, given: Any) -> str:
+    """The path that an option is. Raises ValueError for what is none."""
+    path = os.fspath(given) if hasattr(given, "__fspath__") else given
+    if not isinstance(path, str):
+        raise ValueError(f"{name} is {given!r:.80}, but must be a path")
+    return path
+
+
+def as_shares(given: Any) -> tuple[float, ...]:
+    """The numbers of `tensor_split`; None = none. Raises ValueError for anything else."""
+    try:
+        if not isinstance(given, str | bytes):
+            return () if given is None else tuple(float(share) for share in given)
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(
+        f"tensor_split is {given!r:.80}, but must be a list of numbers, one for each GPU"
+    )
 
 
 def check_processors(given: Any) -> None:

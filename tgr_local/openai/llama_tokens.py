@@ -4,6 +4,7 @@ tokenizer as an object.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from typing import Any
@@ -24,8 +25,12 @@ def continued(
 ) -> Iterator[int]:
     """The tokens that continue a text, until the context is full, a grammar is complete or a
     criterion says so. Each block of them has a session of its own, which takes the text before it
-    from the cache: what is reserved grows with the text. Raises ValueError for an empty text."""
-    text = [int(token) for token in tokens]
+    from the cache: what is reserved grows with the text. Raises ValueError for an empty text, and
+    for what is no list of tokens."""
+    try:
+        text = [operator.index(token) for token in tokens]
+    except TypeError:
+        raise ValueError(f"tokens is {tokens!r:.80}, but must be a list of token numbers") from None
     if not text:
         raise ValueError("tokens is empty, but must have one at least")
     n_prompt, sampling = len(text), Sampling.of(config)

@@ -362,6 +362,6 @@ def _called(name: str, arguments: str) -> JsonObject:
     """A call; arguments that a limit has cut off are none."""
     try:
         read = json.loads(arguments or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         read = {}
     return {"function": {"name": name, "arguments": read}}

@@ -22,7 +22,6 @@ OURS = {
     "--parallel": "max_running", "-a": "alias", "--think": "thinking", "-j": "json_schema",
     "--json-schema-file": "json_schema", "-jf": "json_schema", "--format": "json_schema",
     "--typical": "typical_p", "--top-nsigma": "top_n_sigma", "--dynatemp-exp": "dynatemp_exponent",
-    "--mirostat-ent": "mirostat_tau", "--mirostat-lr": "mirostat_eta",
 }  # fmt: skip
 """Flags, also of other subcommands, by the name of the option that they are here."""
 
@@ -38,6 +37,8 @@ _SAID = {
     "-co --color --colors": "a terminal gets colours, unless NO_COLOR=1 is set; leave it out",
     "-sysf --system-prompt-file": 'a file is the system prompt with -sys "$(cat FILE)"',
     "--no-mmap": "it is --no-use-mmap here",
+    "--context-shift": "--when-full reset goes on where the context is full",
+    "--no-context-shift": "a reply ends where the context is full; leave it out",
     "-sm --split-mode": "layers are divided among the GPUs; --tensor-split says how",
     "-cmoe --cpu-moe": "--n-cpu-moe says how many layers keep their experts in RAM",
     "-md --model-draft -hfd": "--draft-lookup auto guesses the next tokens without a second model",
@@ -50,7 +51,7 @@ _SAID = {
     "--no-cont-batching --no-perf --perf --numa -lv": "it has no effect here; leave it out",
     "--ignore-eos --mirostat --mirostat-ent --mirostat-lr --samplers --sampler-seq "
     "--sampling-seq --typical --dynatemp-range --dynatemp-exp --top-nsigma --repeat-last-n --keep "
-    "--context-shift --no-context-shift --rope-freq-base --rope-freq-scale --rope-scaling "
+    "--rope-freq-base --rope-freq-scale --rope-scaling "
     "--yarn-orig-ctx --override-kv --in-prefix --in-suffix --image --mmproj -mm --control-vector":
         "it is not supported; leave it out",
 }  # fmt: skip

@@ -105,7 +105,9 @@ def add_ollama(app: Application, service: Service) -> None:
     @app.get("/api/tags", **ANSWERS)
     async def tags() -> Response:
         listed = await service.models.listed()
-        return JsonResponse({"models": [await _entry(service, name) for name in listed]})
+        files = service.models.catalog.files  # of one moment
+        found = [await _entry(name, files[name]) for name in listed if name in files]
+        return JsonResponse({"models": found})
 
     @app.get("/api/ps", **ANSWERS)
     async def loaded() -> Response:
@@ -113,7 +115,7 @@ def add_ollama(app: Application, service: Service) -> None:
         until = _time(time.time() + seconds) if seconds else _FOREVER
         for model in service.models.pool.loaded:
             more = {"expires_at": until, "size_vram": 0, "context_length": model.context}
-            running.append(await _entry(service, model.name) | more)
+            running.append(await _entry(model.name, model.engine.path) | more)
         return JsonResponse({"models": running})
 
     @app.post("/api/show", **app.takes(OllamaShowRequest))
@@ -171,9 +173,8 @@ def _refusal(what: str, instead: str) -> Any:
     return refuse
 
 
-async def _entry(service: Service, name: str) -> dict[str, Any]:
+async def _entry(name: str, path: Path) -> dict[str, Any]:
     """A model as Ollama lists it."""
-    path = service.models.catalog.files[name]
     return {"name": f"{name}:latest", "model": f"{name}:latest"} | (
         await run_in_threadpool(_of_file, path)
     )

@@ -169,7 +169,8 @@ class _Server(uvicorn.Server):
                 pass
         while self._loop is None:  # a signal before that ends the process at once
             time.sleep(0.05)
-        self._loop.call_soon_threadsafe(self.handle_exit, signal.SIGTERM, None)
+        with contextlib.suppress(RuntimeError):  # it has stopped already
+            self._loop.call_soon_threadsafe(self.handle_exit, signal.SIGTERM, None)
 
     @property
     def code(self) -> int:
