@@ -264,6 +264,24 @@ def test_a_forked_child_must_load_again(model: Model) -> None:
     assert ended(start(FORKED.format(path=str(model())))) == (0, b"0 8\n", b"")
 
 
+IMPORTS = """
+import sys
+from tgr_local import Engine, SearchConfig, stream
+engine = Engine({path!r})
+for method in {methods!r}:
+    before = set(sys.modules)
+    list(stream(engine, "hi", SearchConfig(max_tokens=40, chunk_len=16), method=method, raw=True))
+    print(method, *sorted(set(sys.modules) - before))
+"""
+
+
+def test_the_thread_of_a_reply_imports_nothing(model: Model) -> None:
+    """A process that is forked meanwhile would wait for that import without end."""
+    methods = ["base", "tgr-latent", "tgr-think", "markov"]
+    done = ended(start(IMPORTS.format(path=str(model()), methods=methods)))
+    assert done == (0, "".join(f"{name}\n" for name in methods).encode(), b"")
+
+
 FORKED_DEVICES = """
 import os, sys
 from tgr_local import Engine, EngineConfig

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.ma  # which nanmedian would import at its first use; seeds.py says why not then
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]

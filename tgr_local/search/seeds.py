@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+# Now: numpy imports it at its first use, which would be in the thread of a reply; a process forked
+# meanwhile would wait for that import without end.
+from numpy.random import SeedSequence
+
 # purposes of a seed
 PROPOSE, ROLLOUT, CHUNK = range(3)
 
 
 def derived_seed(*parts: int) -> int:
     """A 64-bit seed that changes with every part, such as (seed, chunk, purpose, index)."""
-    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0])
+    return int(SeedSequence(parts).generate_state(1, np.uint64)[0])
