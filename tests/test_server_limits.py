@@ -188,14 +188,14 @@ def test_a_long_text_is_tokenized_outside_the_event_loop(server: Served) -> None
     [
         ("/tokenize", {"content": "a " * 40_000}),
         ("/detokenize", {"tokens": [100] * 40_000}),
-        ("/v1/embeddings", {"input": ["a " * 400] * 30}),
+        ("/v1/embeddings", {"input": ["a " * 400] * 100}),
     ],
 )
 def test_long_bodies_become_tokens_one_at_a_time(
     alone: Served, path: str, body: dict[str, Any]
 ) -> None:
-    asked = [lambda: alone.client.post(path, json=body).status_code] * 4
-    assert in_threads(*asked) == [200] * 4
+    asked = [lambda: alone.client.post(path, json=body).status_code] * 2
+    assert in_threads(*asked) == [200] * 2
     assert not (alone.folder / "together").exists()
 
 
