@@ -247,6 +247,35 @@ def test_a_path_is_found_by_its_end_as_a_plain_search_finds_it() -> None:
         assert evidence.Paths(known).within(text) == expected
 
 
+def test_the_nearest_folder_is_that_of_a_plain_search() -> None:
+    draw = random.Random(4)
+
+    def path() -> str:
+        return "/".join([*(draw.choice("abc") for _ in range(draw.randint(0, 4))), "x.py"])
+
+    def distance(one: str, other: str) -> int:
+        first, second = one.split("/")[:-1], other.split("/")[:-1]
+        common = 0
+        while common < min(len(first), len(second)) and first[common] == second[common]:
+            common += 1
+        return len(first) + len(second) - 2 * common
+
+    for _ in range(2000):
+        paths, wanted = [path() for _ in range(draw.randint(1, 5))], path()
+        nearest = min(distance(wanted, one) for one in paths)
+        assert evidence.Nearest(paths).steps(wanted) == nearest
+
+
+def test_an_output_that_names_many_of_many_files_is_read_at_once() -> None:
+    paths = [f"d{i}/m{i}.py" for i in range(20_000)]
+    output = "".join(f'File "/w/{path}", line 3\n' for path in paths)
+    context = make_context(
+        paths, lambda path: Document(path, "x = 1\n"), Wish("Correct it.", output), 1000,
+        lambda text: len(text) // 4, lambda path: "",
+    )  # fmt: skip
+    assert context.documents
+
+
 def test_a_folder_of_links_and_of_files_of_one_name_is_read_at_once() -> None:
     n = 20_000
     paths = evidence.Paths([f"d{i}/x.py" for i in range(n)], {f"l{i}": f"d{i}" for i in range(n)})

@@ -128,6 +128,17 @@ def test_a_copy_has_its_changes(folder: Path) -> None:
             copies.make([Change("a.py", "a = 1\n", "x")])
 
 
+def test_files_are_broken_on_purpose_but_for_links(folder: Path) -> None:
+    names = ["a.py", "link.py", "absolute/b.py", "outside/x.py", "nosuch.py", "module/m.py"]
+    with Copies(Project(folder)) as copies:
+        tree = copies.make(broken=names).folder
+        assert (tree / "a.py").read_text() == (tree / "link.py").read_text() == copies_of.BROKEN
+        assert (tree / "link.py").is_symlink() and not (tree / "nosuch.py").exists()
+        assert (tree / "sub/b.py").read_bytes() == FILES["sub/b.py"]
+        assert (tree / "module/m.py").read_text() == copies_of.BROKEN
+    assert (folder / "a.py").read_text() == "a = 2\n"
+
+
 def test_a_refused_change_leaves_nothing_in_the_copies_nor_behind_their_links(
     tmp_path: Path, cache: Path
 ) -> None:

@@ -3,6 +3,7 @@ what is the person's own is shown to tests."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from code_folders import commit, git, write
 
 from tgr_local.code.folder import listing, repository
-from tgr_local.code.folder.copies import Copies
+from tgr_local.code.folder.copies import BROKEN, Copies
 from tgr_local.code.folder.project import Project
 
 FILES: dict[str, str | bytes] = {
@@ -98,6 +99,31 @@ def test_a_sparse_index_is_read(tree: Path) -> None:
     git(tree, "sparse-checkout", "set", "--cone", "--sparse-index", "new")
     assert Project(tree).listing.paths[:2] == (".gitignore", "a.py")
     assert "new/d.py" in Project(tree).listing.paths
+
+
+def test_an_index_that_names_places_outside_of_the_folder_lists_none_of_them(
+    tmp_path: Path,
+) -> None:
+    """Nor do copies in which all code is broken on purpose touch one."""
+    folder, mine, beside = tmp_path / "tree", tmp_path / "mine.py", tmp_path / "b.py"
+    whole, upward = f"X{str(mine)[1:]}", "XX/b.py"  # as long as those that they become
+    write(folder, {"a.py": "x", whole: "x", upward: "x", "XXX.py": "x"})
+    git(folder, "init", "-q", "--object-format=sha1")
+    git(folder, "add", "-A")
+    index = (folder / ".git/index").read_bytes()[:-20]
+    for name, other in ((whole, str(mine)), (upward, "../b.py")):
+        index = index.replace(os.fsencode(name), os.fsencode(other))
+    (folder / ".git/index").write_bytes(index + hashlib.sha1(index).digest())
+    shutil.rmtree(folder / "XX")
+    shutil.rmtree(folder / Path(whole).parts[0])
+    for path in (mine, beside):
+        path.write_text("mine")
+    project = Project(folder)
+    assert project.listing.paths == ("XXX.py", "a.py")
+    with Copies(project) as copies:
+        place = copies.make(broken=[str(mine), "../b.py", "../../b.py", *project.listing.paths])
+        assert (place.folder / "a.py").read_text() == BROKEN
+    assert mine.read_text() == beside.read_text() == "mine"
 
 
 def test_a_damaged_index_is_not_fatal(tree: Path) -> None:

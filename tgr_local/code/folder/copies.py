@@ -135,9 +135,10 @@ class Copies:
         self, changes: Sequence[Change] = (), *, in_place: bool = True, broken: Sequence[str] = ()
     ) -> Place:
         """A new copy with these changes. `in_place` where commands see it at the place of the
-        folder; else the files that name the folder name the copy. The files `broken` get a text
-        that no language can read. Raises CopyError, and RefusedError for a change of a file
-        that must not be changed or had another text at the time of the snapshot."""
+        folder; else the files that name the folder name the copy. The files `broken`, but for links
+        and what lies behind one, get a text that no language can read. Raises CopyError, and
+        RefusedError for a change of a file that must not be changed or had another text at the time
+        of the snapshot."""
         whole = [self._bytes(change) for change in changes]
         self._check_room()
         folder = self._folder / str(next(self._numbers))
@@ -152,7 +153,8 @@ class Copies:
                 folder / "scratch", self._size,
             )  # fmt: skip
             for name in broken:
-                if os.path.isfile(tree / name) and not self._is_shown(Path(name)):
+                is_own = _is_own(tree, Path(name)) and not self._is_shown(Path(name))
+                if is_own and os.path.isfile(tree / name):
                     _write(tree, Path(name), BROKEN.encode())
             if not in_place:
                 self._name_copy(place, [path for path, _ in whole])
@@ -294,10 +296,18 @@ def _way_out(error: Exception) -> str:
     return f"{what}, or set XDG_CACHE_HOME to a folder on another disk"
 
 
+def _is_own(tree: Path, relative: Path) -> bool:
+    """Whether a path in a copy leads by no link, and not out of it."""
+    is_inside = not relative.is_absolute() and ".." not in relative.parts
+    return is_inside and Path(os.path.realpath(tree / relative)) == (
+        Path(os.path.realpath(tree)) / relative
+    )
+
+
 def _write(tree: Path, relative: Path, data: bytes) -> None:
     """Writes a file in a copy, which a link there must not lead out of."""
     path = tree / relative
-    if Path(os.path.realpath(path)) != Path(os.path.realpath(tree)) / relative:
+    if not _is_own(tree, relative):
         raise RefusedError(f"{relative} has become a symbolic link meanwhile; begin again")
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = path.stat().st_mode & 0o777 if path.exists() else None

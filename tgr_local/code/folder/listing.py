@@ -63,10 +63,16 @@ def of_git(top: Path, folder: Path) -> Listing | None:
         (submodules if name.endswith(b"/") else paths).add(os.fsdecode(name).rstrip("/"))
     there = [
         path for path in sorted(paths)
-        if not path.startswith(own) and os.path.lexists(folder / path)
+        if not path.startswith(own) and _is_inside(path) and os.path.lexists(folder / path)
     ]  # fmt: skip
     cut |= len(there) > MAX_FILES
     return Listing(tuple(there[:MAX_FILES]), frozenset(submodules), cut)
+
+
+def _is_inside(path: str) -> bool:
+    """Whether a path leads to a place in the folder. An index that somebody made may have others,
+    such as whole paths."""
+    return not os.path.isabs(path) and {"", ".", ".."}.isdisjoint(path.split("/"))
 
 
 def ignored_folders(top: Path | None, folder: Path) -> frozenset[str]:
@@ -77,7 +83,8 @@ def ignored_folders(top: Path | None, folder: Path) -> frozenset[str]:
         found = repository.ls_files(top, folder, *arguments)
         if found is not None:
             names = map(os.fsdecode, found.split(b"\0")[:-1])
-            return frozenset(name.rstrip("/") for name in names if name.endswith("/"))
+            folders = (name.rstrip("/") for name in names if name.endswith("/"))
+            return frozenset(filter(_is_inside, folders))
     return frozenset(
         path for path, entry, ignored in itertools.islice(walk(folder), _MAX_ENTRIES)
         if ignored and entry.is_dir(follow_symlinks=False)

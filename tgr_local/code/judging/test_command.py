@@ -9,10 +9,10 @@ import json
 import os
 import re
 import shlex
-import shutil
 from pathlib import Path
 
 from tgr_local.code.folder.project import Project, RefusedError
+from tgr_local.system.paths import program
 
 _TEST_FILE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py")
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "env", "exec", "time")
@@ -73,7 +73,7 @@ def interpreter(project: Project) -> str:
     for name in (".venv", "venv", "env"):
         if os.access(project.folder / name / "bin" / "python", os.X_OK):
             return f"{name}/bin/python"
-    return "python" if shutil.which("python") else "python3"
+    return "python" if program("python") else "python3"
 
 
 def _text(project: Project, path: str) -> str:
@@ -87,7 +87,7 @@ def _text(project: Project, path: str) -> str:
 def _has_pytest(project: Project, python: str) -> bool:
     environment = (project.folder / python).parents[1] if "/" in python else None
     if environment is None:
-        return shutil.which("pytest") is not None
+        return program("pytest") is not None
     return any(Path(environment).glob("lib/python*/site-packages/pytest"))
 
 

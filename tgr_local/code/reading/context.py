@@ -182,7 +182,8 @@ class _Builder:
             path for path in self.paths
             if syntax.language(path) and known.exact(path) == path  # each file under one name
         ]  # fmt: skip
-        code.sort(key=lambda path: min((evidence.distance(path, one) for one in seeds), default=0))
+        nearest = evidence.Nearest(seeds)
+        code.sort(key=nearest.steps if seeds else lambda path: 0)
         looked, n_characters = [], 0
         for path in code[:_MOST_FILES]:
             document = self._document(path)
@@ -202,6 +203,7 @@ class _Builder:
         words = evidence.words(self.wish.task) | evidence.words(self.wish.output)
         imports = {one.path: evidence.imported(one, known) for one in looked}
         near = {path for seed in seeds for path in imports.get(seed, ())}
+        concerned = set(seeds)
         ranked = []
         for document in looked:
             path = document.path
@@ -211,11 +213,11 @@ class _Builder:
                 (4.0 if path in near else 0.0, "imported by a file that is concerned"),
                 (2.0 * min(mentions, 3.0), "its names are mentioned"),
                 (
-                    1.0 if set(imports[path]) & set(seeds) else 0.0,
+                    0.0 if concerned.isdisjoint(imports[path]) else 1.0,
                     "imports a file that is concerned",
                 ),
             ]
-            away = min((evidence.distance(path, seed) for seed in seeds), default=path.count("/"))
+            away = nearest.steps(path) if seeds else path.count("/")
             rank = sum(points for points, _ in reasons) - 0.25 * away
             best, why = max(reasons, key=lambda reason: reason[0])
             ranked.append(_Ranked(path, rank, why if best else "nearby"))

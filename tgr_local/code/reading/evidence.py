@@ -17,7 +17,6 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from tgr_local.code.edits import Document, syntax
-from tgr_local.code.edits.document import n_equal
 from tgr_local.code.judging.test_output import Failure
 from tgr_local.code.reading import outline
 
@@ -29,6 +28,7 @@ _PLACES = (
 )
 _FOREIGN = ("/site-packages/", "/dist-packages/", "/lib/python", "/node_modules/", "<frozen")
 _MOST_LINKS = 8  # one behind the other
+_FAR = 1 << 30  # steps, where there are no folders
 _DEEPEST_LINK = 32  # parts of its path
 _WORD = re.compile(r"[^\W\d]\w*")
 _OF_CLASSES = (".java", ".kt", ".cs", ".php", ".scala", ".groovy", ".swift", ".hs")
@@ -198,10 +198,28 @@ def _quoted(document: Document, paths: Paths) -> Iterable[str]:
                 yield found
 
 
-def distance(one: str, other: str) -> int:
-    """The steps between the folders of two paths in the tree."""
-    first, second = one.split("/")[:-1], other.split("/")[:-1]
-    return len(first) + len(second) - 2 * n_equal(first, second)
+class Nearest:
+    """The folders of some paths, as a tree."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._steps = _FAR
+        self._below: dict[str, Nearest] = {}
+        for path in paths:
+            node, folders = self, path.split("/")[:-1]
+            for n_left in range(len(folders), -1, -1):
+                node._steps = min(node._steps, n_left)
+                if n_left:
+                    node = node._below.setdefault(folders[-n_left], Nearest(()))
+
+    def steps(self, path: str) -> int:
+        """The steps in the tree from the folder of a path to the nearest of these folders."""
+        node, folders = self, path.split("/")[:-1]
+        found = len(folders) + node._steps
+        for n_left, name in zip(range(len(folders) - 1, -1, -1), folders, strict=True):
+            if (below := node._below.get(name)) is None:
+                break
+            node, found = below, min(found, n_left + below._steps)
+        return found
 
 
 def out_of_reach(
