@@ -266,6 +266,14 @@ def test_the_nearest_folder_is_that_of_a_plain_search() -> None:
         assert evidence.Nearest(paths).steps(wanted) == nearest
 
 
+def test_an_output_of_dots_is_searched_for_places_once() -> None:
+    for part in (".", "1..", "a/", "x."):
+        assert not evidence.places(part * ((1 << 20) // len(part)), evidence.Paths(["a.py"]))
+    text = "....a.py:1 /w/a.py:2: E\n(a.py:3) a.py::test_b ~/a.py(4)"
+    found = evidence.places(text, evidence.Paths(["a.py"]))
+    assert [place.line for place in found] == [2, 3, 0, 4]
+
+
 def test_an_output_that_names_many_of_many_files_is_read_at_once() -> None:
     paths = [f"d{i}/m{i}.py" for i in range(20_000)]
     output = "".join(f'File "/w/{path}", line 3\n' for path in paths)

@@ -215,6 +215,19 @@ def test_other_outputs(output: str, counts: Counts) -> None:
     assert read(colours) == counts
 
 
+@pytest.mark.parametrize(
+    "output",
+    ["=== {} passed in 1.0s ===\n", "Ran {} tests in 1s\n\nFAILED (failures={})\n",
+     "test result: ok. {} passed; {} failed; 0 ignored\n", "Tests: {} failed, {} passed, 2 total\n",
+     "Tests  {} failed | {} passed (2)\n", "1..{}\nok {} - a\nnot ok {}\n", "a.py:{}: E\n"],
+)  # fmt: skip
+def test_a_number_that_python_does_not_read_is_none(output: str) -> None:
+    digits = "9" * 5000
+    read(output.replace("{}", digits))
+    after = read(output.replace("{}", digits) + "\n2 passed in 0.1s\n")
+    assert (after.framework, after.passed, after.failed) == ("pytest", 2, 0)
+
+
 def test_plain_output() -> None:
     assert plain("\x1b[1;31ma\x1b[0m\x1b]0;title\x07b\n10%\r20%\r100%\r\nc") == "ab\n100%\nc"
 
@@ -223,7 +236,7 @@ def test_plain_output() -> None:
     "part",
     ["\n", " ", "_", "___ a ", "1 passed, ", "\r", "\x1b]", "\x1b[", "FAILED a - ", "ERROR ",
      "ok 1 ", "thread 'a' panicked at ", "Ran 1 test in 0s\n", "--- FAIL: a ", "Tests: 1 failed ",
-     "a.py:1: "],
+     "a.py:1: ", "9"],
 )  # fmt: skip
 def test_hostile_outputs_are_read_in_linear_time(part: str) -> None:
     """A regular expression that takes quadratic time would take minutes."""

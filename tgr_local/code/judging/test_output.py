@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)")
+_TOO_LONG = re.compile(r"\d{1000,}")  # for a number that Python reads
 _MOST_FAILURES = 50
 _LONGEST = 300  # characters of a name or a message
 
@@ -56,7 +57,7 @@ class Counts:
 
 def read(output: str) -> Counts:
     """The counts of an output; of several frameworks, those of the last summary."""
-    text = plain(output)
+    text = _TOO_LONG.sub("…", plain(output))
     found = [(end, counts) for reader in _READERS if (got := reader(text)) for end, counts in [got]]
     if not found:
         return Counts()

@@ -24,7 +24,10 @@ _MOST = 1 << 20  # characters of an output that are searched
 _PLACES = (
     re.compile(r'File "(?P<path>[^"\n]{1,512})", line (?P<line>\d{1,7})'),  # Python
     # pytest, compilers, node: path.py:12, path.js:12:5, path.py::test_name, path.c(12)
-    re.compile(r"(?P<path>[\w./\\+@~-]{1,512}\.\w{1,8})(?::|\()(?::|(?P<line>\d{1,7}))"),
+    re.compile(
+        r"(?<![\w./\\+@~-])"  # where a path begins: each is tried once
+        r"(?P<path>[\w./\\+@~-]{1,512}\.\w{1,8})(?::|\()(?::|(?P<line>\d{1,7}))"
+    ),
 )
 _FOREIGN = ("/site-packages/", "/dist-packages/", "/lib/python", "/node_modules/", "<frozen")
 _MOST_LINKS = 8  # one behind the other
