@@ -39,6 +39,7 @@ class Sums(unittest.TestCase):
 
 
 def output_of(folder: Path, *command: str) -> str:
+    (folder / "pytest.ini").write_text("[pytest]\n")  # no settings of a folder above hold
     done = subprocess.run(
         [sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True,
         env=environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", PYTEST_ADDOPTS=""),
