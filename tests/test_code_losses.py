@@ -16,7 +16,7 @@ from tgr_local.code.edits import Change, Document, EditError
 from tgr_local.code.folder.copies import Copies
 from tgr_local.code.folder.project import Project
 from tgr_local.code.judging.candidate import syntax_error
-from tgr_local.code.judging.comments import without_comments
+from tgr_local.code.judging.comments import living
 from tgr_local.code.judging.judge import check
 from tgr_local.code.judging.losses import loss
 from tgr_local.code.writing.natural import read_answer
@@ -105,6 +105,9 @@ def test_a_task_about_a_part_that_is_empty_permits_no_empty_file() -> None:
         ("run.sh", SCRIPT, textwrap.indent(SCRIPT, "# ", bool)),
         ("q.sql", SELECT, f"/* {SELECT} */"),
         ("q.sql", SELECT, f"-- {SELECT}"),
+        ("app.js", CODE["app.js"], f"if (false) {{\n{CODE['app.js']}}}\n"),
+        ("run.sh", SCRIPT, f": <<'X'\n{SCRIPT}X\n"),
+        ("run.rb", SCRIPT, f"=begin\n{SCRIPT}=end\n"),
     ],
 )
 def test_an_edit_that_leaves_little_is_none_unless_the_task_says_so(
@@ -148,7 +151,7 @@ def test_a_function_may_return_none_where_the_task_says_so() -> None:
     assert loss(edit, "add must return None.") == ""
 
 
-def test_what_is_left_without_comments_is_code_and_its_strings() -> None:
+def test_what_can_run_is_code_and_its_strings() -> None:
     for path, text, left in (
         ("a.go", 'x := "http://a" // b', 'x := "http://a"'),
         ("a.js", "f(`// ${a}`) /* b */", "f(`// ${a}`)"),
@@ -158,8 +161,12 @@ def test_what_is_left_without_comments_is_code_and_its_strings() -> None:
         ("a.txt", "// a # b", "// a # b"),
         ("a.c", '"/*', '"/*'),
         ("a.c", "a /* b", "a"),
+        ("a.go", 'if false {\n f("}") { b }\n}\nc()', "\nc()"),
+        ("a.c", "if (0) { x; } else { y; }", " else { y; }"),
+        ("a.js", "if (0 + x) { y }", "if (0 + x) { y }"),
+        ("a.js", "while (false) { a", ""),
     ):
-        assert without_comments(path, text).rstrip() == left
+        assert living(path, text).rstrip() == left
 
 
 def test_the_table_says_why_there_is_no_edit_and_nothing_is_tested(

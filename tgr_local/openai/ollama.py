@@ -270,7 +270,7 @@ def loaded_response(body: OllamaRequest, model: str) -> JsonObject | None:
 
 
 def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z")
+    return datetime.datetime.now(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
 
 
 def _content(is_chat: bool, text: str, **more: Any) -> tuple[str, Any]:

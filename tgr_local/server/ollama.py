@@ -246,5 +246,5 @@ def _parameters(n: int) -> str:
 
 
 def _time(seconds: float) -> str:
-    moment = datetime.datetime.fromtimestamp(int(seconds), datetime.UTC)
+    moment = datetime.datetime.fromtimestamp(int(seconds), datetime.timezone.utc)
     return moment.isoformat().replace("+00:00", "Z")

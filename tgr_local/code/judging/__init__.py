@@ -5,7 +5,7 @@ test_command.py  … which command runs them
 test_output.py   … what their output says
 _check.py        … inside the sandbox, parses and imports files where there are no tests
 losses.py        what an edit takes away that nobody asked for
-comments.py      … the text of a file without its comments
+comments.py      … the text of a file without comments and dead blocks
 candidate.py     one answer: its edit and its verdict
 ranking.py       which one is the best
 """

@@ -17,7 +17,7 @@ from typing import Any
 from tgr_local.code.edits import Change
 from tgr_local.code.edits.document import lines_of
 from tgr_local.code.edits.function import definitions_in, parsed
-from tgr_local.code.judging.comments import without_comments
+from tgr_local.code.judging.comments import living
 
 _ASKED = re.compile(
     r"\b(?:remov|delet|drop|strip|shorten|trim|reduc|simplif|rewrit|re-writ|replac|split|"
@@ -92,9 +92,9 @@ def _loss(change: Change, may_do_nothing: bool) -> str:
         return f"it leaves {100 * kept:.0f}% of the words of {change.path}"
     if is_code:
         return ""
-    old, new = (_words(without_comments(change.path, t)) for t in (change.before, change.after))
+    old, new = (_words(living(change.path, t)) for t in (change.before, change.after))
     if (kept := _kept(old, new)) < _OF_CODE:
-        return f"it leaves {100 * kept:.0f}% of the words of {change.path} outside of comments"
+        return f"it leaves {100 * kept:.0f}% of {change.path} outside of comments and dead code"
     if (n := _tail(lines_of(change.before), lines_of(change.after))) >= _TAIL:
         return f"it ends before {change.path} does, whose last {n} lines it lacks"
     return ""
