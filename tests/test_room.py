@@ -18,6 +18,7 @@ from serving import served
 
 from tgr_local import SearchConfig, TgrLlama, generate, generate_many, generate_steps
 from tgr_local.engine import Engine, SteeredEngine
+from tgr_local.generation import query_tokens
 from tgr_local.methods import METHODS
 from tgr_local.options.model_files import embedded_model
 from tgr_local.search.capacity import SPARE_CELLS, difference, longest_text, most_tokens
@@ -122,6 +123,33 @@ def test_too_little_room_for_chunks_is_one_plain_chunk(small: Engine) -> None:
     reply = generate(small, [5] * 200, config, method="tgr-latent")
     assert reply.n_tokens == 48 and reply.note == difference(config, used)
     assert all(step.candidates is None for step in reply.steps)
+
+
+@pytest.mark.parametrize("room", range(1, 6))
+@pytest.mark.parametrize("method", ["base", "tgr-think", "tgr-latent"])
+def test_a_thinking_that_fills_the_context_says_so(load: Load, method: str, room: int) -> None:
+    """The room is too small for the end of the thinking and an answer, or just large enough."""
+    question = "What is 12 + 23 - 4 + 7?"
+    n_query = len(query_tokens(load(embedded_model()), question, SearchConfig()))
+    engine = load(embedded_model(), n_ctx=n_query + SPARE_CELLS + room)
+    for on_event in (None, lambda event: None):  # read a chunk or a token at a time
+        reply = generate(engine, question, SearchConfig(seed=7), method=method, on_event=on_event)
+        assert (reply.finish, reply.limit, reply.closed_by) == ("length", "n_ctx", "n_ctx")
+        assert 1 <= reply.n_tokens <= room + 1
+
+
+def test_the_note_is_of_the_thinking_where_that_alone_is_searched(load: Load) -> None:
+    engine, config = load(embedded_model(), n_ctx=128), SearchConfig(seed=7, search_from=0)
+    reply = generate(engine, "What is 12 + 23 - 4 + 7?", config, method="tgr-think")
+    assert reply.thinking and reply.note.endswith("resets: the thinking was written plainly")
+    config = dataclasses.replace(config, thinking_budget=9)  # for which there is room
+    reply = generate(engine, "What is 12 + 23 - 4 + 7?", config, method="tgr-think")
+    assert reply.closed == 9 and reply.note == (
+        "the context has no room for rollouts beside this prompt: the thinking was written plainly"
+    )
+    config = dataclasses.replace(config, search_from=1)  # nothing was to be searched
+    reply = generate(engine, "What is 12 + 23 - 4 + 7?", config, method="tgr-think")
+    assert reply.closed == 9 and reply.note == ""
 
 
 def test_a_short_reply_says_nothing_of_the_search(small: Engine) -> None:

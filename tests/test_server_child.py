@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -68,6 +69,27 @@ def test_the_end_of_stdin_ends_the_server(flags: list[str], tmp_path: Path) -> N
             client.headers["Authorization"] = "Bearer a-secret"
             assert client.get("/v1/models").status_code == 200
         server.stdin.close()
+        assert server.wait(HANG) == 0
+
+
+@pytest.mark.skipif(not hasattr(socket, "socketpair"), reason="needs a pair of sockets")
+def test_a_stdin_that_does_not_block_has_not_ended(flags: list[str], tmp_path: Path) -> None:
+    theirs, ours = socket.socketpair()
+    theirs.setblocking(False)
+    with theirs, ours, subprocess.Popen(
+        [*SERVE, *flags], env=environment(tmp_path), cwd=tmp_path,
+        stdin=theirs.fileno(), stderr=subprocess.PIPE, text=True,
+    ) as server:  # fmt: skip
+        theirs.close()
+        assert server.stderr
+        url = next(line.split()[-1] for line in server.stderr if "listening on" in line)
+        assert any("is ready" in line for line in server.stderr)
+        ours.sendall(b"what is written there is dropped\n")
+        with httpx.Client(base_url=url, timeout=HANG) as client:
+            client.headers["Authorization"] = "Bearer a-secret"
+            assert client.get("/v1/models").status_code == 200
+        ours.close()
+        assert "stdin has ended" in server.stderr.read()
         assert server.wait(HANG) == 0
 
 

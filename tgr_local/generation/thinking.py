@@ -53,6 +53,8 @@ class Reserve:
         fills = not goes_on or space < limit
         if fills and 0 < space - closing < limit:
             limit, option = space - closing, context_limit(engine)
+        elif fills and 0 < space < limit:  # too little for the end of a thinking
+            option = context_limit(engine)
         kept = request.answer_tokens or max(1, min(limit // _SHARE, _MOST_KEPT))
         least = engine.edit_tokens(request.edits) if request.edits else 0
         if limit < least:

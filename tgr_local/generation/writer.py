@@ -79,7 +79,9 @@ class ReplyWriter:
         self.closed: int | None = None
         self.limit: str | None = None
         self._context: tuple[list[int], list[int]] = ([], [])  # of the answer's run, after Q
-        self._used = self.config  # of the first run, as far as it fits together with Q
+        # of the first run or the thinking's, and as far as it fits together with Q
+        self._asked = self._used = self.config
+        self._used_by = 0  # the index of that run
 
     def write(self, participants: Participants = ALONE) -> Finish:
         """Writes the whole reply; returns why it ended."""
@@ -90,7 +92,7 @@ class ReplyWriter:
         verdict = self._think(opened) if verdict == "thinking" else verdict
         if opened:
             opened.leave()  # others may wait for this one there
-        finish = self._answer(answer, "budget") if verdict == "answer" else verdict
+        finish = self._answer(answer, self._unanswered) if verdict == "answer" else verdict
         self.end_text()
         if self._ending.must_speak and not self.draft.text.has_answer:
             if answer:
@@ -109,9 +111,14 @@ class ReplyWriter:
     @property
     def note(self) -> str:
         """What the context has changed of a reply that was long enough for it; "" = nothing."""
-        if len(self.draft.tokens) < min(self.config.chunk_len, self._used.chunk_len):
+        written, steps = "reply", self.draft.steps
+        if self.request.method.thinking:  # the answer has no chunks
+            first, *later = [run.first for run in self.runs[self._used_by :]] or [0]
+            written, steps = "thinking", steps[first : later[0] if later else None]
+        n_tokens = sum(len(step.tokens) for step in steps)
+        if n_tokens < min(self.config.chunk_len, self._used.chunk_len):
             return ""
-        return difference(self.config, self._used)
+        return difference(self._asked, self._used, written)
 
     def end_text(self) -> None:
         """Emits the text that was still buffered."""
@@ -160,6 +167,15 @@ class ReplyWriter:
                 raise
             ending.closed_by = self._limits.reserve.option
             return "answer"
+
+    @property
+    def _unanswered(self) -> Finish:
+        """Why a reply ends whose limits leave nothing for an answer: a budget, or the context."""
+        n_spent = sum(step.counts.total for step in self.draft.steps)
+        is_spent = 0 < self.config.max_forward_tokens <= n_spent
+        if is_spent or self.closed_by in (*_BUDGETS, "answer_now"):
+            return "budget"
+        return "length"
 
     def _answer(
         self, participant: Participant | None, finish: Finish, *, again: bool = False
@@ -211,6 +227,8 @@ class ReplyWriter:
         without a step, and CapacityError."""
         draft, method = self.draft, request.method
         n_steps = len(draft.steps)
+        if not draft.answers:
+            self._asked, self._used_by = request.config, len(self.runs)
         request = request.fitted(self.engine)
         if not draft.answers:
             self._used = request.config

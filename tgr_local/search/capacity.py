@@ -240,14 +240,20 @@ def _with_chunks(
     return dataclasses.replace(config, **changes)
 
 
-def difference(asked: SearchConfig, used: SearchConfig) -> str:
-    """What the context has changed of a search, for the user; "" = nothing."""
+def difference(asked: SearchConfig, used: SearchConfig, written: str = "reply") -> str:
+    """What the context has changed of the search that wrote a `written`, for the user; "" =
+    nothing."""
     if used.chunk_len == asked.chunk_len and used.rollout_len == asked.rollout_len:
         return ""
     if used.max_chunks == 1 and used.chunk_len == used.token_limit:
+        if used.token_limit == asked.token_limit:
+            return (
+                f"the context has no room for rollouts beside this prompt: the {written} was "
+                "written plainly"
+            )
         return (
             f"the context has room for {used.token_limit} tokens, too few for chunks and resets: "
-            "the reply was written plainly"
+            f"the {written} was written plainly"
         )
     parts = [
         f"{name} have {now} tokens instead of {before}"

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
 import signal
 import socket
 import sys
@@ -42,6 +43,7 @@ except ImportError:  # not on Windows, whose sockets are not files
 _MAX_CONNECTIONS, _FEWEST_CONNECTIONS = 2048, 64
 _OTHER_FILES = 128  # open files of the process that are not connections
 _SWITCH_SECONDS = 0.001
+_BACKGROUND_SECONDS = 0.5
 _LAST_SECONDS = 4.0  # for cancelled work to end, and the model to be freed
 
 
@@ -123,6 +125,8 @@ def run(
     log = logging.getLogger("uvicorn.error")
     log.addFilter(is_told)
     if limits.exit_on_eof:
+        if hasattr(signal, "SIGTTIN"):  # which stops a process that reads in the background
+            signal.signal(signal.SIGTTIN, signal.SIG_IGN)
         threading.Thread(target=server.stop_at_eof, name="stdin", daemon=True).start()
     try:
         server.run(sockets=[listener])
@@ -165,10 +169,12 @@ class _Server(uvicorn.Server):
     def stop_at_eof(self) -> None:
         """Stops the server, as SIGTERM does, once stdin is closed; what comes before is dropped."""
         with contextlib.suppress(OSError, ValueError):
-            while sys.stdin and os.read(sys.stdin.fileno(), 4096):
+            while sys.stdin and _reads_more(sys.stdin.fileno()):
                 pass
         while self._loop is None:  # a signal before that ends the process at once
             time.sleep(0.05)
+        if not self.should_exit:
+            _say("stdin has ended: the server stops, as --exit-on-eof says")
         with contextlib.suppress(RuntimeError):  # it has stopped already
             self._loop.call_soon_threadsafe(self.handle_exit, signal.SIGTERM, None)
 
@@ -187,6 +193,20 @@ class _Server(uvicorn.Server):
     def _give_up(self) -> None:
         _say("cancelled work is still running; the process ends without it")
         self.leave()
+
+
+def _reads_more(file: int) -> bool:
+    """Waits for bytes of a file and drops them; False at its end."""
+    try:
+        return bool(os.read(file, 4096))
+    except BlockingIOError:  # the parent shares it, and does not wait for it
+        select.select([file], [], [])
+        return True
+    except OSError:
+        if os.tcgetpgrp(file) == os.getpgrp():
+            raise
+        time.sleep(_BACKGROUND_SECONDS)  # a terminal, whose lines are for another program now
+        return True
 
 
 def _use(engine: Engine, method: Method) -> str:
