@@ -98,6 +98,28 @@ MESSAGES: list[Any] = [
     [{"role": "user", "content": "hi", "images": ["AAAA"]}],
     [],
 ]  # fmt: skip
+FUNCTION = {"name": "f", "parameters": {"type": "object"}}
+TOOL_FORMS: list[Any] = [
+    {"type": "function", "function": FUNCTION}, FUNCTION, {"function": FUNCTION}, {"type": None},
+    {"name": "f", "input_schema": {"type": "object"}}, {"functionDeclarations": [FUNCTION]},
+    {"type": "custom", "custom": {"name": "apply_patch", "format": {}}}, {"type": "web_search"},
+    {"type": "mcp", "server_label": "x", "server_url": "http://x"}, {},
+]  # fmt: skip
+"""Tools, as clients of other servers send them."""
+EARLIER: list[dict[str, Any]] = [
+    {"content": "3"}, {"content": "3", "reasoning": "h"}, {"content": "3", "thinking": "h"},
+    {"content": "3", "reasoning_details": [{"type": "reasoning.text", "text": "h"}]},
+    {"content": [{"type": "thinking", "thinking": "h"}, {"type": "text", "text": "3"}]},
+    {"content": [{"type": "reasoning", "text": "h"}]}, {"content": "<think>h</think>3"},
+    {"content": '{"name": "f", "arguments": {}}\n{"name": "f", "arguments": {"x": 1}}'},
+    {"content": "<tools>\n[{\"name\": \"f\"}]\n</tools>", "tool_calls": []},
+]  # fmt: skip
+"""An earlier reply of the assistant: its thinking, and its calls as text."""
+MORE: list[dict[str, Any]] = [
+    {"reasoning": {"effort": "high"}}, {"plugins": [{"id": "web"}]}, {"models": ["a", "b"]},
+    {"session_id": "a", "provider": {"order": ["a"]}, "route": "fallback"},
+    {"top_n_sigma": 1.0, "typical_p": 0.9}, {"dynatemp_range": 0.5, "repeat_last_n": -1},
+]  # fmt: skip
 SLOT_ACTIONS = ("save", "restore", "erase", "none")
 
 
@@ -234,8 +256,15 @@ def good(rng: random.Random, path: str) -> dict[str, Any]:
         return body | {"prompt": rng.choice(["1+2=", [1, 2, 3], ["a", "b"]])}
     role = rng.choice(["user", "user", "system"])
     if rng.random() < 0.2:
-        body |= {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none"}
-    return body | {"messages": [{"role": role, "content": rng.choice(["hi", "1+2=?"])}]}
+        tools = rng.sample(TOOL_FORMS, rng.randrange(1, 4))
+        body |= {"tools": copy.deepcopy(tools), "tool_choice": rng.choice(["none", "auto"])}
+    if rng.random() < 0.1:
+        body |= copy.deepcopy(rng.choice(MORE))
+    asked = [{"role": role, "content": rng.choice(["hi", "1+2=?"])}]
+    if rng.random() < 0.2:
+        asked += [{"role": "assistant"} | copy.deepcopy(rng.choice(EARLIER)),
+                  {"role": "user", "content": "and?"}]  # fmt: skip
+    return body | {"messages": asked}
 
 
 def ollama(rng: random.Random, path: str, n_tokens: int) -> dict[str, Any]:
