@@ -145,8 +145,6 @@ def test_short_flags_are_those_of_llama_cpp() -> None:
         ("--context-shift", "--when-full reset goes on where the context is full"),
         ("--no-warmup", "it has no effect here; leave it out"),
         ("--ignore-eos", "it is not supported; leave it out"),
-        ("--context-shift", "it is --when-full reset here"),
-        ("--no-context-shift", "it is the default here; leave it out"),
     ],
 )  # fmt: skip
 def test_a_flag_of_llama_cpp_gets_its_name_here_or_what_to_do(

@@ -46,8 +46,6 @@ _SAID = {
     "-dev --device --list-devices": "tgr-local doctor lists the devices; -ngl 0 uses no GPU",
     "-nkvo --no-kv-offload": "the cache lies beside the layers; -ngl says how many are on the GPU",
     "-e --escape --no-escape": "a text is taken as it is; the shell has $'...\\n...'",
-    "--context-shift": "it is --when-full reset here",
-    "--no-context-shift": "it is the default here; leave it out",
     "--keepalive --insecure --nowordwrap --no-warmup --warmup --log-disable --simple-io "
     "--no-display-prompt --display-prompt --jinja --no-jinja -cb --cont-batching "
     "--no-cont-batching --no-perf --perf --numa -lv": "it has no effect here; leave it out",
