@@ -65,7 +65,8 @@ HELD: list[tuple[str, str]] = [
      "code_session::without_a_terminal_and_without_yes_nothing_is_changed "
      "code_project::paths_that_are_none_are_refused"),
     ("No setting and no object", "code_repository::no_program_of_a_folder_runs"),
-    ("Git lists the files", "code_repository::what_git_lists_is_as_ever"),
+    ("Git lists the files", "code_repository::what_git_lists_is_as_ever "
+     "code_repository::an_index_that_names_places_outside_of_the_folder_lists_none_of_them"),
     ("Links that lead out", "code_project::links_are_followed_inside_only "
      "code_project::lists_are_bounded code_project::hostile_patterns_do_not_keep_it"),
     ("Programs are sought", "code_repository::no_program_is_sought_in_the_folder"),
