@@ -95,6 +95,17 @@ def test_flags_override_variables_and_those_override_files(
     assert shown_config(capsys, "--stop", "c", "--thinking")["stop"] == (["c"], "--stop")
 
 
+def test_the_strength_is_of_what_the_method_injects(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for method, said in (
+        ("tgr-latent", "calibration residual"),
+        ("tgr-think", "calibration residual"),  # into the thinking
+        ("base", "nothing is injected"),
+    ):
+        assert shown_config(capsys, "--method", method)["strength"][1] == said
+
+
 def test_a_run_uses_the_settings(
     double: None,
     home: Path,

@@ -49,9 +49,10 @@ def test_a_bad_system_is_refused(text: str, says: str) -> None:
 
 
 def test_rollouts_are_longer_where_answers_are_programs_unless_they_are_given() -> None:
-    names = ("base", "tgr-latent", "tgr-token", "tgr-latent:rollout_len=8", "tgr-latent:rank=4")
+    searching = ("tgr-latent", "tgr-token", "tgr-think", "tgr-latent:rank=4")
+    names = ("base", "tgr-latent:rollout_len=8", *searching)
     some = [systems.from_text(name) for name in names]
-    wanted = dict.fromkeys(("tgr-latent", "tgr-token", "tgr-latent:rank=4"), 64)
+    wanted = dict.fromkeys(searching, 64)
     assert systems.rollout_lens(some, resolve.DEFAULT) == wanted
     for source in (resolve.USER, resolve.MODEL_FILE):
         assert systems.rollout_lens(some, source) == {}
@@ -72,6 +73,8 @@ def test_systems_that_inject_run_at_each_injection_seed() -> None:
     assert [one.name for one in found] == ["base", "own", *names]
     configs = [one.resolve(SearchConfig(), 64) for one in found[2:]]
     assert [(c.injection_seed, c.rank) for c in configs] == [(1, 4), (2, 4)]
+    thinking = systems.at_injection_seeds([System("think", "tgr-think")], [1, 2])
+    assert [one.name for one in thinking] == ["think, injection seed 1", "think, injection seed 2"]
     with pytest.raises(ValueError, match="injection_seeds has no effect: no system injects"):
         systems.at_injection_seeds(some[:2], [1, 2])
 

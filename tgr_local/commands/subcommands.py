@@ -142,7 +142,7 @@ def _strength(path: Path | None, config: SearchConfig, args: argparse.Namespace)
     from tgr_local.options import model_files
     from tgr_local.search import strength_files
 
-    if not methods.get(args.method).steers or config.eta == 0:
+    if not methods.get(args.method).of_thinking.steers or config.eta == 0:
         return "", "nothing is injected"
     if config.calibration != "divergence":
         return "", f"calibration {config.calibration}"

@@ -153,7 +153,10 @@ def generate_steps(
     on_event: OnProgress | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[Step]:
-    """The steps of one reply, each as its chunk is done. Closing the iterator frees the cache."""
+    """The steps of one reply, each as its chunk is done. Closing the iterator frees the cache.
+
+    They are those of a single run: no limit of the thinking holds, and ``tgr-think`` is ``base``.
+    """
     config, method = advised(engine, config), methods.get(method)
     request = request_of(engine, prompt, config, method, raw=raw, cancel=cancel).fitted(engine)
     return method.run(Run(engine, request, on_event=on_event, cancel=cancel))

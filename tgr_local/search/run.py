@@ -78,6 +78,11 @@ class Method:
     options: tuple[type[Config], ...] = ()
     """The groups of options that it uses, beside what `SearchConfig` declares itself."""
 
+    @property
+    def of_thinking(self) -> Method:
+        """The method that writes the thinking: another one, or itself."""
+        return self.thinking or self
+
     def uses(self, option: str) -> bool:
         """Whether a field of `SearchConfig` changes what it does."""
         return group_of(SearchConfig, option) in (SearchConfig, *self.options)

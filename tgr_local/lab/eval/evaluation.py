@@ -47,7 +47,7 @@ def manifest_of(
     strengths = {}
     with ProgressLine("measuring the strength of the injection, once for this model"):
         for system in request.systems:
-            if methods.get(system.method).steers:
+            if methods.get(system.method).of_thinking.steers:
                 config = configs[system.name]
                 found = strength.prepare(engine, config)
                 if found is None and strength.is_needed(config):

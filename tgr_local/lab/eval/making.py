@@ -74,7 +74,7 @@ class EngineMaker:
 
     def begin(self, phase: Phase, n_cells: int, parallel: int, n_jobs: int) -> int:
         self._phase = phase
-        if methods.get(phase.system.method).steers:
+        if methods.get(phase.system.method).of_thinking.steers:
             strength.prepare(self.engine, phase.config)  # which no sample must pay for
         n_seqs = methods.get(phase.system.method).sequences(self.engine, phase.config)
         at_once = min(parallel or fitting(self.engine, n_seqs, n_cells), n_jobs)

@@ -105,7 +105,7 @@ def at_injection_seeds(found: Sequence[System], seeds: Sequence[int]) -> tuple[S
     ValueError where no system takes a seed."""
     made: list[System] = []
     for system in found:
-        if methods.get(system.method).steers and "injection_seed" not in system.options:
+        if methods.get(system.method).of_thinking.steers and "injection_seed" not in system.options:
             for seed in seeds:
                 options = {**system.options, "injection_seed": str(seed)}
                 made.append(System(f"{system.name}{SEED_IN_NAME}{seed}", system.method, options))
@@ -126,7 +126,7 @@ def rollout_lens(found: Sequence[System], source: str) -> dict[str, int]:
         system.name: PROGRAM_ROLLOUT_LEN
         for system in found
         if source == resolve.DEFAULT and "rollout_len" not in system.options
-        if methods.get(system.method).searches
+        if methods.get(system.method).of_thinking.searches
     }
 
 
