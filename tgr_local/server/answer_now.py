@@ -71,6 +71,6 @@ class Running:
 
 
 def owner_of(scope: Scope) -> bytes:
-    """What tells the client's key from others; empty without keys."""
+    """Returns the digest of the client's key; empty unless the server has several keys."""
     owner: bytes = scope.get(OWNER, b"")
     return owner

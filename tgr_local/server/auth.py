@@ -25,7 +25,7 @@ from tgr_local.server.wire import failure
 
 LOCAL_ORIGIN = r"https?://([\w.-]+\.)?(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 OWNER = "tgr.owner"
-"""Where the scope of a request has what tells its key from others; absent where there are none."""
+"""Entry of a request's scope: the digest of its API key; absent unless there are several keys."""
 OPEN = {*PATHS, "/health", "/v1/health"}  # the page contains no data, and monitoring needs no key
 
 

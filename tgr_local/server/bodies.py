@@ -132,7 +132,7 @@ class Body:
         self.data = bytearray()
         self.n_reserved = 0
         self.fields: Fields | None = None
-        """Those of a short body; a long one is parsed when it is used."""
+        """Fields of a short body; a long one is parsed when it is used."""
         self.streams: bool | None = None
         """Whether it asks for a stream; None = it was not parsed yet."""
         self._bodies, self._listed, self._default = bodies, listed, streams

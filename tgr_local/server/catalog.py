@@ -114,7 +114,7 @@ class Catalog:
         raise no_model(f"there is no model {name!r:.80} here; name {self._shown()}")
 
     def name_and_method(self, name: str | None) -> tuple[str | None, Method | None]:
-        """The same for the reply, which has the client's own name where there is one model."""
+        """Does `choose` for the reply, which has the client's own name where there is one model."""
         if self.folder is None:
             return model_and_method(name, self.first or "")
         return self.choose(name)

@@ -153,8 +153,8 @@ class Connection(H11Protocol):
         self.transport.abort()
 
     def _limit_connections(self) -> None:
-        """When half of the connections are in use, closes the one that has waited longest for its
-        client. Requests of closed connections still count for a moment."""
+        """Closes the connection that has waited longest for its client when half of the connections
+        are in use. Requests of closed connections still count for a moment."""
         if not self.limit_concurrency or len(self.connections) <= self.limit_concurrency // 2:
             return
         waiting = [

@@ -29,7 +29,7 @@ _KINDS = {
 
 
 class ErrorDetail(BaseModel):
-    """What is wrong with a request."""
+    """Description of an invalid request."""
 
     message: str
     type: str

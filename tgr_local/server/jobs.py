@@ -152,7 +152,7 @@ class Job:
         self._reader: asyncio.Future[None] | None = None  # waits for an item
         self._timer: asyncio.TimerHandle | None = None
         self.future: Future[None] | None = None
-        """Its place in the executor's queue."""
+        """Future of the job in the executor's queue."""
         self._why: ApiError | None = None
         self.lease = lease
         self.waits = lease is not None
@@ -161,7 +161,7 @@ class Job:
         """Whether another coroutine than the submitting one reads and ends it."""
         self._created = time.monotonic()
         self.started: float | None = None
-        """When its thread began, by time.monotonic; None while it is queued."""
+        """Start time of its thread, by time.monotonic; None while it is queued."""
 
     @property
     def seconds_queued(self) -> float:

@@ -14,7 +14,7 @@ from tgr_local.system.errors import TgrError, describe
 
 
 class Place:
-    """What the pool knows of one model."""
+    """State of one model in the pool."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -180,7 +180,7 @@ def limit_cache(engine: Engine, config: Any, method: Method) -> int:
 
 
 def cache_line(engine: Engine) -> str:
-    """What the cache takes now and may take, for the owner."""
+    """Describes the KV cache to the owner: its present and its largest size."""
     n_cells, most = engine.stats().n_ctx, engine.most_cells()
     now = f"KV cache: {n_cells:,} cells, {_megabytes(engine, n_cells)}"
     if engine.config.n_ctx or most <= n_cells:

@@ -28,7 +28,7 @@ _STATS_SECONDS = 0.25  # for the engine to answer
 
 @dataclass(frozen=True)
 class Setup:
-    """What the owner of the server has set, for every model."""
+    """Settings of the server's owner, for every model."""
 
     limits: ServerConfig
     method: Method
@@ -59,10 +59,10 @@ class LoadedModel:
             resolved = resolve(engine.metadata, setup.options, for_people=True)
             self.config = resolved.config
             self.seed = None if resolved.seed_is_drawn else resolved.config.seed
-            """Of a request that names none; None = a random one."""
+            """Seed of a request that names none; None = a random one."""
             self._n_cells = limit_cache(engine, self.config, setup.method)
             self.cache = cache_line(engine)
-            """What its cache takes, for the owner."""
+            """Size of its KV cache, as a line for the owner."""
             self.memory = Memory(engine, setup.limits)
             self.slots = Slots(files)
             self.scales = ScaleTurns(engine)

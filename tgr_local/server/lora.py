@@ -140,7 +140,7 @@ class ScaleTurns:
                 self._changed.notify_all()
 
     def _change(self, scales: Scales) -> None:
-        """Without the lock, for which the event loop waits when it cancels another."""
+        """Sets scales without the lock, for which the event loop waits when it cancels another."""
         try:
             self._engine.set_adapter_scales(scales)
         except CapacityError as error:  # of the memory; no prompt is too long
@@ -165,7 +165,7 @@ class ScaleTurns:
 
 
 def _metadata(path: Path) -> dict[str, str]:
-    """Of an adapter; nothing for a file that went since, or that there never was."""
+    """Returns the metadata of an adapter; empty for a file that is gone, or that never existed."""
     try:
         return gguf_header.read(path).metadata
     except (ModelError, OSError):

@@ -228,7 +228,7 @@ def _mathml(source: str, display: str) -> str:
 
 
 def _bounded(env: Env, make: Callable[[], str], otherwise: str) -> str:
-    """What `make` makes; `otherwise` if it fails, or uses up the time for such extras."""
+    """Returns `make()`; `otherwise` if that fails, or uses up the time for such extras."""
     if env["seconds"] <= 0:
         return otherwise
     try:

@@ -1,4 +1,4 @@
-"""What happens to the models, as a stream of events for clients that show them.
+"""The stream of events about the models, for clients that show them.
 
 As with llama-server: an event names a model, and its status or what became of it.
 """

@@ -168,7 +168,7 @@ class Models:
         return listed
 
     async def props(self, name: str | None) -> dict[str, Any]:
-        """What /props says of a model, loaded or not."""
+        """Returns the /props of a model, loaded or not."""
         self.check_started()
         limits = dataclasses.asdict(self._setup.limits)
         for secret in _SECRET:
@@ -226,7 +226,7 @@ class Models:
         return entry | {"status": status}
 
     def _memory(self, name: str, path: Path) -> dict[str, Any] | None:
-        """What a model takes, and whether it fits; None for a file that is no model."""
+        """Returns a model's bytes, and whether it fits; None for a file that is no model."""
         key = _key(path)
         if (known := self._needs.get(path)) is None or known[0] != key:
             config = self._setup.engine_config
@@ -252,7 +252,7 @@ class Models:
         }
 
     async def _file_props(self, name: str) -> dict[str, Any]:
-        """The same, as far as the file says it."""
+        """Returns the /props of a model that is not loaded, as far as its file has them."""
         path = self.catalog.files[name]
         try:
             card = await run_in_threadpool(lambda: model_files.card(self.catalog.path(name)))
@@ -265,9 +265,9 @@ class Models:
     async def _about(
         self, name: str, path: Path, metadata: dict[str, str], n_ctx_train: Any, template: str
     ) -> dict[str, Any]:
-        """What is known of every model, and what clients of llama-server read in /props: the
-        tokens that a conversation may have, and whether the model takes tools, which it does in any
-        template."""
+        """Returns the /props that loaded and other models share, and those that clients of
+        llama-server read: the tokens that a conversation may have, and whether the model takes
+        tools, which it does in any template."""
         options = self._options(metadata)
         params = {key: options[key] for key in (*SAMPLING, *SAMPLERS, "seed", "stop")}
         return {
@@ -295,7 +295,7 @@ class Models:
 
 
 def _key(path: Path) -> _Key:
-    """What changes when a file does."""
+    """Returns a file's size and modification time, which change with it; None without a file."""
     try:
         about = path.stat()
     except OSError:
@@ -304,7 +304,8 @@ def _key(path: Path) -> _Key:
 
 
 def _abilities(template: str) -> dict[str, bool]:
-    """What a chat template can; a generic description of tools stands before one without them."""
+    """Returns the capabilities of a chat template; a generic description of tools stands before one
+    without them."""
     if not template:
         return {}
     try:
@@ -314,7 +315,7 @@ def _abilities(template: str) -> dict[str, bool]:
 
 
 def _modified(path: Path) -> int:
-    """When a file was written; 0 for one that is gone."""
+    """Returns the time at which a file was written, in seconds; 0 for one that is gone."""
     try:
         return int(path.stat().st_mtime)
     except OSError:

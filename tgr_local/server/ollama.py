@@ -56,7 +56,7 @@ _CHANGES = {
     "delete": ("DELETE", "delete models", ""),
     "blobs/{digest}": ("POST", "take files of models", "tgr-local models pull NAME"),
 }
-"""What Ollama does with its models: the method, what is refused, and what does it here."""
+"""Ollama's management of models: the HTTP method, the refused action, its substitute here."""
 _FOREVER = "2318-01-01T00:00:00Z"
 
 
@@ -181,7 +181,7 @@ async def _entry(name: str, path: Path) -> dict[str, Any]:
 
 
 def _of_file(path: Path) -> dict[str, Any]:
-    """What is known of a file; no more than its name where it cannot be read."""
+    """Returns Ollama's description of a model file; only its name where it cannot be read."""
     facts: dict[str, Any] = {}
     n_bytes, changed = 0, 0.0
     try:
@@ -208,7 +208,7 @@ def _of_file(path: Path) -> dict[str, Any]:
 
 
 async def _shown(service: Service, name: str | None) -> dict[str, Any]:
-    """What /api/show says of a model."""
+    """Returns the response of /api/show for a model."""
     models = service.models
     about = await models.props(name)
     path = models.catalog.files.get(about["model"] or "")

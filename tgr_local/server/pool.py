@@ -50,9 +50,9 @@ class Loader(Protocol):
 
 
 class Pool:
-    """At most `most` models in memory, each for `idle_seconds` after its last use; 0 = until its
-    memory is needed. One that nobody has used for `rest_seconds` rests. `tell` receives a line for
-    the owner about every load and unload."""
+    """Holds at most `most` models in memory, each for `idle_seconds` after its last use; 0 = until
+    its memory is needed. One that nobody has used for `rest_seconds` rests. `tell` receives a line
+    for the owner about every load and unload."""
 
     def __init__(
         self,

@@ -109,7 +109,7 @@ class PromptFolder:
 
 @dataclass
 class _Known:
-    """What is known of the files that one set of scales has, for one owner."""
+    """Known prompt files of one set of scales, for one owner."""
 
     prompts: dict[Path, _Tokens] = field(default_factory=dict)
     has_looked: bool = False
@@ -144,7 +144,7 @@ class PromptCache:
             return self._known(digest).has_looked
 
     def _known(self, digest: bytes) -> _Known:
-        """Of the present scales. The caller holds the lock."""
+        """Known files of the present scales, for one owner. The caller holds the lock."""
         adapters, of_all = self._engine.adapters, self._known_of.setdefault(digest, {})
         known = of_all[adapters] = of_all.pop(adapters, _Known())
         while len(of_all) > _SCALES_MOST:
@@ -152,7 +152,7 @@ class PromptCache:
         return known
 
     def _present(self) -> list[_Known]:
-        """Of the present scales, for all owners. The caller holds the lock."""
+        """Known files of the present scales, for all owners. The caller holds the lock."""
         adapters = self._engine.adapters
         return [of_all[adapters] for of_all in self._known_of.values() if adapters in of_all]
 

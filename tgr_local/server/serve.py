@@ -210,7 +210,7 @@ def _reads_more(file: int) -> bool:
 
 
 def _use(engine: Engine, method: Method) -> str:
-    """What a model is served for."""
+    """Names the use of a served model: an endpoint, or its method."""
     if engine.pooling:
         return "for /v1/rerank" if engine.pooling == "rank" else "for /v1/embeddings"
     return f"method {method.name}"

@@ -56,7 +56,7 @@ class Api:
     translate: Callable[[Engine, PreparedRequest], Translation]
     frames: Frames = OPENAI
     method: str | None = None
-    """Of requests that name none; None = the server's."""
+    """Method of requests that name none; None = the server's."""
     streams: bool = False
     """Whether a request that does not say so wants a stream."""
     instead: Callable[[Any, str], Any] = lambda _, __: None
@@ -126,10 +126,10 @@ class Service:
         model: str | None = None,
         quick: bool = False,
     ) -> Any:
-        """What `make` makes of what `read` reads of a body of this kind, in a job; long bodies are
-        read one at a time. `model` is for bodies that name none. `quick` jobs have a queue of their
-        own, which does not wait for replies; `make` of others runs with the default scales. Raises
-        ApiError."""
+        """Applies `read`, then `make`, to a body of this kind in a job, and returns the result;
+        long bodies are read one at a time. `model` is for bodies that name none. `quick` jobs have
+        a queue of their own, which does not wait for replies; `make` of others runs with the
+        default scales. Raises ApiError."""
         body = await self.body(request)
         lease = await self._lease(request, body, model)
 
@@ -147,7 +147,7 @@ class Service:
             return await job.first(None)
 
     async def make(self, request: Request, make: Callable[[Fields, Cancel], Any]) -> Any:
-        """What `make` makes of the body, in a quick job without a model. Raises ApiError."""
+        """Applies `make` to the body, in a quick job without a model. Raises ApiError."""
         body = await self.body(request)
 
         def call(cancel: Cancel) -> Any:
@@ -250,7 +250,7 @@ class Service:
     async def inspect(
         self, request: Request, api: Api, make: Callable[[Engine, PreparedRequest], Any]
     ) -> Response:
-        """What `make` says of a chat, which is only prepared and may be of any length."""
+        """Responds with `make` of a chat, which is only prepared and may be of any length."""
 
         def made(loaded: LoadedModel, body: CommonRequest, cancel: Cancel) -> Any:
             return make(loaded.engine, self._prepared(loaded, body, api, cancel, bounded=False))
@@ -324,7 +324,7 @@ class _Events:
         return self._sent(translation.opening())
 
     def encoded(self, made: ApiEvent) -> bytes:
-        """What is sent for an event; often nothing."""
+        """Returns the bytes to send for an event; often none."""
         assert self._translation is not None
         parts = self._translation.parts(made)
         if isinstance(made, Searched) and not parts:

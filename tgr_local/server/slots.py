@@ -38,8 +38,8 @@ class SlotRequest(RequestBody):
 
 
 class SlotFiles:
-    """What the slots of all models share: their number, and the folder of their files. ValueError
-    for a `slot_save_path` that is not a folder."""
+    """State shared by the slots of all models: their number, and the folder of their files.
+    ValueError for a `slot_save_path` that is not a folder."""
 
     def __init__(self, limits: ServerConfig) -> None:
         named = limits.slot_save_path

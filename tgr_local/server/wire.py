@@ -35,15 +35,15 @@ class Frames:
     """Whether the type of an event is also its name."""
     end: bytes = b"data: [DONE]\n\n"
     ping: bytes = b": ping\n\n"
-    """What is sent after a silence."""
+    """Bytes to send after a silence."""
     failure: Callable[[ApiError], Any] = attrgetter("body")
     """The event of an error before anything is written."""
     media_type: str = "text/event-stream"
     probe: bytes = b":\n\n"
-    """What means nothing, between two events."""
+    """Bytes without a meaning, sent between two events."""
 
     def comment(self, text: bytes) -> bytes:
-        """What clients skip."""
+        """Returns a text as a comment, which clients skip."""
         return b": " + text + b"\n\n"
 
     def event(self, value: Any) -> bytes:
