@@ -1,4 +1,4 @@
-"""What everything stands on: errors, text that is safe to print, files, processes with limits.
+"""The base of all other layers: errors, text that is safe to print, files, limited processes.
 
 It does not know models, options or requests, and imports nothing else of the package.
 

@@ -51,7 +51,7 @@ class FailedError(ConfinedError):
 def apply_template(
     template: str, bos: str, eos: str, request: dict[str, Any], cancel: Flag | None = None
 ) -> dict[str, Any]:
-    """What a chat template makes of messages: the prompt, and how replies to it are read.
+    """Applies a chat template to messages; returns the prompt, and how to read the replies to it.
 
     `bos` and `eos` are the texts of the vocabulary's begin and end tokens. The request holds
     ``messages`` and may hold ``tools``, ``tool_choice`` (none, auto, required), ``parallel``,
@@ -70,8 +70,8 @@ def apply_template(
 
 @functools.lru_cache(maxsize=64)
 def abilities(template: str) -> dict[str, bool]:
-    """What a chat template can, as llama.cpp names it: ``supports_tools``, … Raises
-    ConfinedError."""
+    """Returns the capabilities of a chat template by llama.cpp's names: ``supports_tools``, …
+    Raises ConfinedError."""
     found: dict[str, bool] = _call({"do": "abilities", "template": template}, None)
     return found
 
@@ -110,8 +110,9 @@ def _readable(grammar: str) -> str:
 
 
 def call(module: Path, arguments: dict[str, Any], cancel: Flag | None = None) -> str:
-    """What the function ``render`` of a module returns: it is loaded from its file, once in each
-    process, and may import only other packages than this one. Raises as `apply_template` does."""
+    """Returns the result of a module's function ``render``. The module is loaded from its file,
+    once in each process, and may import only other packages than this one. Raises as
+    `apply_template` does."""
     return str(_call({"do": "call", "module": str(module), "arguments": arguments}, cancel))
 
 

@@ -24,7 +24,7 @@ class Quota:
     cores: float
     """CPU seconds in a second."""
     file: Path
-    """Where it stands."""
+    """File that holds the quota."""
 
 
 def allowed() -> list[int]:
@@ -41,7 +41,7 @@ def usable() -> int:
 
 
 def within_quota(cores: int) -> int:
-    """As many of these cores as the CPU quota has time for, at least one."""
+    """Returns how many of these cores the CPU quota has time for, at least one."""
     limit = quota()
     return min(cores, max(math.ceil(limit.cores), 1)) if limit else cores
 

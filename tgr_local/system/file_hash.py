@@ -27,7 +27,7 @@ def of(path: Path) -> str:
 
 
 def read(path: Path) -> str:
-    """The same, of what is in the file now. Raises OSError."""
+    """Computes the sha256 of a file's present content. Raises OSError."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -55,7 +55,7 @@ def joined(hashes: Sequence[str]) -> str:
 
 
 def identity(path: Path) -> str:
-    """What changes when the file does: its path, size and times. Raises OSError."""
+    """Returns a key that changes when the file does: path, inode, size, times. Raises OSError."""
     about = path.stat()
     parts = path.resolve(), about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
     return "\n".join(map(str, parts))

@@ -16,7 +16,7 @@ from tgr_local.system.paths import private, write_whole
 WITHOUT_LOCKS = {
     errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL,
 }  # fmt: skip
-"""What a file system says that has no locks, such as some network file systems."""
+"""Error numbers of a file system without locks, such as some network file systems."""
 _EMPTY = hashlib.sha256().digest()
 
 
@@ -106,7 +106,7 @@ def changing(path: Path) -> Iterator[bool]:
 
 
 def digest(path: Path) -> bytes | None:
-    """What tells a content from any other; None if there is no file. Raises OSError."""
+    """Returns the sha256 of the content; None if there is no file. Raises OSError."""
     try:
         return hashlib.sha256(path.read_bytes()).digest()
     except FileNotFoundError:

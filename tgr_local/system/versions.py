@@ -21,7 +21,7 @@ def versions() -> dict[str, str]:
 
 
 def version(package: str) -> str:
-    """That of a package, or "not installed"."""
+    """Returns the version of a package, or "not installed"."""
     import importlib.metadata
 
     try:
@@ -43,7 +43,7 @@ def _is_needed(package: str) -> bool:
 
 
 def processor() -> str:
-    """As the system names it; the architecture where it has no name; perhaps empty."""
+    """Returns the system's name of the processor, else its architecture; perhaps empty."""
     import platform
 
     return _first("model name") or platform.processor() or platform.machine()

@@ -25,13 +25,13 @@ CALLS = {
                              "shmget": 194, "memfd_create": 279, "io_uring_setup": 425,
                              "fsopen": 430, "clone3": 435, "memfd_secret": 447}),
 }  # fmt: skip
-"""By machine: its number in a filter, and the system calls whose memory appears in no process and
+"""Number of each machine in a filter, and its system calls whose memory appears in no process and
 no file system, or that a filter cannot look into."""
 LOOKED_INTO = {"x86_64": (41, (56, 272)), "aarch64": (198, (220, 97))}
-"""By machine: the call socket; clone and unshare."""
+"""Numbers of the system calls of each machine: socket; clone and unshare."""
 FAMILIES = (1, 2, 10, 16)
-"""Of sockets: unix, inet, inet6, netlink. A namespace does not keep a program from the vsock of a
-virtual machine, nor do the tables of sockets show every other family."""
+"""Families of sockets: unix, inet, inet6, netlink. A namespace does not keep a program from the
+vsock of a virtual machine, nor do the tables of sockets show every other family."""
 NEW_NETWORK = 0x40000000  # a network in which nobody would see the sockets
 MOST_LOCKED = 64 << 10  # bytes of memory that stays in memory
 PARENT_DEATH, SUBREAPER, NO_NEW_PRIVILEGES, SECCOMP = 1, 36, 38, 22  # of prctl

@@ -66,7 +66,7 @@ own, since the limit on processes counts all processes of a user."""
 
 
 def where(kind: Backend) -> str:
-    """Where programs run, for users: "in the sandbox limits: …"."""
+    """Names the place where programs run, for users: "in the sandbox limits: …"."""
     place = "without a sandbox" if kind == NONE else f"in the sandbox {kind}"
     return f"{place}: {ISOLATION[kind]}"
 
@@ -86,7 +86,7 @@ def check_name(kind: str) -> None:
 
 
 def lacking(kind: Backend) -> str:
-    """What a backend lacks here, as far as that is known before it starts; empty for nothing."""
+    """Names what a backend lacks here, as far as known before it starts; empty for nothing."""
     if kind in ("bwrap", "unshare") and not program(kind):
         return f"there is no program {kind}"
     if kind in ("unshare", "limits") and (path := closed_to_programs()):

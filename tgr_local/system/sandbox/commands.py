@@ -74,21 +74,21 @@ class Limits:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a command runs."""
+    """Place in which a command runs."""
 
     folder: Path
-    """It may change this one, and nothing else."""
+    """The folder that the command may change; it may change nothing else."""
     seen_at: Path
-    """Where the folder is seen in bubblewrap."""
+    """Path of the folder inside bubblewrap."""
     shown: tuple[Path, ...] = ()
-    """What is seen there too, at its own path, but cannot be changed; without a sandbox it can."""
+    """Other paths, which the command sees in place and cannot change; without a sandbox it can."""
     scratch: Path | None = None
     """A folder for HOME and temporary files, where the backend has no /tmp of its own."""
     size: int = 0
-    """What the folder holds before, as `usage.size` measures it, bytes."""
+    """Bytes in the folder before the command, as `usage.size` measures them."""
 
     def own_path(self) -> OwnPath:
-        """What leads into the copy where a command sees both it and the folder."""
+        """Maps paths into the copy for a command that sees both it and the folder."""
         kept = [path for path in self.shown if path.is_relative_to(self.seen_at)]
         return OwnPath(self.seen_at, self.folder, [path for path in kept if path != self.seen_at])
 
@@ -102,7 +102,7 @@ class Outcome:
     code: int
     """The shell's exit code; above 128 for a signal, as shells count."""
     output: str
-    """What it printed, stdout and stderr together; the middle of a long output is left out."""
+    """Printed text, stdout and stderr together; the middle of a long output is left out."""
     seconds: float
     """Wall time."""
 
@@ -128,7 +128,7 @@ def run(
 def _run(
     command: str, place: Place, limits: Limits, backend: Backend, cancel: Flag | None = None
 ) -> tuple[Outcome, bool]:
-    """The same, and whether the command was started."""
+    """Returns the outcome of `run`, and whether the command was started."""
     user = backends.unused_user(backend)
     if user is not None:
         _give(place.folder, user)  # who could not write there otherwise

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _BEFORE = r"(?:(?<![\w.~-])|(?<=-[A-Za-z]))"
-"""What no path goes on from; -I/FOLDER and -C/FOLDER are there."""
+"""Pattern of the place where a path begins, also in -I/FOLDER and -C/FOLDER."""
 _AFTER = r"(?![\w~-]|\.[\w.])"
 _WORD = re.compile(
     r"""(?:~|\$HOME|\$\{HOME\}|(?<![\w.~}-])|(?<=-[A-Za-z]))/(?:[^\s"'$`;&|()<>\\:]|\\.)*"""
@@ -32,14 +32,14 @@ class OwnPath:
     """Absolute, without symbolic links."""
     copy: Path
     kept: Sequence[Path] = ()
-    """What the copy does not hold, and is named as it is."""
+    """Paths that the copy does not hold; their names stay as they are."""
 
     def in_text(self, text: str) -> str:
         """A text in which the names of the folder are those of the copy."""
         return self._pattern().sub(lambda _: str(self.copy), text)
 
     def in_bytes(self, data: bytes) -> bytes:
-        """The same of the bytes of a file."""
+        """Does `in_text` on the bytes of a file."""
         return os.fsencode(self.in_text(os.fsdecode(data))) if self.is_in(data) else data
 
     def is_in(self, data: bytes) -> bool:
@@ -61,7 +61,7 @@ class OwnPath:
         return path
 
     def in_paths(self, paths: str) -> str:
-        """The same of each path of a variable such as PATH."""
+        """Does `in_path` on each path of a variable such as PATH."""
         return os.pathsep.join(map(self.in_path, paths.split(os.pathsep)))
 
     def in_command(self, command: str) -> str:

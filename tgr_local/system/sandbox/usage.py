@@ -138,8 +138,8 @@ def remove(folder: Path | str) -> None:
 
 
 class Memory:
-    """What processes hold in memory, measured while they run: their own, and what the system keeps
-    for them in sockets and pipes, which counts for no process.
+    """Memory of processes, measured while they run: their own, and what the system keeps for them
+    in sockets and pipes, which counts for no process.
 
     Nothing says how much is in a socket or a pipe, only how much may be. So that counts only where
     the free memory of the machine, which others take and give back too, has shrunk by more than the
@@ -216,15 +216,15 @@ def _setting(name: str) -> int:
 
 
 class Disk:
-    """What a program adds to its folders, measured while it runs.
+    """Disk space that a program adds to its folders, measured while it runs.
 
     The free space of the file system is cheap to read; only where it has shrunk by more than the
     limit, which others can cause too, are the folders themselves measured.
     """
 
     def __init__(self, folders: Sequence[Path], limit: int, before: int) -> None:
-        """Of folders on one file system. `limit` in bytes; an empty file counts too. `before` is
-        what they hold, as `size` measures it."""
+        """Measures folders on one file system. `limit` in bytes; an empty file counts too. `before`
+        is what they hold, as `size` measures it."""
         self._folders, self._limit, self._before = folders, limit, before
         self._device = os.stat(folders[0]).st_dev
         self._free = self._left()
