@@ -84,7 +84,8 @@ def _prepare_windows() -> None:
 
 
 def _drop_stdout() -> None:
-    """Without this Python would report the same error again when it flushes at exit."""
+    """Points stdout to the null device; else Python would report the same error again when it
+    flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

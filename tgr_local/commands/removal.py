@@ -51,7 +51,7 @@ def _lies_in(path: Path, folder: Path) -> bool:
 
 
 def n_bytes(found: list[Path]) -> int:
-    """What deleting the files frees."""
+    """Bytes that deleting the files frees."""
     return sum(os.lstat(file).st_size for file in found)
 
 
