@@ -99,7 +99,7 @@ def searches(plan: Plan) -> Iterator[Row]:
 
 
 def startup(plan: Plan) -> Iterator[Row]:
-    """From the start of a process to the first byte of an answer, the interpreter included."""
+    """Yields the time from starting a process to an answer's first byte, interpreter included."""
     command = [
         sys.executable, "-m", "tgr_local", "run", "--model", str(embedded_model()), "--raw",
         "--method", "base", "--max-tokens", "1", "What is 2 + 2?",

@@ -121,7 +121,8 @@ def seconds_at(plan: Plan, config: SearchConfig, lengths: list[int]) -> list[Flo
 
 
 def _crossings(lengths: list[int], seconds: Floats) -> Iterator[Row]:
-    """Where tgr-latent overtakes base, whose time per token grows linearly with its length."""
+    """Yields the reply lengths from which tgr-latent is faster than base, whose time per token
+    grows linearly with the length."""
     if len(lengths) < 2:
         return
     found = []

@@ -232,7 +232,7 @@ class Raw:
 
 
 class Library:
-    """The same model as `llama_cpp.Llama`. Use it in a ``with`` block."""
+    """The measured model as `llama_cpp.Llama`. Use it in a ``with`` block."""
 
     def __init__(self, path: Path, settings: Settings, n_ctx: int) -> None:
         self._llama = _library_for(settings).Llama(

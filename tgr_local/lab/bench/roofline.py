@@ -43,7 +43,7 @@ class Work:
     weights: float
     """Numbers that every token is multiplied with."""
     cell_bytes: float
-    """Of keys and values in all layers."""
+    """Bytes of a KV cell: keys and values in all layers."""
     cell_products: float
     """Multiply-adds per cell that a token attends to."""
 

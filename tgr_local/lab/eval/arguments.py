@@ -10,7 +10,7 @@ METHODS = "base,tgr-latent"
 METRIC = "samples"
 K = "1..8"
 K_OF_ONE = "1"
-"""For the metric "one"."""
+"""Default k for the metric "one"."""
 SEEDS = "42"
 GRADE_SECONDS = 10.0
 OWN = ("recipe", "methods", "variant", "metric", "k", "limit", "seeds", "injection_seeds",

@@ -31,14 +31,14 @@ class Case:
     """Mark, V, P_bum, P_uni, S, rollout; best first."""
     divergence: str
     text: str
-    """Of the chunk that followed."""
+    """Text of the chunk that followed."""
     result: str
     """Outcome of the reply, and of the reference on the same problem."""
 
 
 def of_task(found: Sequence[Outcome], base: Outcome) -> list[Case]:
-    """At most one case of each kind: the search is correct and the reference wrong, the other way
-    round, and the boundary with the clearest choice."""
+    """Returns at most one case of each kind: the search is correct and the reference wrong, the
+    other way round, and the boundary with the clearest choice."""
     searching = [o for o in found if any("rollouts" in b for b in o.boundaries)]
     if not searching:
         return []
@@ -89,7 +89,7 @@ def _case(title: str, outcome: Outcome, sample: Sample, other: Sample) -> Case:
 
 
 def _divergence(rollouts: Sequence[str]) -> str:
-    """Where the first rollout and the next different one diverge."""
+    """Describes the place where the first rollout and the next different one diverge."""
     chosen, *others = rollouts
     rejected = next((text for text in others if text != chosen), None)
     if rejected is None:
@@ -145,9 +145,9 @@ class ShownReply:
     system: str
     correct: bool
     result: str
-    """Its outcome and cost in words."""
+    """Outcome and cost of the reply in words."""
     text: str
-    """With its thinking; without the middle where it is long."""
+    """Text of the reply with its thinking; without the middle where it is long."""
 
 
 @dataclass(frozen=True)

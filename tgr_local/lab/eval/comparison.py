@@ -28,7 +28,7 @@ class Curve:
 
     outcome: Outcome
     values: list[Floats | None]
-    """At every place one share, 0 … 1, for each compared problem, in the order of
+    """Shares of each place: one number, 0 … 1, for each compared problem, in the order of
     `Outcome.graded`; None where the budget buys less than one sample."""
     bought: float
     """Samples that the last place has, as a mean over problems."""
@@ -52,8 +52,8 @@ class Curves:
     """The budgets themselves; empty at equal k."""
 
     def gain(self, outcome: Outcome) -> Interval | None:
-        """What the system solves more than `base`, in points, paired by problem: of the area under
-        the curve at equal k, and at the largest budget. None where there is no comparison."""
+        """Returns the system's gain over `base` in points, paired by problem: of the area under the
+        curve at equal k, and at the largest budget. None where there is no comparison."""
         own, other = self._headline(outcome), self._headline(self.base)
         if outcome is self.base or own is None or other is None:
             return None
@@ -80,7 +80,7 @@ class Comparison:
     found: list[Outcome]
     """Every system."""
     graded: list[Outcome]
-    """Those that are compared."""
+    """Compared systems."""
     at_k: Curves | None
     at_tokens: Curves | None
     """None where nothing is graded, and where `one` says all that there is at k = 1."""

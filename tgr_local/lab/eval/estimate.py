@@ -19,7 +19,7 @@ Place = tuple[str, str]  # task, system
 
 @dataclass(frozen=True)
 class Work:
-    """What a phase lacks before the run starts."""
+    """Work that a phase lacks before the run starts."""
 
     n_samples: int
     """Missing samples; with a budget at least that many."""
@@ -28,7 +28,7 @@ class Work:
 
 
 class Estimate:
-    """What is left of a run, from `work` and from the samples that were made since.
+    """Remaining work of a run, from `work` and from the samples that were made since.
 
     The texts of all systems are taken to be as far from their limits as those of the samples so
     far. The first samples of a batch to be done are the short ones, so a first estimate may be low.
@@ -78,8 +78,8 @@ class Estimate:
         return f"to do: {samples} in {phases}, at most {tokens(self.most)} forward tokens"
 
     def line(self, seconds: float) -> str:
-        """What is left, at the speed of the samples made in `seconds`; empty where nothing is left
-        or no speed is known."""
+        """States the remaining work, at the speed of the samples made in `seconds`; empty where
+        nothing is left or no speed is known."""
         if not self._spent or seconds <= 0 or not self.most:
             return ""
         speed = self._spent / seconds

@@ -34,7 +34,7 @@ class Point:
     gain: Interval | None
     """Accuracy minus that of the reference in points, paired by problem; None for itself."""
     share: float
-    """Its tokens / those of the reference."""
+    """Tokens of the system / those of the reference."""
     is_on_frontier: bool
 
 
@@ -93,7 +93,7 @@ def of(graded: Sequence[Outcome]) -> Frontier:
 
 
 def undominated(tokens: Sequence[float], accuracies: Sequence[float]) -> list[bool]:
-    """Of each system whether no other one is at least as accurate for fewer tokens, or more
+    """Tells for each system whether no other one is at least as accurate for fewer tokens, or more
     accurate for as many. Systems that are equal in both are on the frontier together."""
     systems = list(zip(tokens, accuracies, strict=True))
 

@@ -152,7 +152,7 @@ class WorkerProcess:
         self._environment, self._backend = environment, backend
         self._process: subprocess.Popen[str] | None = None
         self.folder = ""
-        """Its temporary files, which a killed process cannot delete itself."""
+        """Folder of temporary files, which a killed process cannot delete itself."""
         self._lock = threading.Lock()
         self._is_over = False
 

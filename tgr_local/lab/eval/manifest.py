@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 FORMAT = "tgr-eval 1"
 NAME = "manifest.json"
 RunMetric = Literal["samples", "one"]
-"""What a report is about: Pass@k and AUC of many samples, or the accuracy of one answer."""
+"""Metric of a report: Pass@k and AUC of many samples, or the accuracy of one answer."""
 _MAY_CHANGE = ("k", "budget", "recipe", "machines", "reference", "metric", "created", "command")
 _OF_THE_MACHINE = (
     "n_threads", "n_batch", "n_ubatch", "n_seq_max", "n_gpu_layers", "n_cpu_moe", "main_gpu",
@@ -259,7 +259,7 @@ def _write(folder: Path, manifest: Manifest) -> Manifest:
 
 
 def _differences(name: str, known: Any, wanted: Any) -> list[str]:
-    """Where two JSON values differ: ``systems.base.temperature was 0.6 and is 0.8``."""
+    """Lists the differences of two JSON values: ``systems.base.temperature was 0.6 and is 0.8``."""
     if name in ("systems", "tasks"):
         known, wanted = ({item["name"]: item for item in items} for items in (known, wanted))
     if isinstance(known, Mapping) and isinstance(wanted, Mapping):

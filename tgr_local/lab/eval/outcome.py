@@ -45,9 +45,9 @@ class Outcome:
     """Name in tables."""
     task: str
     system: dict[str, Any]
-    """Its entry in the manifest."""
+    """Entry of the system in the manifest."""
     metric: str
-    """Of the task: "pass", "score" or "diversity"."""
+    """Metric of the task: "pass", "score" or "diversity"."""
     ks: tuple[int, ...]
     """The k of the tables."""
     n_expected: int
@@ -125,7 +125,7 @@ class Outcome:
 
     @functools.cached_property
     def seeds(self) -> dict[int, list[list[Sample]]]:
-        """Of each seed that has some of each, the graded samples of every compared problem."""
+        """Graded samples of every compared problem, for each seed that has some of each."""
         problems = self.graded.values()
         found = {
             seed: [[s for s in drawn if s.seed == seed] for drawn in problems]

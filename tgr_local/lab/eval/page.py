@@ -28,7 +28,7 @@ DARK = {
     "s0": "#6cb2f2", "s1": "#ff9d5c", "s2": "#5fcf86", "s3": "#ff8585", "s4": "#bd9cf5",
     "s5": "#c9a28d", "s6": "#f28bd3", "s7": "#a9b2bd", "s8": "#d6d052", "s9": "#4fd3e6",
 }  # fmt: skip
-"""The same on a dark page."""
+"""Colours of a dark page, as CSS variables."""
 
 _INTERVAL = re.compile(r"(\[[-+0-9., ]+\])$")  # at the end of a cell
 

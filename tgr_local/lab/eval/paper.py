@@ -53,5 +53,5 @@ def _lines(recipe: str) -> list[dict[str, str]]:
 
 
 def _own(models: Set[str], model: str) -> list[str]:
-    """Those of the paper's models that `model` is a file of."""
+    """Returns the models of the paper that `model` is a file of."""
     return [name for name in models if model.lower().startswith(name.lower())]

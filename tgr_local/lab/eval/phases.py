@@ -1,4 +1,4 @@
-"""From tasks and systems to samples on disk, one phase for each task and system.
+"""Makes samples on disk from tasks and systems, one phase for each task and system.
 
 Every sample has a seed of its own, made from (seed, task, problem, number), and all systems share
 these seeds. So neither the order nor an interruption nor the number of threads changes a sample.
@@ -87,9 +87,9 @@ def run_phase(
 def work(
     engine: Engine, todo: Sequence[Phase], plan: SamplePlan, store: Store
 ) -> dict[Place, Work]:
-    """What each phase lacks, with the forward tokens that it takes at most, by the limits of its
-    system. Samples that cannot be made count nothing; a budget may end in the middle of a wave, so
-    that it is exceeded by one sample of each seed, or a little more."""
+    """Returns the work that each phase lacks, with the forward tokens that it takes at most, by the
+    limits of its system. Samples that cannot be made count nothing; a budget may end in the middle
+    of a wave, so that it is exceeded by one sample of each seed, or a little more."""
     prompts: dict[tuple[Any, ...], dict[str, list[int]]] = {}
     found = {}
     for phase in todo:

@@ -182,7 +182,7 @@ def by_group(panels: Panels, compared: Comparison) -> Legend:
 
 
 def seeds(panels: Panels, compared: Comparison) -> Legend:
-    """As the table `table_accuracy.by_seed`: the same seeds and k."""
+    """Draws the table `table_accuracy.by_seed`: the same seeds and k."""
     seeds, ks = common_seeds(compared.graded)
     if len(seeds) < 3 or len(ks) < 2:
         return []  # a box of two points shows nothing else

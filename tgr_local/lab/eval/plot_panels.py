@@ -20,9 +20,9 @@ COLORS = (
     "#1f6fb4", "#c2500a", "#1a7f3c", "#b5282d", "#7a4fb5", "#7f5a45", "#b83a93", "#5f6670",
     "#737000", "#007f95",
 )  # fmt: skip
-"""Of the systems, in turns, on a light page; matplotlib writes them, and the page replaces them."""
+"""Colours of systems, in turns, on a light page; matplotlib writes, and the page replaces them."""
 MARKERS = "osD^v"
-"""Of the systems, in turns, so that colours are not needed to tell them apart."""
+"""Markers of the systems, in turns, so that colours are not needed to tell them apart."""
 WIDTH, HEIGHT = 5.0, 3.1
 """Inches of a panel: on a phone its text is about as large as the page's."""
 ROW = 0.26

@@ -27,15 +27,15 @@ class Profile:
     """All compared systems by one property of the problems."""
 
     name: str
-    """Of the property, such as "level"."""
+    """Name of the property, such as "level"."""
     groups: list[str]
-    """In the order of their numbers, or of the alphabet."""
+    """Groups in the order of their numbers, or of the alphabet."""
     sizes: list[int]
     """Problems of each group."""
     n_left_out: int
     """Compared problems that are in no shown group."""
     rows: list[tuple[Outcome, list[Interval]]]
-    """Of each system Pass@1 in every group, 0 … 1, with 95% intervals over its problems."""
+    """Pass@1 of each system in every group, 0 … 1, with 95% intervals over its problems."""
 
 
 def of_task(graded: Sequence[Outcome]) -> list[Profile]:

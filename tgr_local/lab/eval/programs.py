@@ -62,9 +62,9 @@ class Outcome:
     code: int
     """Exit code; negative: the signal that ended it."""
     stdout: str
-    """At most `OUTPUT` bytes."""
+    """Standard output, at most `OUTPUT` bytes."""
     stderr: str
-    """Its end, at most 2,000 characters."""
+    """End of the standard error, at most 2,000 characters."""
 
     @property
     def why(self) -> str:

@@ -69,11 +69,11 @@ class Worker:
             return {"error": describe(error)}
 
     def begin(self, phase: Phase, n_cells: int, parallel: int, n_jobs: int) -> int:
-        """As `Maker.begin`."""
+        """Does `Maker.begin`."""
         return self._maker.begin(phase, n_cells, parallel, n_jobs)
 
     def make(self, job: Job, prompt: list[int] | None) -> tuple[Sample, int]:
-        """As `Maker.make`, with the positions that the engine has decoded so far."""
+        """Does `Maker.make`; returns also the positions that the engine has decoded so far."""
         sample = self._maker.make(job, prompt, Cancel())
         return sample, self._maker.positions
 
@@ -84,10 +84,10 @@ class RayNode:
     def __init__(self, ray: Any, name: str, actor: Any, machine: dict[str, Any]) -> None:
         self._ray, self.name, self._actor = ray, name, actor
         self.machine = machine
-        """Its entry in the manifest."""
+        """Entry of the node in the manifest."""
 
     def begin(self, phase: Phase, n_cells: int, parallel: int, n_jobs: int) -> int:
-        """As `Maker.begin`; the phase comes without its problems."""
+        """Does `Maker.begin`; the phase comes without its problems."""
         config = dataclasses.replace(phase.config, probe=absolute(phase.config.probe))
         phase = dataclasses.replace(phase, config=config)
         called = self._actor.begin.remote(phase, n_cells, parallel, n_jobs)
@@ -123,7 +123,7 @@ class NodePool:
 
     @property
     def positions(self) -> int:
-        """Of a lost node, what it had decoded when it handed over its last sample."""
+        """Positions decoded so far; of a lost node, those until it handed over its last sample."""
         return sum(self._positions.values())
 
     def begin(self, phase: Phase, n_cells: int, parallel: int, n_jobs: int) -> int:
@@ -141,7 +141,7 @@ class NodePool:
         return min(sum(self._slots.values()), n_jobs)
 
     def make(self, job: Job, prompt: list[int] | None, cancel: Cancel) -> Sample:
-        """As `Maker.make`. TgrError where no node is left."""
+        """Does `Maker.make`. TgrError where no node is left."""
         for _ in range(ATTEMPTS):
             node = self._take(cancel)
             try:
@@ -249,8 +249,8 @@ def absolute(path: str) -> str:
 
 
 def facts_of(engine: Engine, probes: Sequence[str]) -> dict[str, str]:
-    """What every engine of a run must have in common. `probes` are paths, empty for the probe
-    next to the model file."""
+    """Returns the facts that all engines of a run must have in common. `probes` are paths, empty
+    for the probe next to the model file."""
     found = {"sha256": engine.model_hash, **manifest.anywhere(versions())}
     found["chat template"] = hashlib.sha256(engine.chat_template.encode()).hexdigest()[:12]
     for path in probes:

@@ -32,7 +32,7 @@ class Recipe:
     tasks: tuple[str, ...] = ()
     systems: tuple[System, ...] = ()
     k: str = ""
-    """In the form of `--k`; empty = the default."""
+    """The k in the form of `--k`; empty = the default."""
     seeds: tuple[int, ...] = ()
     injection_seeds: tuple[int, ...] = ()
     """Seeds of the maps of every system that injects; empty = that of its options."""
@@ -40,7 +40,7 @@ class Recipe:
     budget: int = 0
     parallel: int = 0
     metric: str = ""
-    """In the form of `--metric`; empty = the default."""
+    """Metric in the form of `--metric`; empty = the default."""
     reference: str = ""
     """The system that the others are compared with; empty = the best `base`."""
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -55,7 +55,7 @@ class Page:
     """Name and value of the facts of each run."""
     sections: list[Section]
     all_tasks: list[Table] = field(default_factory=list)
-    """What several tasks have in common."""
+    """Tables over several tasks."""
 
 
 def build(runs: Sequence[EvaluationRun], ks: Sequence[int] = ()) -> Page:

@@ -45,7 +45,7 @@ class Sample:
     tokens: int
     """Tokens of the reply."""
     finish: str
-    """As `Reply.finish`; "error" = there is no reply, for the reason in `detail`."""
+    """Value of `Reply.finish`; "error" = there is no reply, for the reason in `detail`."""
     correct: bool | None
     """None: not graded; never counted as wrong."""
     score: float
@@ -58,7 +58,7 @@ class Sample:
     parts: dict[str, float]
     """Seconds by part."""
     seconds: float
-    """From start to end, in a batch shared with other samples."""
+    """Seconds from start to end, in a batch shared with other samples."""
     boundaries: list[dict[str, Any]] = field(default_factory=list)
     """The records of `boundaries.measured`; empty for a method without anchors."""
 

@@ -1,4 +1,4 @@
-"""From the samples of one or more run folders to one `Outcome` for each task and system.
+"""Makes one `Outcome` for each task and system from the samples of one or more run folders.
 
 Samples of all seeds are pooled. A sample without a grade is left out. A problem is left out of all
 tables where any system has fewer graded samples than the largest k, so that all numbers are about

@@ -46,7 +46,7 @@ def signed(found: Interval | None) -> str:
 
 
 def _with_interval(found: Interval, scale: float, shape: str) -> str:
-    """Without the interval where it has no width."""
+    """Formats a mean with its interval; without one that has no width."""
     low, high = format(scale * found.low, shape), format(scale * found.high, shape)
     mean = format(scale * found.mean, shape)
     return f"{mean} [{low}, {high}]" if low != high else mean

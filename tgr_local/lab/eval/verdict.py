@@ -157,7 +157,7 @@ def _compared(place: str, findings: Sequence[_Finding], curves: Curves) -> str:
 
 
 def _all_equal(curves: Curves, findings: Sequence[_Finding]) -> str:
-    """What to say where no problem separates the systems; else empty."""
+    """Returns the sentence for systems that no problem separates; else empty."""
     if any(one.n_differing for one in findings):
         return ""
     shown = [curves.base, *(one.outcome for one in findings)]

@@ -32,9 +32,9 @@ class Question:
     raw: str
     """The prompt for a model without a chat template."""
     judge: Callable[[Sequence[str]], list[bool] | None]
-    """Of replies; None where that cannot be said."""
+    """Grades replies; returns None if they cannot be graded."""
     judged_by: str
-    """What `judge` compares with: the task and its reference, the answer, or the majority."""
+    """Basis of `judge`: the task and its reference, the answer, or the majority."""
 
 
 def load(

@@ -89,7 +89,7 @@ def auroc(scores: Floats, right: Flags) -> float:
 
 
 def auroc_within(scores: Floats, right: Flags, problems: NDArray[np.int64]) -> float:
-    """The same, over the pairs of texts of one problem. `problems` [n] numbers them."""
+    """Computes `auroc` over the pairs of texts of one problem. `problems` [n] numbers them."""
     found, pairs = [], []
     for problem in np.unique(problems):
         of_it = problems == problem
@@ -101,8 +101,8 @@ def auroc_within(scores: Floats, right: Flags, problems: NDArray[np.int64]) -> f
 
 
 def reliability(chances: Floats, right: Flags, n_bins: int = 10) -> list[tuple[int, float, float]]:
-    """For each tenth of 0 … 1: the number of chances in it, their mean, and the share that is
-    right; NaN for an empty one."""
+    """Returns for each of `n_bins` equal parts of 0 … 1 the number of chances in it, their mean,
+    and the share that is right; NaN for an empty one."""
     bins = np.minimum((np.asarray(chances) * n_bins).astype(int), n_bins - 1)
     found = []
     for i in range(n_bins):

@@ -45,7 +45,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Result:
-    """What a call gave: a value, or an exception."""
+    """Result of a call: a value, or an exception."""
 
     value: Any = None
     error: str = ""

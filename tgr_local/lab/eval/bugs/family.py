@@ -26,15 +26,15 @@ class Family:
     arguments: str = ""
     """Kinds of a function's arguments, see `slots.KINDS`; of a class, those of its constructor."""
     doc: str = ""
-    """What it does, in a sentence with slots."""
+    """Purpose of the function or class, in a sentence with slots."""
     pick: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Choices for slots that belong together: ``{"f|cmp": ("count_above|>", …)}``."""
     constants: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Slots of random whole numbers, with the least and the most."""
     changes: tuple[str, ...] = ()
-    """Of a class: methods that tests call first, with the kinds of their arguments."""
+    """Methods of a class that tests call first, with the kinds of their arguments."""
     asks: tuple[str, ...] = ()
-    """Of a class: methods whose results tests compare, likewise."""
+    """Methods of a class whose results tests compare, with the kinds of their arguments."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Draft:
     family: Family
     name: str
     text: str
-    """Its source, without an empty line at the end."""
+    """Source of the function or class, without an empty line at the end."""
     doc: str
 
 

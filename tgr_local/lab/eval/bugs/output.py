@@ -1,4 +1,4 @@
-"""What test runners print for a failing check: pytest's long form, unittest's, a bare assert's.
+"""Output of test runners for a failing check: pytest's long form, unittest's, a bare assert's.
 
 The texts are written here, not by the runners: a problem needs no pytest, and the same checks with
 the same results give the same bytes. `tests/test_bugs.py` compares them with pytest itself.
@@ -209,7 +209,7 @@ def _summary(test: Test, at: int, module: str, test_path: str) -> str:
 
 
 def bare_output(test: Test, text: str, path: str, test_path: str, first_line: int) -> str:
-    """What Python prints for a file of bare assert statements."""
+    """Returns Python's output for a file of bare assert statements."""
     at = test.failing
     assert at is not None
     line = first_line + sum(len(one.setup) + 1 for one in test.checks[: at + 1]) - 1
@@ -229,7 +229,7 @@ def bare_output(test: Test, text: str, path: str, test_path: str, first_line: in
 
 
 def unittest_output(test: Test, module: str, test_path: str, first_line: int) -> str:
-    """What unittest prints for a test case with one `assertEqual` for each check."""
+    """Returns unittest's output for a test case with one `assertEqual` for each check."""
     at = test.failing
     assert at is not None
     check, result = test.checks[at], test.results[at]

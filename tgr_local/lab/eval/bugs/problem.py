@@ -45,7 +45,7 @@ SYLLABLES = (
     "ba", "co", "da", "fi", "ga", "ho", "ka", "lo", "ma", "ne", "or", "pa", "ro", "sa", "ta", "un",
     "ve", "wi", "ex", "ze", "score", "item", "user", "plan", "tree", "count", "part", "line", "s",
 )  # fmt: skip
-"""Of the names of other files."""
+"""Syllables of the names of other files."""
 TASKS = (
     "Make the failing test pass.", "Make the failing tests pass.", "Make the tests pass.",
     "Fix the failing test.", "Fix the bug.", "Fix the failing tests.", "Fix {path}.",
@@ -76,7 +76,7 @@ class Bug:
     function: str
     """The correct function with its indentation, as lines of `repaired`."""
     doc: str
-    """What the function does, in a sentence; empty where the family has none."""
+    """Purpose of the function, in a sentence; empty where the family has none."""
     visible: tuple[Test, ...]
     """The tests that the problem shows; one fails."""
     hidden: tuple[Check, ...]
@@ -92,7 +92,7 @@ class Bug:
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """What the defective file gives for the visible checks."""
+        """Results of the visible checks on the defective file."""
         return tuple(result for test in self.visible for result in test.results)
 
 
@@ -209,7 +209,7 @@ def is_long(result: Result) -> bool:
 
 
 def _shown(rng: random.Random, failing: list[int], n: int, *, is_class: bool) -> list[list[int]]:
-    """Which checks the visible tests have, one list for each test function."""
+    """Draws the checks of the visible tests, one list for each test function."""
     first = rng.choice(failing)
     if is_class:
         return [[first]]

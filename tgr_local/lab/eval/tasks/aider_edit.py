@@ -22,7 +22,7 @@ from tgr_local.lab.eval.tasks.repairs import SEARCH, changed_file
 from tgr_local.system.files import utf8_text
 
 WITHIN = ("python/exercises/practice", "exercises/practice", "practice", "")
-"""Where the exercises lie below a folder that was named."""
+"""Folders of the exercises below a folder that was named."""
 DOCS = ("introduction.md", "instructions.md", "instructions.append.md")
 MOST = 1 << 20
 """Bytes of one file of an exercise."""

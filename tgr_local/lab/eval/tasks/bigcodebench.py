@@ -74,7 +74,7 @@ def imported(code: str) -> set[str]:
 
 
 def missing(packages: set[str]) -> str:
-    """Those of the packages that are not installed, in one text."""
+    """Lists the packages that are not installed, in one text."""
     return ", ".join(sorted(name for name in packages if importlib.util.find_spec(name) is None))
 
 

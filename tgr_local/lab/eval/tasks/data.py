@@ -27,12 +27,12 @@ KINDS = (".jsonl", ".json", ".csv", ".parquet")
 
 @dataclass(frozen=True)
 class Source:
-    """Where a benchmark's file is found."""
+    """Places of a benchmark's file."""
 
     names: tuple[str, ...]
     """File names in the data folder, of which the first existing one is used; may contain ``*``."""
     home: str
-    """Where it is published."""
+    """Address at which it is published."""
     hub: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of `datasets.load_dataset`; empty where it is not on the Hugging Face hub."""
 
@@ -53,11 +53,11 @@ class Row:
         raise ValueError(f"{self.where} has no field {names[0]!r} (it has {has})")
 
     def text(self, *names: str) -> str:
-        """The same as text."""
+        """Returns the field of `get` as text."""
         return str(self.get(*names))
 
     def list(self, *names: str) -> list[Any]:
-        """The same as a list; a text is read as a JSON or Python list."""
+        """Returns the field of `get` as a list; a text is read as a JSON or Python list."""
         value = self.get(*names)
         if isinstance(value, str):
             value = literal(value, f"{self.where}, field {names[0]!r}")
@@ -66,8 +66,8 @@ class Row:
         return list(value)
 
     def groups(self, *names: str) -> dict[str, str]:
-        """Those of these fields that the row has, as `Problem.groups`; a fraction is rounded down,
-        as a difficulty of 4.5 to 4."""
+        """Returns those of these fields that the row has, as `Problem.groups`; a fraction is
+        rounded down, as a difficulty of 4.5 to 4."""
         found = {name: self.fields.get(name) for name in names}
         return {
             name: str(math.floor(value) if isinstance(value, float) else value)

@@ -60,7 +60,7 @@ def only_number(box: str) -> Fraction | None:
 
 
 def shown(value: Fraction) -> str:
-    """As people write it: 6.67, and a fraction only where no decimal of 28 digits is exact."""
+    """Writes a value as people do: 6.67; a fraction only where no decimal of 28 digits is exact."""
     with localcontext() as context, contextlib.suppress(ArithmeticError):
         context.traps[Inexact] = True
         return f"{Decimal(value.numerator) / value.denominator:f}"

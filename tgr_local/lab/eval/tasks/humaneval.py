@@ -13,7 +13,7 @@ from tgr_local.lab.eval.tasks.data import Row, Source
 from tgr_local.lab.eval.tasks.repairs import changed_file
 
 STOP = re.compile(r"\n(?:class|def|#|if|print)")
-"""Where a bare completion of a function continues with something else, as in the paper."""
+"""Pattern of the code that follows a bare completion of a function, as in the paper."""
 
 HELPERS = "\n".join(
     [f"import {name}" for name in ("collections", "copy", "functools", "hashlib", "heapq",
@@ -59,8 +59,8 @@ class HumanEval(Code):
 
 
 class HumanEvalCode(HumanEval):
-    """As EvalPlus (Liu et al. 2023) asks an instruct model, and reports of code models count: the
-    answer begins with its program, so that no reasoning comes before it."""
+    """Asks as EvalPlus (Liu et al. 2023) asks an instruct model, the form that reports of code
+    models count: the answer begins with its program, so that no reasoning comes before it."""
 
     def problem(self, row: Row, index: str) -> Problem:
         problem = super().problem(row, index)
