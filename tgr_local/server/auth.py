@@ -1,4 +1,4 @@
-"""Who may send requests: clients with a key, if keys are set, and no page of a foreign site.
+"""Access to the server: for clients with a key, if keys are set, and for no foreign site's page.
 
 A browser sends a page's request to this machine even if the page may not read the answer, so a
 request with a foreign `Origin` is refused before it costs anything, and so is one without

@@ -23,7 +23,7 @@ from tgr_local.system.errors import CancelledError
 
 Put = Callable[[Any], None]
 Work = Callable[[Cancel, Put], None]
-"""Called with a flag that ends it and a function that takes each item."""
+"""Function of a job, called with a flag that ends it and a function that takes each item."""
 
 
 _GRACE = 4.0  # seconds after the limit of the reply itself, before its job is cancelled
@@ -122,7 +122,7 @@ class _Mailbox:
         self._called = False  # and has not begun to deliver
 
     def post(self, job: Job, item: Any) -> None:
-        """Any thread."""
+        """Delivers an item to a job. Any thread."""
         self._posts.append((job, item))
         if not self._called:
             self._called = True
@@ -148,7 +148,7 @@ class Job:
         self._mailbox = mailbox
         self._loop = mailbox.loop
         self.items: deque[Any] = deque()
-        """Delivered, and not yet read."""
+        """Items that are delivered, and not yet read."""
         self._reader: asyncio.Future[None] | None = None  # waits for an item
         self._timer: asyncio.TimerHandle | None = None
         self.future: Future[None] | None = None

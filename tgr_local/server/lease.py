@@ -44,7 +44,7 @@ class Lease:
         self._ended = ended
         self._model: LoadedModel | None = None
         self.failure: Exception | None = None
-        """Why the model could not be loaded."""
+        """Error that kept the model from loading."""
         self._then: list[Callable[[], object]] = []
 
     @property

@@ -83,7 +83,7 @@ class LoraScales:
 
 
 class ScaleTurns:
-    """Whose scales a loaded model has now. Any thread."""
+    """Turns of requests at the adapter scales of a loaded model. Any thread."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -94,7 +94,7 @@ class ScaleTurns:
 
     @property
     def n_users(self) -> int:
-        """How many run now, or wait."""
+        """Number of requests that run now, or wait."""
         with self._changed:
             return len(self._waiting) + self._n_running
 

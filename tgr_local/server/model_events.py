@@ -29,7 +29,7 @@ class ModelEvents:
         self._put({"model": model, "event": "status_change", "data": data})
 
     def listed(self) -> None:
-        """There are other models than before."""
+        """Tells clients that the list of models has changed."""
         self._put({"model": "*", "event": "models_reload"})
 
     def end(self) -> None:
@@ -46,8 +46,8 @@ class ModelEvents:
                 queue.put_nowait(None)
 
     def watch(self, seconds: float) -> AsyncIterator[dict[str, Any] | None]:
-        """None at the beginning, then events as they come, and None after `seconds` without one.
-        Raises ApiError."""
+        """Yields None at the beginning, then events as they come, and None after `seconds` without
+        one. Raises ApiError."""
         if self._ended:
             raise ApiError(503, "the server is shutting down")
         if len(self._queues) >= _WATCHERS_MOST:

@@ -64,7 +64,7 @@ class Models:
         self._needs: dict[Path, tuple[_Key, MemoryNeed]] = {}
         self._starting = first is not None
         self.failure: Exception | None = None
-        """Why the model of the start could not be loaded."""
+        """Error that kept the model of the start from loading."""
 
     def load_first(self, then: Callable[[], object]) -> None:
         """Loads the model of the start, if there is one, and calls `then` when it is there, or
@@ -226,7 +226,7 @@ class Models:
         return entry | {"status": status}
 
     def _memory(self, name: str, path: Path) -> dict[str, Any] | None:
-        """Returns a model's bytes, and whether it fits; None for a file that is no model."""
+        """Returns the memory of a model, and whether it fits; None for a file that is no model."""
         key = _key(path)
         if (known := self._needs.get(path)) is None or known[0] != key:
             config = self._setup.engine_config

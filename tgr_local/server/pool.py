@@ -77,7 +77,7 @@ class Pool:
         self.events = ModelEvents()
         """Tells clients which model has been loaded or unloaded."""
         self.loads: Counter[str] = Counter()
-        """How often each model was loaded."""
+        """Number of loads of each model."""
 
     def _tell(self, line: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
@@ -96,7 +96,7 @@ class Pool:
         return LOADING if self._coming and self._coming.name == name else UNLOADED
 
     def failure(self, name: str) -> str | None:
-        """Why the latest load of a model failed, if it did."""
+        """Returns the reason why the latest load of a model failed; None if it did not."""
         place = self._places.get(name)
         return place.failure if place else None
 

@@ -105,7 +105,7 @@ class Service:
     # ---- requests ----
 
     def reader(self, scope: Scope) -> bytes:
-        """Whose requests alone reuse what this one reads; empty = all do."""
+        """Owner whose requests alone reuse what this one reads; empty = all do."""
         return b"" if self.limits.share_cache else owner_of(scope)
 
     async def body(self, request: Request, listed: str = "", *, streams: bool = False) -> Body:
@@ -319,7 +319,7 @@ class _Events:
         self._translation: Translation | None = None
 
     def opening(self, translation: Translation) -> bytes:
-        """How the stream begins; `translation` has the format of the events that follow."""
+        """Begins the stream; `translation` has the format of the events that follow."""
         self._translation = translation
         return self._sent(translation.opening())
 

@@ -29,7 +29,7 @@ def encoded(value: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Frames:
-    """How an API writes the events of a stream."""
+    """Format of the events of a stream in an API."""
 
     named: bool = False
     """Whether the type of an event is also its name."""
