@@ -36,7 +36,7 @@ def allowed() -> list[int]:
 
 
 def usable() -> int:
-    """How many logical cores this process has at a time; a part of one counts as one."""
+    """Number of logical cores that this process has at a time; a part of one counts as one."""
     return within_quota(len(allowed()))
 
 

@@ -96,7 +96,7 @@ def is_shortage(error: BaseException) -> bool:
 
 
 def why_not_bound(error: OSError | UnicodeError) -> str:
-    """Why an address cannot be listened on, without the address that the socket module adds."""
+    """Returns the reason why an address cannot be bound, without the address that socket adds."""
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return text.partition(" (while attempting")[0]
 

@@ -50,7 +50,7 @@ def known(path: Path) -> str | None:
 
 
 def joined(hashes: Sequence[str]) -> str:
-    """One that stands for several; of a single one itself."""
+    """Returns one hash that stands for several; a single one itself."""
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 

@@ -19,9 +19,9 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
-"""Refuses a link; 0 where the system cannot."""
+"""Flag of `os.open` that refuses a link; 0 where the system cannot."""
 NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)
-"""Does not wait for the other end of a pipe; 0 where the system cannot."""
+"""Flag of `os.open` that does not wait for a pipe's other end; 0 where the system cannot."""
 _PAUSE, _LONGEST = 0.05, 60.0  # seconds between two attempts to lock, and of all of them
 
 

@@ -49,9 +49,9 @@ LAUNCHER = Path(__file__).with_name("_launch.py")
 OURS = 8
 """Processes of a sandbox itself, at most."""
 EXISTS = os.name != "nt"
-"""Whether this kind of system has any."""
+"""Whether this kind of system has a sandbox."""
 Mount = tuple[Literal["--bind", "--ro-bind", "--ro-bind-try"], Path, Path]
-"""How, what, and where it is seen."""
+"""Kind of a mount, its source, and its place in the sandbox."""
 _BESIDE = {".cargo": (".rustup",), ".local": (".local/lib", ".local/pipx", ".local/share/pipx",
            ".local/share/uv", ".local/share/pnpm")}  # fmt: skip
 _PROGRAM = re.compile(r"""(?:^|[\s'"=(])(/[^\s'"();&|]+/bin/[^\s'"();&|/]+)""")

@@ -95,7 +95,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended."""
+    """Outcome of a command."""
 
     stopped: Stopped
     """The limit at which it was stopped; empty where it ended itself."""
@@ -165,7 +165,7 @@ def _run(
 
 
 def obstacle(kind: Backend) -> str:
-    """Why no command runs in a backend here; empty where it works."""
+    """Returns the reason why no command runs in a backend here; empty where it works."""
     if why := defect(kind):
         return why
     if kind in ("unshare", "limits") and backends.becomes_another_user():
@@ -175,7 +175,7 @@ def obstacle(kind: Backend) -> str:
 
 @functools.cache
 def defect(kind: Backend) -> str:
-    """Why not even a program with two threads runs in a backend here; empty where it works."""
+    """Returns the reason why no program with threads runs in a backend here; empty if one does."""
     if why := backends.lacking(kind):
         return why
     code = "import threading\nt = threading.Thread(target=print, args=('hello',))\nt.start()"

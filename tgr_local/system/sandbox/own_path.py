@@ -29,7 +29,7 @@ class OwnPath:
     """A folder, and the copy that stands for it."""
 
     folder: Path
-    """Absolute, without symbolic links."""
+    """Absolute path of the folder, without symbolic links."""
     copy: Path
     kept: Sequence[Path] = ()
     """Paths that the copy does not hold; their names stay as they are."""
