@@ -103,7 +103,7 @@ def _cores() -> str:
 
 
 def _unused_instructions(used: list[str]) -> str | None:
-    """Why ggml computes more slowly than this processor can; None if it does not."""
+    """Names why ggml computes more slowly than this processor can; None if it does not."""
     from tgr_local.engine import fits_every_processor, ggml_package, rebuild
 
     if fits_every_processor():

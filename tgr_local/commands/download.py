@@ -32,7 +32,7 @@ TRIES = 5  # requests in a row that each bring fewer than MIN_BYTES
 MIN_BYTES, WINDOW = 1 << 16, 60.0  # a request that brings fewer bytes in that many seconds is ended
 
 OnProgress = Callable[[int, int], None]
-"""Called with the bytes of the file so far, and those of them that are new."""
+"""Function that is called with the bytes of the file so far, and those of them that are new."""
 
 
 def pull(name: str, to: str | None = None) -> list[dict[str, Any]]:
