@@ -1,4 +1,4 @@
-"""How contenders are timed and results are written: turns, spreads, targets, rows; rows as text,
+"""Timing of contenders and output of results: turns, spreads, targets, rows; rows as text,
 Markdown and JSON."""
 
 from __future__ import annotations

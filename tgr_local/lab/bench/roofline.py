@@ -39,7 +39,7 @@ class Work:
     """Bytes and multiply-adds of a dense model per token, from its file's header."""
 
     weight_bytes: float
-    """Read in a step: all but an embedding that is not the output layer."""
+    """Bytes that a step reads: all but an embedding that is not the output layer."""
     weights: float
     """Numbers that every token is multiplied with."""
     cell_bytes: float

@@ -86,7 +86,7 @@ def _of(step: Step, shape: Geometry) -> dict[str, Any]:
 
 
 def _cosines(step: Step) -> dict[str, Any]:
-    """How close the candidates are to each other and to the anchor that they are drawn around."""
+    """Cosines of the candidates to each other and to the anchor that they are drawn around."""
     if step.candidates is None or not step.candidates.anchors.size or step.origin is None:
         return {}
     anchors = step.candidates.anchors

@@ -122,7 +122,7 @@ def _most(engine: Engine, phase: Phase, n_query: int) -> int:
 
 
 def why_empty(phase: Phase, store: Store) -> str:
-    """Why no sample of a phase could be made, in one line; empty where at least one could."""
+    """Names why no sample of a phase could be made, in one line; empty where at least one could."""
     found = _samples(phase, store)
     if not found or any(sample.finish != "error" for sample in found):
         return ""

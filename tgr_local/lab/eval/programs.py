@@ -54,7 +54,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a program ended."""
+    """Outcome of a program."""
 
     stopped: str
     """The limit at which it was stopped: time, memory, processes or output; empty where it ended
@@ -117,7 +117,7 @@ def strongest() -> Backend:
 
 @functools.cache
 def obstacle(kind: Backend) -> str:
-    """Why a backend does not work here; empty where it works."""
+    """Returns the reason why a backend does not work here; empty where it works."""
     if why := backends.lacking(kind):
         return why
     code = "import threading\nt = threading.Thread(target=print, args=('hello',))\nt.start()"

@@ -32,7 +32,7 @@ class Section:
 
     task: str
     verdict: str
-    """One sentence."""
+    """Verdict in one sentence."""
     compared: Comparison
     notes: list[str]
     """Notes on missing samples and grades."""

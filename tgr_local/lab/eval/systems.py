@@ -23,7 +23,7 @@ from tgr_local.options.fields import parse, updated
 
 PROGRAM_ROLLOUT_LEN = 64
 SEED_IN_NAME = ", injection seed "
-"""Between the name of a system and one of several seeds."""
+"""Separator between the name of a system and one of several seeds."""
 
 
 @dataclass(frozen=True)

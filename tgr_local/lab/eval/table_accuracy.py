@@ -173,7 +173,7 @@ def open_ended(found: Sequence[Outcome]) -> Table:
 
 
 def _chosen_base(curves: Curves, measure: str) -> str:
-    """How the reference was chosen, where there were several `base` systems."""
+    """States how the reference was chosen, where there were several `base` systems."""
     base = curves.base
     n = sum(curve.outcome.system["method"] == "base" for curve in curves.curves)
     named = base.system["name"] == base.run.manifest.reference

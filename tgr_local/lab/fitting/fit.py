@@ -133,7 +133,7 @@ def simulated_votes(
 
 
 def measured(odds: Floats, right: Flags, problems: NDArray[np.int64]) -> dict[str, Any]:
-    """How log-odds [n] tell right from wrong: AUROC with its 95% interval (bootstrap over
+    """Measures how log-odds [n] tell right from wrong: AUROC with its 95% interval (bootstrap over
     problems), AUROC within a problem, share that is right, and reliability. The AUROCs are None
     where all texts are right, or none."""
     differs = 0 < right.sum() < len(right)
@@ -175,8 +175,8 @@ def _interval(
 
 
 def judged(probe: Probe, samples: Samples) -> dict[str, Any]:
-    """How a probe does on samples that it was not fitted on, as `measured`; and the share of texts
-    that are like those that it was fitted on."""
+    """Results of a probe on samples that it was not fitted on, as `measured`; and the share of
+    texts that are like those that it was fitted on."""
     odds = probe.whole.right.log_odds(samples.whole)
     return {
         **measured(odds, samples.right, samples.problems),

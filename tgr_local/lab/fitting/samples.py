@@ -148,7 +148,7 @@ class Drawer:
             workers.wait()
 
     def _at_once(self, questions: Sequence[Question], cut: int) -> int:
-        """How many questions fit; the cache has room for them then, if any is not drawn yet."""
+        """Number of questions that fit; the cache then has room for them, if any is undrawn."""
         config, engine = dataclasses.replace(self._config, n_samples=self._n), self._engine
         cells = 0
         for i, question in enumerate(questions):

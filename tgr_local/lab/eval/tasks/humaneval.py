@@ -20,7 +20,7 @@ HELPERS = "\n".join(
                                    "itertools", "math", "re", "string", "sys")]
     + ["from typing import *"]
 )  # fmt: skip
-"""Imported before each program, as the benchmark does."""
+"""Imports before each program, as in the benchmark."""
 
 
 @dataclass(frozen=True)

@@ -152,8 +152,8 @@ def plain(value: Any) -> Any:
 
 
 def terms(value: Any) -> int:
-    """How many terms an expression has at most when it is multiplied out; none above MOST_TERMS
-    are counted but one."""
+    """Counts the terms that an expression has at most when it is multiplied out; none above
+    MOST_TERMS are counted but one."""
     parts = [terms(part) for part in value.args]
     if value.is_Add:
         count = sum(parts)

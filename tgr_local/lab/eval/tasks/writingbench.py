@@ -50,7 +50,7 @@ class WritingBench(Benchmark):
     """The score is the mean over the criteria, divided by ten."""
 
     domain: str = ""
-    """Only the requests of this domain; empty: all."""
+    """Domain of the only requests that are asked; empty: all."""
 
     def problem(self, row: Row, index: str) -> Problem | None:
         if self.domain and row.text("domain1") != self.domain:
