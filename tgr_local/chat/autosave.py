@@ -16,7 +16,7 @@ from tgr_local.system.owned_file import OwnedFile
 
 
 class Autosave:
-    """Where a conversation is saved, if it is saved at all."""
+    """The file that a conversation is saved to, if any."""
 
     def __init__(self) -> None:
         self.file: OwnedFile | None = None

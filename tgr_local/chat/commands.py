@@ -1,4 +1,4 @@
-"""What a line of input does: nothing, a slash command, or a question.
+"""Actions of a line of input: nothing, a slash command, or a question.
 
 A command is a function of the session and the rest of its line; it yields lines to print.
 """

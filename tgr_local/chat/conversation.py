@@ -37,7 +37,7 @@ class Unfinished:
 
     chunk: int
     stage: str = ""
-    """As in `Progress`."""
+    """Stage of the work, as in `Progress.stage`."""
     candidates: Candidates | None = None
     """Once they are scored."""
     tokens: list[int] = field(default_factory=list)
@@ -70,9 +70,9 @@ class Conversation:
         self.replies: list[Reply] = []
         """All finished replies, also those that were replaced: the cost of the conversation."""
         self.steps: list[Step] = []
-        """Of the last reply."""
+        """Steps of the last reply."""
         self.unfinished: Unfinished | None = None
-        """Of the last reply, if it was stopped within a chunk."""
+        """The unfinished chunk of the last reply, if it was stopped within one."""
         self._attempts = 0  # further replies to the last question; each has its own seed
 
     @property

@@ -1,5 +1,5 @@
-"""What the model has read of a conversation, in a file next to that of the conversation, so that a
-resumed conversation is not read again.
+"""Prefixes that the model has read of a conversation, in a file next to that of the conversation,
+so that a resumed conversation is not read again.
 
 It is large (0.1 MiB for a token of a 0.6B model), so it is written when the conversation is left
 and not after every turn, only in the state folder, and only if reading it again would take long.

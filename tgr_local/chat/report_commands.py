@@ -80,7 +80,7 @@ def trace(session: ChatSession, argument: str) -> Iterator[str]:
 
 
 def _as_step(unfinished: Unfinished) -> Step:
-    """What there is of an unfinished chunk, as a step."""
+    """Returns the text and tokens of an unfinished chunk as a step."""
     none = np.zeros(0, np.float32)
     return Step(
         index=unfinished.chunk,

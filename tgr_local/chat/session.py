@@ -53,14 +53,14 @@ class FrontEnd(Protocol):
 
 
 class Start(NamedTuple):
-    """What a conversation begins with."""
+    """Initial settings of a conversation."""
 
     resume: Path | None = None
     """A saved conversation."""
     options: Mapping[str, Any] = {}
     """Fields of `SearchConfig` that are set whatever the resumed conversation says."""
     method: str = ""
-    """The same for its method; empty = that of the resumed conversation."""
+    """Name of its method; empty = that of the resumed conversation."""
     system: str = ""
     """A system prompt; empty = that of the resumed conversation, if any."""
     files: Sequence[str] = ()
@@ -78,7 +78,7 @@ class ChatSession:
         self.listed: list[Path] = []
         """The conversations as /resume numbered them last."""
         self._known_turns: list[Turn] = []
-        """Those that the files with prefixes have."""
+        """Turns whose prefixes the files hold."""
         self._noted = ""  # what was said of the last reply's search
 
     @property

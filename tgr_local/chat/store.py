@@ -40,14 +40,14 @@ class Saved:
     model: str
     """The path of its file."""
     model_bytes: int
-    """Its size; 0 = unknown."""
+    """Size of the model file in bytes; 0 = unknown."""
     method: str
     system: str
     options: dict[str, Any]
     """Fields of `SearchConfig` that the user had set."""
     turns: list[Turn]
     digest: bytes
-    """Of the file's content."""
+    """Digest of the file's content."""
 
     def model_file(self) -> Path | None:
         """The file of the model, or where there is none any more, one of the same name and size

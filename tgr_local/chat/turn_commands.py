@@ -171,7 +171,7 @@ def _turns(path: Path) -> list[Turn] | None:
 
 
 def _row(path: Path) -> str:
-    """When a conversation was saved, its name if it has one, and how it begins."""
+    """Returns a conversation's time of saving, its name if any, and its beginning."""
     try:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(path.stat().st_mtime))
     except OSError:
@@ -234,8 +234,7 @@ def _restore(session: ChatSession, path: Path, file: OwnedFile | None = None) ->
 
 
 def _other_model(session: ChatSession, saved: store.Saved) -> Iterator[str]:
-    """What to say where the conversation was written with another model than the one that is
-    loaded."""
+    """Yields warnings if a conversation was written with another model than the loaded one."""
     loaded, found = session.conversation.engine.path, saved.model_file()
     if found is None and saved.model != str(loaded):
         name = model_files.listed_name(loaded)
