@@ -1,4 +1,4 @@
-"""What a person types and sees, and a run as a file.
+"""Terminal input and output, and a run as a file.
 
 In: lines from a terminal or a pipe; replies and their events. Out: text without control characters,
 replies that grow on the screen, tables, trace files (JSON lines). It reads events only: nothing

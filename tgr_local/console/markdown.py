@@ -58,7 +58,7 @@ def parse(source: str) -> list[Token]:
 
 
 def rendered(tokens: Sequence[Token]) -> RenderableType:
-    """What a terminal shows for the tokens of whole blocks."""
+    """Returns what a terminal shows for the tokens of whole blocks."""
     return _Blocks(blocks(_shown(tokens)))
 
 

@@ -27,7 +27,7 @@ class Pace:
     def __init__(self) -> None:
         self.stage, self.chunk, self.tokens = "starting", 0, 0
         self.scores: Scores | None = None
-        """Of the last candidates."""
+        """Scores of the last candidates."""
         self._read = self._query = 0
         self._began: tuple[float, int] | None = None  # when the query's first tokens were read
         self._wrote: float | None = None  # when the first token came
@@ -90,7 +90,7 @@ class ReplyProgress(ProgressLine):
         self._until_answer, self._pace = until_answer, Pace()
 
     def watch(self, events: Iterable[Event]) -> Generator[Event, None, None]:
-        """The same events; each updates the line as it passes."""
+        """Yields the given events; each updates the line as it passes."""
         for event in events:
             self.update(event)
             yield event

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Picture = Callable[[], tuple[list[Piece], list[RenderableType]]]
-"""What is printed now, and the rows below it."""
+"""Returns the pieces to print now, and the rows below them."""
 
 _INTERVAL = 1 / 12  # seconds between two drawings
 _SHARE = 0.1  # of the time that drawing may take
@@ -142,7 +142,7 @@ class Region:
 
 
 def as_printed(console: Console, piece: Piece) -> str:
-    """What the terminal gets for a piece, with its line end."""
+    """Returns the terminal output of a piece, with its line end."""
     with console.capture() as capture:
         console.print(piece.content, soft_wrap=piece.wraps)
     return capture.get()

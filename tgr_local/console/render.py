@@ -116,8 +116,8 @@ _FULL = "cut, since the context is full"
 
 
 def cost_line(replies: Sequence[Reply], width: int = 10_000) -> str:
-    """What everybody wants to know, in at most `width` characters:
-    ``8 tokens, 1.9 s (0.6 s reading), 12 tokens/s, seed 7``. `summary` has the rest."""
+    """Returns tokens, times, speed and seed of replies in at most `width` characters: ``8 tokens,
+    1.9 s (0.6 s reading), 12 tokens/s, seed 7``. `summary` has the rest."""
     seconds = max(reply.seconds for reply in replies)
     reading = max(reply.reading_seconds for reply in replies)
     tokens = sum(reply.n_tokens for reply in replies)

@@ -44,7 +44,7 @@ class Header:
     method: str
     seed: int
     prompt: str
-    """After the chat template, control tokens included."""
+    """The prompt after the chat template, control tokens included."""
     prompt_tokens: int
     config: dict[str, Any]
     engine: dict[str, Any]
