@@ -1,4 +1,4 @@
-"""From a prompt to a reply: one, several in the same batches, or its events as they come.
+"""Turns a prompt into a reply: one, several in the same batches, or its events as they come.
 
 In: an engine, a prompt, a config, a method, of which it makes a `Request` that goes down through
 the layers. Out: replies and their events. It does not know HTTP, terminals, or how a method

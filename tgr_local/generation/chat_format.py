@@ -278,8 +278,8 @@ _NAMES = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|<[^>\n]*>|(
 
 
 def _grammar_prefix(engine: Engine, grammar: str, prefix: str, begun: str = "") -> str:
-    """What comes before an answer, as far as the grammar has it: the thinking has ended there, and
-    the answer may have begun."""
+    """Returns the text before an answer as far as the grammar covers it: the thinking has ended
+    there, and the answer may have begun."""
     closed = f"{prefix}{CLOSING}" if _is_open(prefix) else prefix
     engine.check_grammar(grammar)
     ends = [prefix.removesuffix(begun), begun] if begun else []  # or nothing of its text is of it

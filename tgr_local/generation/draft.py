@@ -1,4 +1,4 @@
-"""What there is of a reply: its text, its tokens and its steps.
+"""The state of a reply so far: its text, its tokens and its steps.
 
 In: tokens as a run decodes them, and steps as they end. Out: pieces of text, and how many of the
 tokens the reply keeps, since its text may end before its run does.
@@ -28,7 +28,7 @@ class Draft:
         self.text = _splitter(engine, request, self._lines)
         self.steps: list[Step] = []
         self.tokens: list[int] = []
-        """Of the steps."""
+        """Tokens of the steps."""
         self.unfinished: list[int] = []
         """Tokens of the step under way, where the text is followed."""
         self.n_steps_before = self.n_tokens_before = 0
@@ -54,7 +54,7 @@ class Draft:
         return self.text.kind == "thinking" and not self.text.has_answer
 
     def begin_run(self) -> None:
-        """What comes now belongs to another run."""
+        """Begins another run: later steps belong to it."""
         self.n_steps_before, self.n_tokens_before = len(self.steps), len(self.tokens)
 
     def follow(self, progress: Progress) -> tuple[Progress, list[TextDelta]] | None:
@@ -121,7 +121,7 @@ class Draft:
         return n, pieces
 
     def _feed_lines(self, tokens: list[int], lines: LineLimits) -> tuple[int, list[TextDelta]]:
-        """The same up to the token at which the lines end the text."""
+        """Feeds a step's tokens up to the token at which the lines end the text."""
         self._began = self._began or time.monotonic()
         ms = 1000 * (time.monotonic() - self._began)
         is_late = 0 < lines.t_max_predict_ms < ms

@@ -79,7 +79,7 @@ class AnswerNow(Cancel):
     def __init__(self, outer: Cancel | None, draft: Draft, limits: Limits) -> None:
         super().__init__(outer)
         self.why: str | None = None
-        """What asked for the answer, once it was seen: "answer_now" or an option."""
+        """The cause of the request for the answer, once it was seen: "answer_now" or an option."""
         self._draft, self._limits = draft, limits
 
     def answers_now(self) -> bool:
@@ -120,7 +120,7 @@ class Ending:
         """Whether a reply without an answer gets one."""
         reserve = limits.reserve
         self.held = HeldBack(reserve.positions if self.may_think else 0, reserve.thinking)
-        """What the run under way leaves for an answer."""
+        """The part of the limits that the run under way leaves for an answer."""
         self.closed_by: str | None = None
         """The option that ended the thinking, "loop_guard", "answer_now", or how the text did."""
 
@@ -172,7 +172,7 @@ class Ending:
         held.positions = self._limits.reserve.positions if kept else 0
 
     def _closing_option(self, finish: Finish | None, loops: bool, n_tokens: int) -> str | None:
-        """What ends the thinking after this step; None = it goes on, or ends the reply."""
+        """Returns what ends the thinking after this step; None = it goes on, or ends the reply."""
         text, budget = self._draft.text, self._config.thinking_budget
         if self._draft.is_cut or (finish == "length" and not text.has_answer):
             if self._cancel.is_asked:  # before it was seen, the tokens of the thinking were written

@@ -44,8 +44,9 @@ def without_empty_end(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping
 
 
 def one_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The same conversation as many templates want it: one system message at most, the first, and
-    no two messages of the user in a row. Later system messages are read as the user's."""
+    """Returns a conversation in the form that many templates want: one system message at most, the
+    first, and no two messages of the user in a row. Later system messages are read as the
+    user's."""
     first = 0
     while first < len(messages) and messages[first]["role"] in _SYSTEM:
         first += 1
@@ -66,7 +67,7 @@ def one_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def plainer(messages: Sequence[Mapping[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The same conversation in forms that more and more templates take. Raises KeyError and
+    """Yields a conversation in forms that more and more templates take. Raises KeyError and
     TypeError for messages whose content is not text."""
     one = one_system(messages)
     yield one

@@ -18,7 +18,8 @@ from tgr_local.system.errors import CancelledError, CapacityError, ContextError,
 
 _AT_ONCE = 512  # tokens whose states are read together
 RERANK_TOKENS = 1 << 20
-"""Of the prompts of one request together, at most; the query counts once for each document."""
+"""Largest number of tokens in all prompts of one request; the query counts once for each
+document."""
 _TEMPLATE = "tokenizer.chat_template.rerank"
 _FIELDS = ("{query}", "{document}")
 _BYTE_PAIRS = "gpt2"  # the kind of vocabulary whose tokens do not depend on a cut that none crosses
@@ -58,12 +59,12 @@ def embedding(
 
 @dataclass(frozen=True)
 class Relevance:
-    """What a reranker says of a document."""
+    """A reranker's result for a document."""
 
     score: float
     """The higher, the more relevant; of a Qwen3-Reranker the probability of "yes"."""
     n_tokens: int
-    """Of the prompt with query and document."""
+    """Number of tokens of the prompt with query and document."""
 
 
 def check_reranks(engine: Engine) -> None:

@@ -201,9 +201,9 @@ def applied(
     request: Mapping[str, Any],
     cancel: Cancel | None = None,
 ) -> dict[str, Any]:
-    """What the template makes of messages, as `Engine.apply_template` has it. For a template that
-    refuses them, or leaves a system message, a call or a result out, they have another form, as
-    far as one helps. Raises as it does."""
+    """Applies the template to messages, as `Engine.apply_template` does. For a template that
+    refuses them, or leaves a system message, a call or a result out, they have another form, as far
+    as one helps. Raises as it does."""
     first: dict[str, Any] | ModelError | None = None
     for form in _forms(messages):
         try:

@@ -54,13 +54,13 @@ class Reply:
     """One; a second one wrote the answer where the thinking was ended before it began, a third one
     where there was none still."""
     closed_by: str | None = None
-    """What closed the thinking from outside: the name of an option or "n_ctx_train", "answer_now"
+    """Cause that closed the thinking from outside: name of an option or "n_ctx_train", "answer_now"
     for the user, "end_token" for a model that ended its reply within it; None = nothing did."""
     limit: str | None = None
     """The option that ended the reply, "n_ctx_train", or a field of `LineLimits`; None where its
     text came to an end."""
     note: str = ""
-    """What was changed of the search since the context is small, in a sentence; "" = nothing."""
+    """Changes to the search because the context is small, in a sentence; "" = nothing."""
 
     def __repr__(self) -> str:
         cut = "…" if len(self.text) > _SHOWN else ""

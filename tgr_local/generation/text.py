@@ -1,4 +1,4 @@
-"""From tokens to the text of a reply: its thinking, its answer and its stop texts."""
+"""Turns tokens into the text of a reply: its thinking, its answer and its stop texts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TextSplitter:
     ) -> None:
         opened = not verbatim and (continued == "thinking" or thinking_is_open(engine, prompt))
         self.kind: Kind = "thinking" if opened else "answer"
-        """Of the next text."""
+        """Kind of the next text."""
         self.stopped = False
         """Whether a stop text was found; the text after it is dropped."""
         self.dedented = False
@@ -73,12 +73,12 @@ class TextSplitter:
         return self.feed_text(self._engine.detokenize(tokens, shown=self._shown))
 
     def feed_text(self, text: bytes) -> list[TextDelta]:
-        """The same for the text of tokens."""
+        """Feeds the text of tokens, as `feed` does tokens."""
         return self._take(self._decoder.decode(text), final=False)
 
     def begin_answer(self, tokens: Sequence[int]) -> list[TextDelta]:
-        """As `feed`, with what a run puts before the answer: it closes the thinking. From then on
-        all text is answer, without tags. A stop text before ends nothing."""
+        """Feeds the tokens that a run puts before the answer, as `feed` does: they close the
+        thinking. From then on all text is answer, without tags. A stop text before ends nothing."""
         self.stopped, stop, self._stop = False, self._stop, ()
         pieces = self.feed(tokens)
         self._stop, self._only_answer = stop, True
@@ -137,7 +137,7 @@ class TextSplitter:
 
     @property
     def _ends(self) -> tuple[str, ...]:
-        """What may end the part under way."""
+        """Returns the texts that may end the part under way."""
         return (*self._tags, *self._closers) if self.kind == "thinking" else self._tags
 
     def _emit(self, text: str, pieces: list[TextDelta], tag: str = "") -> None:

@@ -23,12 +23,12 @@ _INVISIBLE = r"\x00-\x20\x7F-\xA0\xAD\u1680\u2000-\u200F\u2028-\u202F\u205F-\u20
 
 @dataclass(frozen=True)
 class Reserve:
-    """What is kept of a reply's limits for an answer, while there is none."""
+    """The part of a reply's limits that is kept for an answer, while there is none."""
 
     limit: int
     """New tokens of the reply at most."""
     tokens: int
-    """Those that are kept, at least 1."""
+    """New tokens that are kept, at least 1."""
     positions: int
     """Forward tokens that are kept; 0 without ``max_forward_tokens``."""
     option: str

@@ -105,12 +105,12 @@ class ReplyWriter:
 
     @property
     def closed_by(self) -> str | None:
-        """What ended the thinking from outside."""
+        """The cause that ended the thinking from outside."""
         return self._ending.closed_by
 
     @property
     def note(self) -> str:
-        """What the context has changed of a reply that was long enough for it; "" = nothing."""
+        """Changes that the context made to a reply long enough for them; "" = none."""
         written, steps = "reply", self.draft.steps
         if self.request.method.thinking:  # the answer has no chunks
             first, *later = [run.first for run in self.runs[self._used_by :]] or [0]
@@ -298,7 +298,8 @@ class ReplyWriter:
     # --- the answer's run ---
 
     def _before_answer(self) -> tuple[list[int], list[int]]:
-        """What follows Q before an answer: tokens of the reply, and the end of the thinking."""
+        """Returns the tokens after Q before an answer: tokens of the reply, and the end of the
+        thinking."""
         kept = list(self.draft.tokens)
         if kept and kept[-1] in self.engine.end_tokens:
             kept.pop()
@@ -311,7 +312,7 @@ class ReplyWriter:
         return kept, self.engine.tokenize(AFTER_THINK if self._ending.thinks_first else "")
 
     def _before_again(self) -> tuple[list[int], list[int]]:
-        """The same for another answer: what was before the first one."""
+        """Returns the tokens after Q before another answer: those before the first one."""
         if self.draft.answers:
             return self._context
         request, tokens = self.request, self.draft.tokens

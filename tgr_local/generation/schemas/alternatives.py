@@ -1,4 +1,4 @@
-"""What a schema allows of one type, as a record, and what two such records have in common."""
+"""Values that a schema allows of one type, as a record, and the intersection of two records."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Alternative:
     format: str = ""
     prefix: tuple[Conjunction, ...] = ()
     items: Conjunction | None = None
-    """Of the items after `prefix`; None = nothing is said of them."""
+    """Schemas of the items after `prefix`; None = unconstrained."""
     properties: dict[str, Conjunction] = field(default_factory=dict)
     listed: bool = False
     """Whether the properties are named, if only by an empty list of them."""
     required: tuple[str, ...] = ()
     additional: Conjunction | None = None
-    """Of the other properties; None = nothing is said of them."""
+    """Schemas of the other properties; None = unconstrained."""
     by_pattern: Mapping[str, Conjunction] = field(default_factory=dict)
     """Schemas of the properties whose names match a regular expression."""
     names: Conjunction = ()
@@ -69,7 +69,7 @@ class Alternative:
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """The same for two that are made of the same parts, wherever they stand."""
+        """A key that is equal for two alternatives made of the same parts, wherever they stand."""
 
         def named(schemas: Mapping[str, Conjunction]) -> tuple[tuple[str, Any], ...]:
             return tuple((name, conjunction_key(one)) for name, one in schemas.items())
@@ -98,7 +98,7 @@ def conjoined(*several: Conjunction) -> Conjunction:
 
 
 def conjunction_key(schemas: Conjunction) -> tuple[int, ...]:
-    """The same for the same schemas in any order."""
+    """Returns a key that is equal for the same schemas in any order."""
     return tuple(sorted({id(one) for one in schemas if one is not True}))
 
 
@@ -143,7 +143,7 @@ def _least(a: int | None, b: int | None) -> int | None:
 
 
 def merged(a: Alternative, b: Alternative) -> Alternative | None:
-    """What both allow, but for `values`; None where that is nothing."""
+    """Returns the intersection of both, but for `values`; None if it is empty."""
     if not have_both(a, b):
         return None
     names = dict.fromkeys((*a.properties, *b.properties))
@@ -193,7 +193,7 @@ def _item(one: Alternative, i: int) -> Conjunction:
 
 
 def _declared(one: Alternative, name: str) -> Conjunction:
-    """What an alternative says of a property, but for its name's pattern."""
+    """Returns an alternative's schemas for a property, but for its name's pattern."""
     if name in one.properties:
         return one.properties[name]
     if any(matches(pattern, name) is not False for pattern in one.by_pattern):

@@ -50,7 +50,7 @@ class Followable:
     """Schemas that the converter follows, and what its grammar needs afterwards."""
 
     work: Work = field(default_factory=Work)
-    """Of all functions together."""
+    """Work for all functions together."""
     functions: list[dict[str, Any]] = field(default_factory=list)
     unfollowed: list[str] = field(default_factory=list)
     """Places of what no grammar follows: ``tools.NAME.parameters.properties.x.pattern``."""
@@ -110,7 +110,7 @@ def followable(
 
 
 class _Parameters:
-    """Those of one function."""
+    """Parameters of one function."""
 
     def __init__(self, made: Followable, given: Any, place: str) -> None:
         self._made, self._given, self._place = made, given, place

@@ -64,7 +64,7 @@ class Keywords:
         self._given = {k: v for k, v in schema.items() if v is not None or k == "const"}
 
     def own(self) -> Sequence[Alternative]:
-        """What the schema says itself."""
+        """Returns the alternatives of the schema's own keywords."""
         given = self._given
         if not self._schema.keys() & _OWN:
             return FREE

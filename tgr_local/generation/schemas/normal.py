@@ -53,7 +53,7 @@ class Normal:
         self._narrowed = 0  # how often less was allowed than the schema does
 
     def of(self, schemas: Conjunction) -> Sequence[Alternative]:
-        """What all of some schemas allow; none for no value at all."""
+        """Returns the alternatives that all schemas allow; empty if no value is allowed."""
         key = conjunction_key(schemas)
         self.count(1 + len(key) // 8)
         if key not in self._known:
@@ -127,7 +127,7 @@ class Normal:
         return keywords.sealed(found)
 
     def _all(self, parts: Sequence[Sequence[Alternative]]) -> Sequence[Alternative]:
-        """What all of some lists of alternatives have in common."""
+        """Returns the intersection of lists of alternatives."""
         different = {tuple(map(id, one)): one for one in parts if not is_free(one)}
         self.count(sum(map(len, parts)) // 8)
         found, *more = different.values() or (parts[0] if parts else FREE,)
@@ -166,7 +166,7 @@ class Normal:
         return self.expanded(target)
 
     def _any_of(self, schemas: list[Any]) -> Sequence[Alternative]:
-        """Those of every schema that can be followed; one is enough."""
+        """Returns the alternatives of every schema that can be followed; one is enough."""
         made: list[Sequence[Alternative]] = []
         failures: list[SchemaError] = []
         for inner in schemas:
@@ -182,7 +182,7 @@ class Normal:
     def _one_of(
         self, found: Sequence[Alternative], schemas: list[Any], place: str
     ) -> Sequence[Alternative]:
-        """Those of every schema, apart from what the others allow."""
+        """Returns the alternatives of every schema, without those that the others allow."""
         before = self._narrowed
         branches = [self.both(found, self.expanded(inner)) for inner in schemas]
         made: list[Alternative] = []
@@ -200,7 +200,8 @@ class Normal:
     def _without(
         self, found: Sequence[Alternative], others: Sequence[Alternative], place: str, before: int
     ) -> Sequence[Alternative]:
-        """Those that are none of others, which are exact if nothing was narrowed since `before`."""
+        """Returns the alternatives that are none of `others`, which are exact if nothing was
+        narrowed since `before`."""
         made: list[Alternative] = []
         if self._narrowed > before:
             self.unfollowed(place, "excludes values that a grammar cannot leave out")
@@ -265,7 +266,7 @@ class Normal:
     def both(
         self, ours: Sequence[Alternative], theirs: Sequence[Alternative]
     ) -> Sequence[Alternative]:
-        """What two lists of alternatives have in common."""
+        """Returns the intersection of two lists of alternatives."""
         made = []
         for a in ours:
             for b in theirs:

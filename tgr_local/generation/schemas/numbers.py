@@ -49,7 +49,7 @@ class Interval:
         return self.low > self.high or not (self.low != self.high or self.holds(self.low))
 
     def negative(self) -> Interval:
-        """Its numbers with the other sign."""
+        """Returns the interval of the negated numbers."""
         low = None if self.low is None else -self.low
         high = None if self.high is None else -self.high
         return Interval(high, low, self.high_open, self.low_open)

@@ -30,7 +30,7 @@ _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
 
 @dataclass(frozen=True)
 class Pattern:
-    """What a regular expression, or a part of one, allows."""
+    """Texts that a regular expression, or a part of one, allows."""
 
     body: str
     """GBNF of what stands between the quotes."""
@@ -38,7 +38,7 @@ class Pattern:
     most: int | None
     """Characters of a text, None = without an end."""
     single: str = ""
-    """Where all of it is one class, repeated: GBNF of the class."""
+    """GBNF of the class if the whole pattern is one repeated class."""
 
 
 def subtracted(ranges: Ranges, others: Ranges) -> Ranges:
@@ -60,7 +60,7 @@ def subtracted(ranges: Ranges, others: Ranges) -> Ranges:
 
 
 def _sorted(ranges: Ranges) -> Ranges:
-    """The same characters as ranges in order, none of which meets another."""
+    """Returns the same characters as sorted ranges, none of which meets another."""
     if len(ranges) < 2:
         return ranges
     made: list[tuple[int, int]] = []
@@ -104,8 +104,8 @@ ANY = character(PLAIN)
 
 @lru_cache(maxsize=16)
 def pattern(expression: str) -> Pattern:
-    """What a regular expression of a schema allows: a text that has a match somewhere. Raises
-    ValueError with what is wrong, or has no grammar."""
+    """Returns the pattern of texts in which a schema's regular expression matches somewhere. Raises
+    ValueError that names what is wrong or has no grammar."""
     if len(expression) > _LENGTH_MOST:
         raise ValueError(f"{len(expression)} characters, but it may have {_LENGTH_MOST}")
     reader = _Reader(expression)
@@ -131,7 +131,8 @@ class _Reader:
         return self._text[self.at - 1]
 
     def alternatives(self, *, top: bool) -> Pattern:
-        """What stands between the bars; at the `top`, with any text before and after it."""
+        """Reads the alternatives between the bars; at the `top`, with any text before and after
+        it."""
         branches = [self._sequence(top)]
         while self._peek("|"):
             self.at += 1

@@ -1,4 +1,4 @@
-"""Where each part of a schema stands, and what its references lead to."""
+"""Places of a schema's parts, and the targets of its references."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class References:
         return self._places.get(id(part), "")
 
     def target(self, part: Any, reference: str) -> Any:
-        """What a reference in a part leads to. KeyError where that is not in the document."""
+        """Returns the target of a reference in a part. Raises KeyError if the document lacks it."""
         base = self._bases.get(id(part), "")
         if isinstance(reference, str):
             self._count((len(base) + len(reference)) // 64)

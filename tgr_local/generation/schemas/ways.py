@@ -1,5 +1,5 @@
-"""What was found of the schemas of a document, and the way to the one that is being read: each is
-read once, unless what is found depends on the schemas that lead to it, for it leads back to them.
+"""Results for the schemas of a document, and the way to the one that is being read: each is read
+once, unless what is found depends on the schemas that lead to it, for it leads back to them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NOWHERE = 1 << 30
 
 @dataclass(frozen=True)
 class Found:
-    """What was found of some schemas: it is found once, however many lead to them."""
+    """The result for some schemas: it is found once, however many lead to them."""
 
     alternatives: Sequence[Alternative] = ()
     is_narrower: bool = False
@@ -30,11 +30,11 @@ class Way:
     """The schemas that lead to the one being expanded, all about the same value."""
 
     depths: dict[int, int] = field(default_factory=dict)
-    """By `id`, from the outermost one on."""
+    """Depth of each schema by its `id`, from the outermost one on."""
     lowest: int = NOWHERE
     """Depth of the outermost one that the schema led back to, so far."""
     found: dict[int, tuple[Found, int]] = field(default_factory=dict)
-    """What was found of schemas that led back to one of these, and its depth."""
+    """Results for schemas that led back to one of these, and its depth."""
 
     def leave(self, schema: Any, found: Found, before: int) -> bool:
         """Ends the expansion of the innermost one; `before` was the lowest depth. Whether what was
