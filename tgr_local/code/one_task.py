@@ -19,7 +19,7 @@ from tgr_local.system.sanitize import printable_json, printable_line
 ACCEPTED, FAILED, NONE_PASSES, NOT_ACCEPTED = 0, 1, 3, 4
 """Exit codes; `command` has their meaning."""
 _LINES = 12
-"""Of the output of tests that do not pass."""
+"""Lines shown of the output of tests that do not pass."""
 
 
 def one_task(session: CodeSession, text: str, *, accepts: bool, as_json: bool) -> int:

@@ -60,7 +60,7 @@ def _on_terminal(session: CodeSession, config: ChatConfig) -> int:
 
 
 def _stopped(session: CodeSession) -> str:
-    """What to say after Ctrl-C: what was found until then is there still."""
+    """Returns the message after Ctrl-C: the results until then are still there."""
     best = session.outcome.best if session.outcome else None
     if best is None or best.verdict is None:
         return "stopped; the folder is unchanged"

@@ -1,4 +1,4 @@
-"""What a slash command of a session does."""
+"""Actions of the slash commands of a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of a task while it is carried out.
+"""Output for a person while a task is carried out.
 
 In: what a `Listener` hears. Out: lines, and on a terminal rows that follow the candidates. The diff
 and the question to accept it are the caller's.
@@ -37,7 +37,7 @@ _SAID, _LONGEST = 3, 200
 _ROWS = 16
 """Candidates in the table after a round; `/table` and ``--json`` have all."""
 _ROWS_OF_LOG = 3
-"""The same where no terminal shows it."""
+"""Candidates in that table where no terminal shows it."""
 _NAMED = 6
 """Files that are not shown and named nevertheless, of each reason."""
 
@@ -129,7 +129,7 @@ class Report:
             self._note("", f"best: {outcome.best.number} ({table.result(outcome.best)})")
 
     def ends(self, outcome: Outcome) -> None:
-        """What a log has of the candidates, and what has to be known of the best one."""
+        """Writes the candidates to a log, and the notes about the best one."""
         if self._is_log and outcome.ranked:
             self._table(outcome, _ROWS_OF_LOG)
         verdict = outcome.best.verdict if outcome.best else None

@@ -44,7 +44,7 @@ _FREE = 4  # one in so many candidates of the later rounds is free, with a budge
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be done, and with what."""
+    """A task and what it is done with."""
 
     text: str
     paths: Sequence[str]
@@ -60,7 +60,7 @@ class Task:
     named: tuple[str, ...] = ()
     """The files that the person names."""
     links: Mapping[str, str] = field(default_factory=dict)
-    """What each symbolic link to a file or a folder of the project leads to."""
+    """Target of each symbolic link to a file or a folder of the project."""
     refusal: Callable[[str], str] = lambda path: ""
     """Why a file may not be changed; empty where it may."""
     keep: Callable[[Outcome], None] = lambda outcome: None
@@ -69,12 +69,12 @@ class Task:
 
 @dataclass
 class Outcome:
-    """What came of a task."""
+    """Result of a task."""
 
     context: Context
     form: Form
     before: Verdict | None
-    """What the tests say of the project as it is; None without tests."""
+    """Verdict of the tests for the unchanged project; None without tests."""
     rounds: list[list[Candidate]] = field(default_factory=list)
     """The candidates of each round, in the order of their numbers."""
     ranked: list[Candidate] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Listener(Protocol):
         """The tests of the project as it is."""
 
     def context(self, context: Context, form: Form) -> None:
-        """What the prompt shows."""
+        """Reports the contents of the prompt."""
 
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
         """Candidates of a round are about to be written: these, or, where the round goes on with
@@ -305,7 +305,7 @@ class _Solver:
     # ---- a round ----
 
     def _batch(self, outcome: Outcome, stage: Stage, allowance: int | None) -> Batch | None:
-        """What the next candidates are written with; None where the budget is spent. `allowance` is
+        """Returns the batch for the next candidates; None if the budget is spent. `allowance` is
         the number of new tokens that a round may still take which goes on; None = it begins."""
         k = self.code.candidates
         messages = self._ask.messages(stage)

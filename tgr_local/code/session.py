@@ -56,7 +56,7 @@ class CodeSession:
         self.named = named
         """The files that may be changed; empty = those that the tests and the task point to."""
         self.outcome: Outcome | None = None
-        """Of the last task."""
+        """Outcome of the last task."""
         self.is_live = dialog.is_live() and on_stdout is not False
         is_stdout = sys.stdout.isatty() if on_stdout is None else on_stdout
         self.say = say_on(is_stdout)
@@ -162,7 +162,7 @@ class CodeSession:
         return self.outcome
 
     def _keep(self, outcome: Outcome) -> None:
-        """What is there of a task that may be stopped."""
+        """Keeps the outcome so far of a task that may be stopped."""
         self.outcome = outcome
 
     @contextlib.contextmanager
@@ -215,7 +215,7 @@ def cost_line(outcome: Outcome) -> str:
 
 
 def doubt_line(outcome: Outcome) -> str:
-    """What a pass is worth where few of many edits have it; empty elsewhere. The more edits are
+    """Returns a doubt about a pass that few of many edits have; empty elsewhere. The more edits are
     tested, the likelier one meets the tests by chance."""
     tested = [one for one in outcome.ranked if one.verdict is not None and not one.verdict.is_check]
     n_pass = sum(one.passes for one in tested)

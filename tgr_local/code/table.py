@@ -54,7 +54,7 @@ def _row(place: int, one: Candidate) -> tuple[str, ...]:
 
 
 def result(one: Candidate) -> str:
-    """What the tests say of a candidate, in a few words."""
+    """Returns the test result of a candidate, in a few words."""
     if one.verdict is not None:
         return one.verdict.summary
     if one.state == "done":
@@ -63,7 +63,7 @@ def result(one: Candidate) -> str:
 
 
 def note(one: Candidate) -> str:
-    """What is wrong with a candidate, or what it is made of; empty where there is nothing."""
+    """Returns the fault of a candidate, or its parts; empty if there is nothing."""
     *parts, last = one.parts or ("",)
     if parts:
         return f"the edits of {', '.join(map(str, parts))} and {last}"

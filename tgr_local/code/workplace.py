@@ -207,9 +207,9 @@ class Workplace:
         return ""
 
     def weakness(self) -> str:
-        """What the sandbox does not keep away, where bubblewrap does not work here and the person
-        named no other, so that they have to agree; empty where there is nothing. Raises
-        InstallError where no sandbox works."""
+        """Returns the gaps of the sandbox that the person has to agree to, if bubblewrap does not
+        work here and they named no other; empty if there are none. Raises InstallError where no
+        sandbox works."""
         backend = self._backend()
         return judge.warning(backend) if self.code.sandbox == "auto" else ""
 

@@ -48,7 +48,7 @@ _MODES = [
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line says."""
+    """Settings from the command line."""
 
     load: Callable[[Cancel], Engine]
     """Loads the model."""
@@ -68,18 +68,18 @@ class Session:
     workplace: Workplace
     mode: str
     code: CodeSession | None = None
-    """From the first prompt on."""
+    """Session of the assistant; set from the first prompt on."""
     test: str = ""
     named: tuple[str, ...] = ()
     title: str = ""
     model: str = ""
     entries: list[Entry] = field(default_factory=list)
     n_kept: int = 0
-    """Of the entries, the first that its file has got."""
+    """Number of first entries that its file has."""
     notes: list[str] = field(default_factory=list)
-    """What is to be said with the next prompt."""
+    """Notes to send with the next prompt."""
     cancel: Cancel | None = None
-    """Of the prompt under way."""
+    """Cancellation of the prompt under way."""
     job: Future[schema.StopReason] | None = None
 
 

@@ -31,7 +31,7 @@ class Asked:
     named: tuple[str, ...]
     """Files that it mentions, but for tests: mentioning one is no leave to change it."""
     notes: tuple[str, ...]
-    """What the person has to know about them."""
+    """Notes about the blocks for the person."""
 
 
 def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
@@ -106,7 +106,7 @@ class _Place(NamedTuple):
 
 
 def _place(uri: str, cwd: str, workplace: Workplace) -> _Place | None:
-    """Where a URI lies in the session's folder; None = elsewhere."""
+    """Returns the place of a URI in the session's folder; None = elsewhere."""
     try:
         parts = urlsplit(uri)
     except ValueError:  # such as http://[
@@ -131,7 +131,7 @@ def _leaves(path: str) -> bool:
 
 
 def _as_read(text: str) -> str:
-    """What a client sends of a file, as a `Document` has it."""
+    """Returns the text of a file from a client in the form of a `Document`."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 

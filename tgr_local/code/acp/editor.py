@@ -1,4 +1,4 @@
-"""What the thread of a prompt says to the client, and asks it.
+"""Messages and requests from the thread of a prompt to the client.
 
 In: updates of the protocol, from any thread. Out: they are sent, in their order, and go into the
 history. A client that does not read makes the thread wait, until its prompt is cancelled.

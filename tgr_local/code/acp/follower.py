@@ -195,7 +195,7 @@ class Follower:
 
 
 def output(verdict: Verdict) -> str:
-    """What the tests say: one line, and the end of what they printed."""
+    """Returns the result of the tests: one line, and the end of their output."""
     said = f"{verdict.summary} in {verdict.seconds:.1f} s"
     return f"{said}\n{fenced(verdict.output[-_END:])}" if verdict.output.strip() else said
 

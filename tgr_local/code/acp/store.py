@@ -41,10 +41,10 @@ Update = dict[str, Any]
 
 @dataclass(frozen=True)
 class Header:
-    """What a session is, apart from what was said in it."""
+    """Properties of a session, without its messages."""
 
     cwd: str
-    """Its folder, as the client names it."""
+    """Folder of the session, as the client names it."""
     mode: str
     test: str
     named: tuple[str, ...]

@@ -41,7 +41,7 @@ COMMANDS: dict[str, Command[CodeSession]] = {
     **{name: OF_SESSION[name] for name in _HERE},
     "/diff": Command(_diff, "N", OF_SESSION["/diff"].help),
 }
-"""Those that say something; `/run` and `/again` work."""
+"""Commands that answer with text; `/run` and `/again` carry out a task."""
 WORKING = ("/run", "/again")
 
 

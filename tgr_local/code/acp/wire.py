@@ -15,7 +15,7 @@ import threading
 from typing import Any, BinaryIO
 
 MAX_BYTES = 8 << 20
-"""Of a message from the client."""
+"""Largest size of a message from the client."""
 MAX_REQUESTS = 64
 """Requests of the client that may be under way."""
 _BUFFERED = 16  # messages in each direction

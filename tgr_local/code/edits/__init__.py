@@ -1,4 +1,5 @@
-"""From an answer's text to changed files, and the constraint under which such an answer is written.
+"""Turns an answer's text into changed files, and makes the constraint under which such an answer is
+written.
 
 constraint.py  constraint, read_edits: the three formats, from documents to changes; the format file
 function.py    the format function; Function: where one stands in a file

@@ -26,7 +26,7 @@ class Markers:
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> Markers:
-        """Those for an answer about these files."""
+        """Returns the markers for an answer about these files."""
         texts = [document.text for document in documents]
         found = (match for text in texts for match in _MARKER.finditer(text))
         taken = {len(match[match.lastindex or 0]) for match in found}
@@ -45,7 +45,7 @@ class Block:
     """One edit as the answer has it."""
 
     head: str
-    """What it changes: a path, or for a function its path and name."""
+    """Target of the change: a path, or for a function its path and name."""
     quoted: list[str]
     new: list[str]
 

@@ -1,4 +1,4 @@
-"""From open files and a format to the constraint of an answer, and to its edits.
+"""Turns open files and a format into the constraint of an answer, and reads its edits.
 
 The format ``file`` is the whole text of a file, fenced below its path; the other two have modules
 of their own. In: documents, a format. Out: an `EditConstraint` for the engine; from an answer the
@@ -41,9 +41,9 @@ def constraint(
     new_paths: Sequence[str] = (),
     functions: Sequence[Function] | None = None,
 ) -> EditConstraint:
-    """What an answer that changes these files may be. `new_paths` are files that it may add, but
-    for the format ``function``. `functions` are those that it may change; None = those of Python
-    files.
+    """Returns the constraint of an answer that changes these files. `new_paths` are files that it
+    may add, but for the format ``function``. `functions` are those that it may change; None = those
+    of Python files.
 
     The new text has no control characters but tabs and line ends, and those that a document has.
     Raises ValueError for paths that are not of files in one folder, texts that are too long (one

@@ -16,7 +16,7 @@ class Document:
     path: str
     """Relative to the project's folder, with "/" between its parts."""
     text: str
-    """With "\\n" at the end of each line; the last line may lack it."""
+    """Text with "\\n" at the end of each line; the last line may lack it."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Change:
     """The new text of a file."""
 
     path: str
-    """As in `Document`."""
+    """Path of the file, as in `Document`."""
     before: str
     """The text that the change was made for; empty for a new file."""
     after: str

@@ -24,9 +24,9 @@ class Function(NamedTuple):
 
     path: str
     name: str
-    """Its name within those that it stands in: ``Stack.push``."""
+    """Name of the function with its outer names: ``Stack.push``."""
     first: int
-    """Its first line, from 1."""
+    """First line of the function, from 1."""
     last: int
 
 

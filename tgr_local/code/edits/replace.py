@@ -85,7 +85,7 @@ def _as_text(lines: Sequence[str]) -> str:
 
 
 def _hint(lines: Sequence[str], quoted: Sequence[str]) -> str:
-    """Where the first line that is wrong is."""
+    """Returns a hint at the first wrong line."""
     known = set(lines)
     wrong = next((line for line in quoted if line not in known), None)
     if wrong is None:

@@ -60,14 +60,14 @@ class Definition:
     """A class or a function of a file."""
 
     name: str
-    """With the names of the classes around it: ``Stack.push``."""
+    """Name with those of the classes around it: ``Stack.push``."""
     kind: Literal["class", "function"]
     first: int
-    """Its first line, counted from 1; decorators belong to it."""
+    """First line of the definition, counted from 1; decorators belong to it."""
     last: int
-    """Its last line."""
+    """Last line of the definition."""
     signature: str
-    """In one line: ``def push(self, item: int) -> None``."""
+    """Signature in one line: ``def push(self, item: int) -> None``."""
     summary: str
     """The first line of its docstring or of the comment before it; empty without one."""
     depth: int = 0
@@ -82,7 +82,7 @@ def language(path: str) -> str:
 
 
 def fence_name(path: str) -> str:
-    """What follows the fence of a file in Markdown."""
+    """Returns the language name after the fence of a file in Markdown."""
     return _by_ending(True).get(PurePosixPath(path).suffix.lower(), "")
 
 
@@ -158,8 +158,8 @@ def definitions(text: str, name: str) -> Iterator[Definition]:
 
 
 def _tree(source: bytes, name: str) -> Any:
-    """What tree-sitter makes of a text; None where it takes too many steps. Its repair of errors
-    may take the square of a length, and a text without errors a step for some 50 bytes."""
+    """Returns the tree-sitter tree of a text; None if parsing takes too many steps. Repair of
+    errors may take the square of a length, and a text without errors a step for some 50 bytes."""
     pack: Any = importlib.import_module("tree_sitter_language_pack")
     steps = itertools.count()
     most = _STEPS_LEAST + len(source) // 10
@@ -176,7 +176,7 @@ def _tree(source: bytes, name: str) -> Any:
 
 
 def _kind(node: Any) -> tuple[Literal["class", "function", ""], Any]:
-    """What a node defines, and the node with its name and body."""
+    """Returns the kind of a node's definition, and the node with its name and body."""
     if node.type in _FUNCTIONS:
         return "function", node
     if node.type in _CLASSES:

@@ -108,7 +108,8 @@ class Copies:
         self._lock.release()
 
     def notes(self, backend: Backend) -> list[str]:
-        """What commands in this backend do not see of the project, each with its reason."""
+        """Returns the parts of the project that are hidden from commands in this backend, each with
+        its reason."""
         shown = [path.relative_to(self._project.folder) for path in self._taken.shown]
         missing = [] if backend == "bwrap" else [
             f"{path}: large or installed; only the sandbox bwrap can show it" for path in shown
@@ -205,7 +206,7 @@ class Copies:
                 os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
 
     def _bytes(self, change: Change) -> tuple[Path, bytes]:
-        """Where a changed file lies in the copy, and its bytes."""
+        """Returns the place of a changed file in the copy, and its bytes."""
         source = self._project.to_change(change.path)
         relative = source.place.relative_to(self._project.folder)
         for path in self._taken.shown:
@@ -239,8 +240,8 @@ class Copies:
 
 
 def _bases(project: Project) -> Iterator[Path]:
-    """Where copies may lie: the cache folder, else a folder of this user alone for temporary files,
-    where others may write too."""
+    """Yields folders for copies: the cache folder, else a folder of this user alone for temporary
+    files, where others may write too."""
     yield paths.folder("cache") / "code"
     with contextlib.suppress(OSError):
         base = Path(tempfile.gettempdir()).resolve() / f"tgr-local-{os.getuid()}"
@@ -290,7 +291,7 @@ def _naming(tree: Path, own: OwnPath) -> Iterator[Path]:
 
 
 def _way_out(error: Exception) -> str:
-    """What helps where a disk is full; else where a folder cannot be written."""
+    """Returns the way out for a full disk, or else for a folder that cannot be written."""
     is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     what = "make room" if is_full else "make that folder writable"
     return f"{what}, or set XDG_CACHE_HOME to a folder on another disk"

@@ -33,7 +33,7 @@ from tgr_local.system.json_checks import Count
 
 MAX_ENTRIES = 50
 MAX_BYTES = 64 << 20
-"""Of one project's journal; the oldest entries go first."""
+"""Largest size of one project's journal; the oldest entries go first."""
 _MAX_PROJECTS = 200
 _ENTRY, _DONE, _UNDONE = "entry.json", "done", "undone"
 
@@ -48,7 +48,7 @@ class Accepted:
 
     paths: tuple[str, ...]
     copies: tuple[Path, ...] = ()
-    """Of a forced undo: where the bytes are that it replaced."""
+    """Files that hold the bytes replaced by a forced undo."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ class _Entry:
         return int(self.folder.name)
 
     def path(self, file: _File, kind: str) -> Path:
-        """Where the bytes of a file lie: those before and after, and new ones on their way."""
+        """Returns the place of a file's bytes: those before and after, and new ones on their
+        way."""
         return self.folder / f"{[one.path for one in self.files].index(file.path)}.{kind}"
 
 
@@ -165,7 +166,7 @@ def recover(project: Project) -> tuple[str, ...]:
 
 
 def _place(project: Project) -> Path:
-    """Where the journal of a project is."""
+    """Returns the folder of a project's journal."""
     name = hashlib.blake2b(os.fsencode(project.folder), digest_size=12).hexdigest()
     return paths.folder("state") / "code" / name
 

@@ -45,8 +45,8 @@ class Listing:
 
 
 def of_git(top: Path, folder: Path) -> Listing | None:
-    """What git lists of a folder in the repository `top`: its files and those it would add. None if
-    it fails."""
+    """Returns git's listing of a folder in the repository `top`: its files and those it would add.
+    None if it fails."""
     tracked = repository.ls_files(top, folder, "--stage")
     others = repository.ls_files(top, folder, "--others", "--exclude-standard")
     if tracked is None or others is None:
@@ -92,7 +92,8 @@ def ignored_folders(top: Path | None, folder: Path) -> frozenset[str]:
 
 
 def of_walk(folder: Path) -> Listing:
-    """What a walk finds that respects .gitignore. Raises InstallError without pathspec."""
+    """Returns the listing of a walk that respects .gitignore. Raises InstallError without
+    pathspec."""
     found: list[str] = []
     submodules: set[str] = set()
     n_seen = 0
@@ -154,7 +155,7 @@ def is_installed(folder: Path) -> bool:
 
 
 def _ignored(path: str, specs: list[tuple[str, GitIgnoreSpec]]) -> bool:
-    """What the innermost .gitignore says that says anything."""
+    """Returns the verdict of the innermost .gitignore that has one."""
     for place, spec in reversed(specs):
         verdict = spec.check_file(path[len(place) :]).include
         if verdict is not None:

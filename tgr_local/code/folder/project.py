@@ -38,7 +38,7 @@ class SourceFile:
     document: Document
     style: ByteStyle
     data: bytes
-    """Its bytes; of a file that does not exist yet, none."""
+    """Bytes of the file; empty if it does not exist yet."""
     place: Path
     """The file itself: symbolic links followed."""
     exists: bool = True
@@ -64,14 +64,15 @@ class Project:
 
     @cached_property
     def listing(self) -> Listing:
-        """Its files at the first call. Symbolic links and binary files are among them."""
+        """Files of the project at the first call. Symbolic links and binary files are among
+        them."""
         found = listing.of_git(self.repository, self.folder) if self.repository else None
         return found or listing.of_walk(self.folder)
 
     @cached_property
     def links(self) -> dict[str, str]:
-        """What each symbolic link of the listing leads to, as a path in the folder; without those
-        that leave it or lead nowhere."""
+        """Target of each symbolic link of the listing, as a path in the folder; without those that
+        leave it or lead nowhere."""
         found = {}
         for path in self.listing.paths:
             if os.path.islink(self.folder / path):
@@ -145,8 +146,8 @@ class Project:
         return source, data
 
     def _place(self, path: str) -> Path:
-        """Where a file lies, symbolic links followed. Raises RefusedError for what lies outside of
-        the folder or in another repository, and for git's own files."""
+        """Returns the place of a file, symbolic links followed. Raises RefusedError for files
+        outside the folder or in another repository, and for git's own files."""
         shown = "".join(c if c.isprintable() else "\ufffd" for c in path[:200])
         if not path or len(path) > _MAX_PATH:
             raise RefusedError(f"a path has {len(path)} characters, but must have 1 to {_MAX_PATH}")

@@ -63,7 +63,7 @@ def find(folder: Path) -> Path | None:
 
 
 def shared(top: Path) -> Path | None:
-    """Where the repository of a linked worktree or of a submodule lies; None for every other.
+    """Returns the repository of a linked worktree or of a submodule; None for every other.
 
     The file ``.git`` may name any folder. So it is believed only where that folder names this one,
     too: a stranger's files cannot bring that about in a repository of the person."""
@@ -85,8 +85,8 @@ def shared(top: Path) -> Path | None:
 
 
 def ls_files(top: Path, folder: Path, *arguments: str) -> bytes | None:
-    """What ``git ls-files -z`` prints for a folder of a repository, at most 32 MiB of it; None if
-    it fails."""
+    """Returns the output of ``git ls-files -z`` for a folder of a repository, at most 32 MiB of it;
+    None if it fails."""
     git = program("git")
     if git is None:
         return None
@@ -146,7 +146,7 @@ def _shared_indexes(source: Path) -> list[str]:
 
 
 def _settings(top: Path, index: bytes) -> str:
-    """What git has to know about an index and a file system."""
+    """Returns the git settings for an index and a file system."""
     is_long = index[-32:] == hashlib.sha256(index[:-32]).digest()
     lines = [
         "[core]", f"repositoryFormatVersion = {int(is_long)}", "bare = false",

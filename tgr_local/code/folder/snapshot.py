@@ -54,7 +54,7 @@ def take(project: Project, target: Path) -> Snapshot:
 
 @dataclass
 class Snapshot:
-    """What a copy holds, and what it does not."""
+    """Contents of a copy, and the parts left out."""
 
     root: Path
     target: Path
@@ -67,7 +67,7 @@ class Snapshot:
     shown: list[Path] = field(default_factory=list)
     """Paths in the project that are not copied but shown read-only where the sandbox can."""
     left_out: list[str] = field(default_factory=list)
-    """What is neither, each with its reason."""
+    """Parts that are neither copied nor shown, each with its reason."""
 
     def copy(self) -> None:
         """Copies the root to the target, which is not there yet. Raises CopyError."""

@@ -1,4 +1,4 @@
-"""What the tests say of a copy of the folder, and which candidate is the best.
+"""Judges copies of the folder by the tests, and ranks the candidates.
 
 judge.py         runs the tests in a copy, in the sandbox: a verdict
 test_command.py  … which command runs them

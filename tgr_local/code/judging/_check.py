@@ -57,7 +57,7 @@ def load(folder: str, path: str) -> None:
 
 
 def problem(folder: str, path: str) -> Tuple[str, str]:  # noqa: UP006
-    """What was done with a file, or what failed, and its error."""
+    """Returns the step done with a file, or the failed one, and its error."""
     try:
         if not parse(os.path.join(folder, path)):
             return "unchecked", ""

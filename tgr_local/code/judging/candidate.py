@@ -37,14 +37,14 @@ class Candidate:
     parses: bool = False
     """Whether the changed files are code that can be read, as far as that is known here."""
     verdict: Verdict | None = None
-    """What the tests say; None before that, and without an edit."""
+    """Verdict of the tests; None before that, and without an edit."""
     n_tokens: int = 0
     forward_tokens: int = 0
     """Positions that passed through the model for it."""
     logprob: float = float("-inf")
     """The mean log-probability of its tokens, nats."""
     seconds: float = 0.0
-    """From the beginning of those that began with the same files to the end of its tests."""
+    """Time from the beginning of those that began with the same files to the end of its tests."""
 
     @property
     def applies(self) -> bool:

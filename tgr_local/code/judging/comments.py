@@ -20,7 +20,7 @@ _BRACES = {
         rf"{_LINE}|{_BETWEEN}",
     "php": rf"{_LINE}|{_BETWEEN}|(?:^|(?<=\s))#(?!\[)[^\n]*",
 }  # fmt: skip
-"""By endings: the comments of languages whose blocks have braces."""
+"""Patterns of comments by file endings, for languages whose blocks have braces."""
 _OTHERS = {
     "css": _BETWEEN,
     "sql": rf"--[^\n]*|{_BETWEEN}",

@@ -31,7 +31,7 @@ _CHECK = Path(__file__).with_name("_check.py")
 _CHECKS: dict[str, str] = {
     "imported": "parse and import", "parsed": "parse", "unchecked": "not checked",
 }  # fmt: skip
-"""What is said of files without tests, by the most that was done with one of them."""
+"""Summary of files without tests, by the most that was done with one of them."""
 _FAILED = ("parse", "import")  # what `_check` says of a file that fails
 _LEAST_PATIENCE, _TIMES_AS_LONG = 15.0, 20  # seconds; times the run without an edit
 _STOPS_EARLY = re.compile(
@@ -39,7 +39,7 @@ _STOPS_EARLY = re.compile(
     r"|--(?:exitfirst|maxfail|fail-?fast|bail|sw|stepwise|stop-on-failure))"
     r"|[;&|\n]"
 )
-"""In a command: what ends it at the first failure, or that it is several."""
+"""Parts of a command that end it at the first failure, or show that it is several."""
 _STOPPED = re.compile(r"stopping after \d+ fail")
 _LIMITS: dict[str, Ended] = {
     "time": "timed out", "memory": "memory", "processes": "processes", "disk": "disk",
@@ -62,7 +62,7 @@ _SAID: dict[Ended, str] = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the tests said of one copy."""
+    """Result of the tests for one copy."""
 
     ran: bool
     """Whether the tests ran to their end: their command was there and stayed within its limits.
@@ -79,11 +79,11 @@ class Verdict:
     ended: Ended
     failures: tuple[Failure, ...] = ()
     framework: str = ""
-    """What printed the counts; empty where nothing known did; without a command what was done:
+    """Framework that printed the counts; empty if none is known; without a command the check done:
     "imported", "parsed", or "unchecked" where no file has a parser."""
 
     remark: str = ""
-    """What else has to be known of the result, in one sentence."""
+    """Remark on the result, in one sentence."""
 
     @property
     def passes(self) -> bool:
@@ -162,9 +162,9 @@ def check(
     backend: Backend = backends.DEFAULT,
     cancel: Flag | None = None,
 ) -> Verdict:
-    """Without tests: whether the changed files parse, and Python modules among them can be imported
-    (their code runs). Files of a language without a parser here count as skipped. `python` is the
-    person's, for the shell. Raises as `judge`."""
+    """Checks, without tests, that the changed files parse and Python modules among them can be
+    imported (their code runs). Files of a language without a parser here count as skipped. `python`
+    is the person's, for the shell. Raises as `judge`."""
     root = place.seen_at if backend == "bwrap" else place.folder
     words = [str(_CHECK), str(root), *changed]
     place = replace(place, shown=(*place.shown, _CHECK))
@@ -204,8 +204,7 @@ def patience(command: str, before: Verdict) -> float:
 
 
 def warning(backend: Backend) -> str:
-    """What a person has to know before tests run in a backend that isolates them less; empty for
-    bubblewrap."""
+    """Returns a warning for a backend that isolates tests less; empty for bubblewrap."""
     if backend == backends.DEFAULT:
         return ""
     return f"the tests, with code of the model, run {backends.where(backend)}"

@@ -1,4 +1,4 @@
-"""What an edit takes away that nobody asked for: a file that it empties, or most of its words.
+"""Losses by an edit that nobody asked for: a file that it empties, or most of its words.
 
 In: the changes of a candidate, the task. Out: one sentence, or nothing. Tests that do not read a
 file pass without it, so they cannot tell. Code counts that can run: none in a comment, in a text,
@@ -26,7 +26,7 @@ _ASKED = re.compile(
     r"entfern|l(?:ö|oe)sch|k(?:ü|ue)rz|ersetz|umschreib|supprim|effac|remplac|elimin|borra|reemplaz)",
     re.IGNORECASE,
 )
-"""In a task: that parts of a file may go."""
+"""Words of a task by which parts of a file may go."""
 _NAME = r"[\w./-]{0,80}\w\.\w{1,8}\b|Makefile\b"
 _FILE = rf"(?:(?:file|document|contents?|text|lines|code|everything|it)\b|{_NAME})"
 _NOT_A_PART = (
@@ -48,9 +48,9 @@ _EMPTY = re.compile(
     rf"(?:should|must|shall|has\s+to)\s+be)\s+(?:empty|blank)\b(?!\s+\w)",
     re.IGNORECASE,
 )
-"""In a task: that nothing may be left of the file, not only of a line or a list in it."""
+"""Words of a task by which nothing may be left of the file, not only of a line or a list in it."""
 _NOTHING = re.compile(r"\b(?:None|nothing|no-?op|disabl\w*|ignor\w*|skip\w*)\b", re.IGNORECASE)
-"""In a task: that a function may do nothing."""
+"""Words of a task by which a function may do nothing."""
 _WORD = re.compile(r"\w+")
 _FEW, _MANY = 6, 20
 """Words: a smaller file may change altogether; one of less than `_MANY` nearly so."""
@@ -186,7 +186,7 @@ def _reached(body: Sequence[Any]) -> Iterator[Any]:
 
 
 def _truth(test: ast.expr) -> bool | None:
-    """What a condition says that says always the same; None of any other."""
+    """Returns the value of a constant condition; None for any other."""
     if isinstance(test, ast.Constant):
         return bool(test.value)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):

@@ -1,4 +1,4 @@
-"""Which candidate is the best: what the tests say first, then agreement, then likelihood.
+"""Ranks candidates: by the tests first, then agreement, then likelihood.
 
 In: candidates with their verdicts. Out: the same, best first. Pure functions; nothing is run here.
 """
@@ -19,7 +19,8 @@ from tgr_local.system.python_source import syntax_tree
 _NOISE = re.compile(
     r"0x[0-9a-fA-F]{4,}|\b\d+(?:\.\d+)?\s?(?:s|ms|µs|seconds?|secs?)\b|/[\w./-]*/|={3,}[^\n]*"
 )
-"""What differs from run to run: addresses, durations, folders, lines of a summary."""
+"""Parts of an output that differ from run to run: addresses, durations, folders, lines of a
+summary."""
 _MOST = 1 << 16  # characters of an output that are compared
 
 
@@ -28,7 +29,7 @@ Failing = frozenset[str]
 
 
 class Standing(NamedTuple):
-    """Where the tests put a candidate; a greater one is better."""
+    """Rank of a candidate by the tests; a greater one is better."""
 
     passes_all: bool
     n_passed: int
@@ -104,15 +105,15 @@ def failing(verdict: Verdict | None) -> Failing:
 
 
 def behaviour(candidate: Candidate) -> tuple[object, ...]:
-    """What is equal for candidates that behave alike under the tests: how they end, and what they
-    print apart from times and addresses."""
+    """Returns a key that is equal for candidates that behave alike under the tests: how they end,
+    and their output apart from times and addresses."""
     verdict = candidate.verdict
     output = _NOISE.sub("", verdict.output[-_MOST:]) if verdict else ""
     return (standing(candidate), output)
 
 
 def meaning(changes: Sequence[Change]) -> tuple[tuple[str, str], ...]:
-    """What is equal for changes that differ in layout or comments only."""
+    """Returns a key that is equal for changes that differ in layout or comments only."""
     return tuple(sorted((change.path, _normal(change.path, change.after)) for change in changes))
 
 

@@ -1,4 +1,4 @@
-"""Which command may run the tests of a project.
+"""Finds commands that may run the tests of a project.
 
 In: a project. Out: a command for the shell. Nothing is run to find it.
 """

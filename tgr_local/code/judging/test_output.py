@@ -1,4 +1,4 @@
-"""What the output of tests says: how many passed and failed, and which failed where.
+"""Reads the output of tests: how many passed and failed, and which failed where.
 
 In: the end of an output and the exit code. Out: counts and failures, by pytest, unittest, go test,
 cargo test, jest, vitest and TAP; of other programs only the exit code counts. It is text that a
@@ -23,11 +23,11 @@ class Failure:
     """A test that failed, or a file whose tests could not be run."""
 
     name: str
-    """As the framework names it, such as ``tests/test_a.py::test_b``."""
+    """Name of the test in the framework, such as ``tests/test_a.py::test_b``."""
     file: str = ""
-    """As the output names it; empty where it does not."""
+    """File as the output names it; empty if it does not."""
     line: int = 0
-    """From 1; 0 where the output names none."""
+    """Line, from 1; 0 if the output names none."""
     message: str = ""
     """One line."""
     reached: int = 0
@@ -215,7 +215,8 @@ _GO_PLACE = re.compile(r"^[ \t]+([\w./-]+\.go):(\d+): ([^\n]*)$", re.MULTILINE)
 
 
 def _go(text: str) -> tuple[int, Counts] | None:
-    """Without -v a package that passes prints one line, which counts as one test."""
+    """Counts tests of Go. Without -v a package that passes prints one line, which counts as one
+    test."""
     packages = list(_GO_PACKAGE.finditer(text))
     if not packages:
         return None

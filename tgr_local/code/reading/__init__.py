@@ -1,4 +1,4 @@
-"""What the model reads of a project, for a task and the output of failing tests.
+"""Parts of a project that the model reads, for a task and the output of failing tests.
 
 outline.py   a file's classes and functions, with their lines
 evidence.py  what a task and the output of tests say about files and functions

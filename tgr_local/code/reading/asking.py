@@ -1,4 +1,5 @@
-"""What the model is asked: the messages, the code that answers may depart from, the room they have.
+"""The request to the model: the messages, the code that answers may depart from, the room they
+have.
 
 In: an engine, options, what the tests said. Out: messages, tokens, limits.
 """
@@ -38,31 +39,32 @@ LEAST_ANSWER = 32
 
 @dataclass(frozen=True)
 class Stage:
-    """What candidates have in common that begin with the same edit."""
+    """Common state of candidates that begin with the same edit."""
 
     changes: tuple[Change, ...]
-    """Of the project's files, that all candidates of the stage begin with."""
+    """Changes of the project's files that all candidates of the stage begin with."""
     verdict: Verdict | None
-    """What the tests say with them; None without tests."""
+    """Verdict of the tests with them; None without tests."""
     output: str
     """The end of what failing tests print."""
     context: Context
     form: Form
     edits: EditConstraint | None
-    """What answers can only be, of a model that has learnt a form of edits; None = anything."""
+    """Constraint on the answers of a model that has learnt a form of edits; None =
+    unconstrained."""
     away: Mapping[str, tuple[Lines, ...]] = field(default_factory=dict)
     """The functions of each file that the failing tests do not reach."""
     candidates: list[Candidate] = field(default_factory=list)
 
     @property
     def functions(self) -> tuple[Function, ...] | None:
-        """Those that may be changed, with the form ``function``; None = all of Python files."""
+        """Functions that may be changed, with the form ``function``; None = all of Python files."""
         return self.context.functions if self.form == "function" else None
 
 
 def choose_form(context: Context, count: prompt.CountTokens) -> Form:
-    """What an answer about these documents has room for: whole files while they are short, or have
-    no functions that are known, else whole functions."""
+    """Returns the form that an answer about these documents has room for: whole files while they
+    are short, or have no functions that are known, else whole functions."""
     if any(one.changeable and one.how != "whole" for one in context.shown):
         return "function"
     n_tokens = sum(count(document.text) for document in context.documents)
@@ -81,7 +83,7 @@ def whole_answer(copies: Sequence[Copy], query: Sequence[int]) -> int:
 
 
 class Asker:
-    """What a model is asked for a task, by the options of a reply and of the assistant."""
+    """Makes the request to a model for a task, by the options of a reply and of the assistant."""
 
     def __init__(
         self, engine: Engine, task: str, config: SearchConfig, code: CodeConfig, cancel: Cancel

@@ -1,4 +1,4 @@
-"""What the prompt shows of a project, ranked and cut to a budget of tokens.
+"""Parts of a project that the prompt shows, ranked and cut to a budget of tokens.
 
 In: the project's files, the task, the output of failing tests, the files that the person names.
 Out: a `Context`: the text of the prompt, the documents that an edit may change, and for every file
@@ -29,7 +29,7 @@ _MOST_CHARACTERS = 8 << 20
 _MOST_WHOLE = 8
 """Files that may be changed where the person names none."""
 _OUTLINE_SHARE = 0.25
-"""Of the budget, at most, for outlines of other files."""
+"""Largest share of the budget for outlines of other files."""
 _ENOUGH = 1.0
 """A rank from which a file is shown whole."""
 
@@ -49,12 +49,12 @@ class Shown:
 
 @dataclass(frozen=True)
 class Context:
-    """What the prompt shows."""
+    """Contents of the prompt."""
 
     text: str
     """The beginning of the user message."""
     documents: tuple[Document, ...]
-    """Those that an edit may change, whole."""
+    """Documents that an edit may change, whole."""
     shown: tuple[Shown, ...]
     left_out: tuple[tuple[str, str], ...]
     """Files of the project that are not shown, each with the reason."""
@@ -80,17 +80,17 @@ class Context:
 
 @dataclass(frozen=True)
 class Wish:
-    """What the context is made for."""
+    """Task that the context is made for."""
 
     task: str
     output: str = ""
-    """Of the tests that fail; empty without any."""
+    """Output of the tests that fail; empty without any."""
     named: tuple[str, ...] = ()
     """The files that the person names, the only ones that may be changed then."""
     script: str = ""
     """A file that runs the tests, and so is one."""
     links: Mapping[str, str] = field(default_factory=dict)
-    """What each symbolic link to a file or a folder of the project leads to."""
+    """Target of each symbolic link to a file or a folder of the project."""
 
 
 def make_context(

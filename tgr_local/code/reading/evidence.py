@@ -1,4 +1,4 @@
-"""What a task and the output of failing tests say about the files of a project.
+"""Evidence about the files of a project, from a task and the output of failing tests.
 
 In: texts, the paths of a project, documents. Out: the places that a traceback names, the words of a
 text, the files that a document imports, which paths belong to tests, which functions failing tests
@@ -108,7 +108,7 @@ class Paths:
         return longer[0] if len(longer) == 1 else ""
 
     def _linked(self, parts: Sequence[str]) -> list[int]:
-        """Where links begin among the parts of a path, the longest link first."""
+        """Returns the indices of parts at which links begin, the longest link first."""
         found = []
         for first in range(len(parts) if self._links else 0):
             for n in range(1, min(self._deepest, len(parts) - first) + 1):

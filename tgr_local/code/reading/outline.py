@@ -21,22 +21,22 @@ from tgr_local.console.wrap import shortened
 from tgr_local.system.python_source import syntax_tree
 
 MAX_CHARACTERS = 1 << 19
-"""Of a file with an outline."""
+"""Largest length of a file with an outline."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What a file defines."""
+    """Definitions of a file."""
 
     definitions: tuple[Definition, ...]
-    """In the order of their first lines."""
+    """Definitions in the order of their first lines."""
     problem: str = ""
     """Why there is no outline; empty where there is one."""
 
     @property
     def functions(self) -> tuple[Definition, ...]:
-        """Those that an edit can name: their names are unique in the file."""
+        """Functions that an edit can name: their names are unique in the file."""
         n_named = Counter(one.name for one in self.definitions)
         every = (one for one in self.definitions if one.kind == "function" and one.exact)
         return tuple(one for one in every if n_named[one.name] == 1)

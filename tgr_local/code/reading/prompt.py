@@ -1,4 +1,4 @@
-"""What the model reads: the files that it may change, the task, what fails.
+"""The prompt for the model: the files that it may change, the task, what fails.
 
 In: texts. Out: messages of a chat, and the code as an answer would repeat it. Later rounds add
 messages, so that all share the beginning.
@@ -18,7 +18,7 @@ from tgr_local.code.edits.syntax import fence_name
 from tgr_local.code.reading.evidence import Lines
 
 Form = Literal["file", "function"]
-"""What an answer has room for, and what a model that has learnt a form writes: whole files or whole
+"""Form of an answer, by its room or by the form that the model has learnt: whole files or whole
 functions."""
 Message = dict[str, str]
 CountTokens = Callable[[str], int]
@@ -30,13 +30,13 @@ class Copy:
     """Code as an answer would repeat it."""
 
     document: Document
-    """Where it belongs."""
+    """Document that the code belongs to."""
     opening: str
-    """What stands before it in the answer: the path, the fence."""
+    """Text before the code in the answer: the path, the fence."""
     code: str
-    """With a line end."""
+    """Code with a line end."""
     tokens: Sequence[int] = ()
-    """Of the request and the answer up to the end of the code, or shortly before it."""
+    """Tokens of the request and the answer up to the end of the code, or shortly before it."""
     n_head: int = 0
     """First characters of the code that say which code it is: up to the name of a function."""
     function: Function | None = None

@@ -54,16 +54,16 @@ _WAVES = 4
 
 @dataclass(frozen=True)
 class Batch:
-    """What the candidates of a round are written with."""
+    """Inputs for writing the candidates of a round."""
 
     query: Sequence[int]
     """The tokens of the messages in the model's chat template."""
     stage: Stage
-    """What they begin with."""
+    """Stage that the candidates begin with."""
     is_learnt: bool
     """Whether the model has learnt the form; else the edit is taken from what it writes."""
     config: SearchConfig
-    """Its seed is that of the first candidate; the others follow."""
+    """Search settings; the seed is that of the first candidate, the others follow."""
     answer_tokens: int
     """New tokens kept for an answer while a model thinks; 0 = as many as for any reply."""
     method: Method
@@ -81,7 +81,7 @@ class Batch:
     allowance: int = 0
     """New tokens after which no further k candidates begin to depart; 0 = the first k are all."""
     task: str = ""
-    """What is to be done: it tells whether an edit may leave out what a file has."""
+    """Text of the task: it tells whether an edit may leave out what a file has."""
     goes_on: bool = False
     """Whether a round goes on with these: of the first k none is free, however few ways there are
     to depart from the code."""
@@ -126,13 +126,13 @@ class Remembered:
 
 @dataclass
 class _Answer:
-    """What is known of a candidate's answer while it is written."""
+    """State of a candidate's answer while it is written."""
 
     departure: Departure | None = None
     """None = it is free."""
     text: str = ""
     whole: str = ""
-    """With the rest of the code, once it is back there."""
+    """Text with the rest of the code, once it is back there."""
 
 
 @dataclass
@@ -261,7 +261,7 @@ class _Writer:
         return range(first, first + n)
 
     def _prompt(self, index: int) -> Prompt:
-        """What a candidate is written after."""
+        """Returns the prompt of a candidate."""
         departure = self._answers[index].departure
         if departure is None:
             return self.batch.query
@@ -347,7 +347,7 @@ class _Writer:
             self._stop.cancel()
 
     def _looked(self, index: int) -> int:
-        """What a candidate's share is of the positions in which the departures were found: the
+        """Returns a candidate's share of the positions in which the departures were found: the
         first one has them all."""
         return self._n_looked if index == 0 else 0
 

@@ -19,7 +19,7 @@ from tgr_local.code.judging.losses import loss
 from tgr_local.code.judging.ranking import ranked
 
 _SECONDS = 60.0
-"""Of tests, after which no further edit is tried."""
+"""Time of tests in seconds, after which no further edit is tried."""
 _IMPORT = re.compile(r"(?:import|from)\b")
 """Lines that two edits may both add at one place."""
 _Hunk = tuple[int, int, tuple[str, ...]]
@@ -89,7 +89,7 @@ def _adds(verdict: Verdict, reached: Verdict) -> bool:
 def both(
     base: Sequence[Change], one: Sequence[Change], other: Sequence[Change]
 ) -> tuple[Change, ...] | None:
-    """What two edits do of the files as `base` leaves them, in one; None where they change the same
+    """Merges two edits of the files as `base` leaves them into one; None if they change the same
     lines."""
     before = {change.path: change.before for change in (*base, *one, *other)}
     texts = [{change.path: change.after for change in some} for some in (base, one, other)]

@@ -1,4 +1,4 @@
-"""Where an answer leaves the code as it is: the likeliest first changes.
+"""Departures of an answer from the unchanged code: the likeliest first changes.
 
 In: an engine, the code that an answer may change, as tokens behind the request. Out: departures,
 the likeliest first. A small model that is asked for corrected code mostly writes the code as it
@@ -46,7 +46,8 @@ _BACK = 2
 """Lines with text that follow each other in the answer and in the copy, where it is back there."""
 _TESTS = re.compile(r"def test|class Test|if __name__|import (?:unittest|pytest)\b")
 _CHECKS = re.compile(r"assert\b|print\(|# (?:test|example)", re.IGNORECASE)
-"""What small models write behind the code: tests, in any place; calls and asserts, at the end."""
+"""Lines that small models write after the code: tests, in any place; calls and asserts, at the
+end."""
 _MARGIN = re.compile(r"[^\s)\]}]")
 _QUOTES = str.maketrans("'", '"')
 
@@ -57,12 +58,12 @@ class Departure:
 
     copy: Copy
     tokens: Sequence[int]
-    """Of the request and the beginning; the last one is the first that differs."""
+    """Tokens of the request and the beginning; the last one is the first that differs."""
     text: str
     """The beginning."""
     logprob: float
-    """Of the head of its copy, weighted, and of the last token, nats; comparable within one
-    search."""
+    """Log-probability of the head of its copy, weighted, and of the last token, in nats; comparable
+    within one search."""
     is_away: bool = False
     """Whether it departs in lines that are away."""
 
@@ -73,15 +74,15 @@ class Found:
 
     departures: tuple[Departure, ...] = ()
     n_positions: int = 0
-    """That passed through the model."""
+    """Number of positions that passed through the model."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an answer may differ from a copy."""
+    """A place where an answer may differ from a copy."""
 
     index: int
-    """Of the token there; the number of the copy's tokens = behind all of them."""
+    """Index of the token there; the number of the copy's tokens = behind all of them."""
     at: int
     """Bytes of the code before it."""
     is_away: bool = False
@@ -230,9 +231,9 @@ def _back(old: Sequence[str], new: Sequence[str], first: int) -> int | None:
 
 
 def _places(engine: Engine, copy: Copy) -> list[_Place]:
-    """Where an answer may differ: at the tokens behind the head, but for those of comments,
-    docstrings, imports and the beginnings of what stands at the top; and at the end. None where the
-    tokens do not end with the code."""
+    """Returns the places where an answer may differ: at the tokens behind the head, but for those
+    of comments, docstrings, imports and the beginnings of what stands at the top; and at the end.
+    None where the tokens do not end with the code."""
     code = copy.code.rstrip().encode()
     pieces: list[bytes] = []
     n_bytes = 0
@@ -264,7 +265,7 @@ def _is_away(copy: Copy, before: bytes) -> bool:
 
 
 def _fixed(copy: Copy) -> list[tuple[int, int]]:
-    """Where Python code is left as it is, in bytes from and to."""
+    """Returns ranges of Python code that are left as they are, in bytes from and to."""
     if not copy.is_python:
         return []
     lines = copy.code.split("\n")

@@ -26,8 +26,8 @@ _WHOLE = (
 )  # fmt: skip
 """Modules of Python's library that do nothing when they are imported."""
 _NAMES_OF = ("collections", "typing", "dataclasses", "functools", "itertools", "math", "datetime")
-"""Those whose names are imported alone: what begins with a capital letter, and these where they are
-called; the others are common names of something else."""
+"""Modules whose names are imported alone: names that begin with a capital letter, and `_CALLED`
+where they are called; the others are common names of something else."""
 _CALLED = frozenset((
     "accumulate", "cache", "cached_property", "cast", "ceil", "chain", "cmp_to_key", "comb",
     "combinations", "dataclass", "defaultdict", "deque", "factorial", "field", "floor", "gcd",
@@ -87,7 +87,8 @@ def _undefined(tree: ast.Module) -> set[str]:
 
 
 def _annotations(tree: ast.Module) -> set[ast.AST]:
-    """What is not evaluated in a file that imports annotations from __future__."""
+    """Returns the nodes that are not evaluated in a file that imports annotations from
+    __future__."""
     if not any(isinstance(one, ast.ImportFrom) and one.module == "__future__" for one in tree.body):
         return set()
     found: list[ast.expr | None] = []

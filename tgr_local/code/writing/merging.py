@@ -38,7 +38,8 @@ _LEFT_OUT = re.compile(
 )
 """A line that stands for others: "# ... existing code ...", "(all lines of the file)"."""
 _SHARE = 0.6
-"""Of a file's lines that code has at least where it is the whole file, and has no names to tell."""
+"""Least share of a file's lines that code has where it is the whole file, and has no names to
+tell."""
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _Bound = dict[str, ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign]
 
@@ -76,12 +77,13 @@ def is_long(text: str, old: str) -> bool:
 
 
 def names(path: str, text: str) -> frozenset[str]:
-    """What code defines."""
+    """Returns the names that code defines."""
     return frozenset(one.name for one in _definitions(path, text))
 
 
 def statements(tree: ast.Module) -> list[ast.stmt]:
-    """What a module does at its top, but for imports, values, definitions and its docstring."""
+    """Returns the statements at a module's top, but for imports, values, definitions and its
+    docstring."""
     plain = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, *_Definition.__args__)
     texts = [one for one in tree.body if isinstance(one, ast.Expr)]
     texts = [one for one in texts if isinstance(one.value, ast.Constant)]
@@ -232,9 +234,9 @@ def _exchanged(
 
 
 def _places(mine: Sequence[Definition], theirs: Sequence[Definition]) -> list[Definition | None]:
-    """What each definition of a block takes the place of. Of several with one name, as properties
-    have, the nth stands for the nth where there are as many; a function at the top of a block may
-    be a method, where one alone has its name."""
+    """Returns the definition that each one of a block replaces, or None. Of several with one name,
+    as properties have, the nth stands for the nth where there are as many; a function at the top of
+    a block may be a method, where one alone has its name."""
     times, known = Counter(one.name for one in theirs), Counter(one.name for one in mine)
     seen: Counter[str] = Counter()
     ends = Counter(one.name.rpartition(".")[2] for one in theirs)

@@ -27,7 +27,7 @@ _PATH = re.compile(r"[\w./+@-]*[\w+-]\.\w{1,5}")
 _COMMENT = re.compile(r"(?:#|//|/\*|<!--|--|;) ?([\w./+@-]{1,200}\.\w{1,5}) ?(?:\*/|-->)?")
 _COMMENT_LINE = re.compile(r"[ \t]*(?:#|//)")
 _BEHIND = re.compile(r"assert\b|print\(")
-"""What small models write behind the code, often without an end."""
+"""Lines that small models write after the code, often without an end."""
 _ENOUGH_PROSE = 2
 """Lines of prose behind a function after which no other block is waited for."""
 
@@ -39,7 +39,7 @@ class Code:
     before: str
     """The last line of the prose before it."""
     info: str
-    """What follows its fence."""
+    """Text after its fence."""
     text: str
     is_closed: bool = True
     n_behind: int = 0
@@ -148,7 +148,8 @@ def codes(answer: str) -> list[Code]:
 
 
 def _closes(line: str, fence: str, indent: str) -> bool:
-    """As in Markdown: a fence that is indented further stands in the text of the block."""
+    """Whether a line closes a fence, as in Markdown: one that is indented further is text of the
+    block."""
     within = len(line) - len(line.lstrip(" \t")) - len(indent.rpartition(">")[2].lstrip())
     line = line.strip(" \t>")
     return within < 4 and line.startswith(fence) and not line.strip(fence[0])
