@@ -10,9 +10,9 @@ import re
 
 OPEN_THINK, CLOSE_THINK = "<think>", "</think>"
 AFTER_THINK = "\n\n"
-"""What models write between the thinking and the answer."""
+"""Text that models write between the thinking and the answer."""
 CLOSING = f"\n{CLOSE_THINK}{AFTER_THINK}"
-"""What ends an open thinking block, and comes before the answer."""
+"""Text that ends an open thinking block and precedes the answer."""
 _NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?:/\d+)?"
 _LAST_NUMBER = re.compile(rf"(?<![\w.]){_NUMBER}")
 _LISTED = re.compile(r"^\W*\d+[.):](?:\s|$)")
@@ -123,7 +123,7 @@ def normalised(answer: str) -> str:
 
 
 def _final_code(text: str) -> tuple[str, str] | None:
-    """What an answer has before the fenced code block that ends it, and the lines of the block;
+    """Splits an answer into the text before its final fenced code block and the block's lines;
     None without one. Thinking is not part of an answer."""
     lines = text.rpartition(CLOSE_THINK)[2].rstrip().splitlines()
     begin, fence = -1, ""  # of the block that is open
@@ -152,7 +152,7 @@ def _closings(text: str) -> dict[int, int]:
 
 
 def _group(text: str, at: int, ends: dict[int, int]) -> tuple[slice, int] | None:
-    """Where the LaTeX argument at index `at` stands, a ``{group}`` or one character, and the index
+    """Slice of the LaTeX argument at index `at`, a ``{group}`` or one character, and the index
     after it."""
     while text[at : at + 1].isspace():
         at += 1

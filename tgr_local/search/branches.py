@@ -38,13 +38,13 @@ class Branch:
     sequence: Sequence
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    """Of each token, nats, at temperature 1."""
+    """Log-probability of each token, nats, at temperature 1."""
     entropies: list[float] = field(default_factory=list)
     top: list[Top] = field(default_factory=list)
-    """For each token the likeliest alternatives and their log-probabilities; empty unless
+    """Likeliest alternatives to each token and their log-probabilities; empty unless
     ``top_logprobs`` asks for them."""
     ended: bool = False
-    """By an end token or a stop text."""
+    """True if an end token or a stop text ended it."""
     first_state: NDArray[np.float32] | None = None
     """[n_embd] the top-layer state that its first token was sampled from: that of the query's end.
     None unless `Branches` reads states, and for no tokens."""
@@ -71,7 +71,7 @@ class Branch:
         self.top += zip(output.top_ids, output.top_logprobs, strict=True)
 
     def fields(self, part: slice, *, has_top: bool) -> dict[str, Any]:
-        """What a `Step` has of a part of its tokens."""
+        """Fields of a `Step` for a part of its tokens."""
         return {
             "tokens": np.array(self.tokens[part], np.int32),
             "logprobs": np.array(self.logprobs[part], np.float32),

@@ -1,4 +1,4 @@
-"""What fits: the room of the context after a query, options whose chunks fit, and what a trajectory
+"""Capacity: the room of the context after a query, options whose chunks fit, and what a trajectory
 needs of the cache, in which a reset retains the newest chunk.
 
 A query that leaves no room for a single token is refused; everything else is written until the
@@ -20,7 +20,7 @@ from tgr_local.system.errors import CapacityError, ContextError, too_long
 STATE_COST = 2  # positions that reading a state decodes: the chunk's last token and the delimiter
 SPARE_CELLS = 8  # the pending token, the delimiter, and a little more
 CONTEXT_LIMITS = ("n_ctx", "n_ctx_train")
-"""What ends a reply in the place of an option where the context is full."""
+"""Names that stand for the option that ended a reply where the context is full."""
 LEAST_CHUNK = 64
 """Tokens of a chunk at least where the context shortens it: with less, a reset forgets too much."""
 _LEAST_ROLLOUT = 8
@@ -241,8 +241,8 @@ def _with_chunks(
 
 
 def difference(asked: SearchConfig, used: SearchConfig, written: str = "reply") -> str:
-    """What the context has changed of the search that wrote a `written`, for the user; "" =
-    nothing."""
+    """Describes to the user how the context changed the search that wrote a `written`; "" =
+    unchanged."""
     if used.chunk_len == asked.chunk_len and used.rollout_len == asked.rollout_len:
         return ""
     if used.max_chunks == 1 and used.chunk_len == used.token_limit:

@@ -28,9 +28,9 @@ class Decision(NamedTuple):
     """[d_z]; None = plainly."""
     injection: Injection | None = None
     candidates: Candidates | None = None
-    """From which it was chosen."""
+    """Candidates from which it was chosen."""
     figures: Mapping[str, float] = {}
-    """For the record of the step."""
+    """Figures for the record of the step."""
 
 
 Decide = Callable[..., Decision]
@@ -121,7 +121,7 @@ def _steps(run: Run, method: Method, decide: Decide) -> Iterator[Step]:
 
 
 def _decision(trajectory: Trajectory, steering: Steering | None, decide: Decide) -> Decision:
-    """What `decide` says; plainly where the strength of an injection cannot be measured."""
+    """Returns `decide`'s decision; a plain one where no injection's strength can be measured."""
     if steering is None:
         return decide(trajectory)
     return decide(trajectory, steering) if steering.is_ready() else Decision(figures={"plain": 1.0})

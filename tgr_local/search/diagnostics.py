@@ -1,4 +1,4 @@
-"""What the geometry of a run looks like: how alike its candidates are, how its anchors move.
+"""Geometry of a run: how alike its candidates are, how its anchors move.
 
 Pure functions of a run's steps; docs/method.md states the measures. A measure is None where there
 is nothing to take it of: no candidates, no state after the last chunk, no step before the first.
@@ -43,7 +43,7 @@ class Diagnostics:
     """All boundaries of a run together."""
 
     means: dict[str, float]
-    """Of each measure, over the boundaries that have it."""
+    """Mean of each measure over the boundaries that have it."""
     cycling: float | None
     """Share of the steps with a similarity over 0.99."""
 

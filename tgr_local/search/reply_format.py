@@ -13,7 +13,7 @@ Kind = Literal["thinking", "answer"]
 
 @dataclass(frozen=True)
 class ReplyFormat:
-    """What a template says about the replies to one prompt."""
+    """Format of the replies to one prompt, as its template defines it."""
 
     prefix: str
     """The end of the prompt, where the reply begins; its parser reads it first."""
@@ -26,7 +26,7 @@ class ReplyFormat:
     grammar: str = ""
     """GBNF of a reply, or with `trigger` of its end; empty = none."""
     grammar_prefix: str = ""
-    """What the grammar reads before the answer; without `trigger`."""
+    """Text that the grammar reads before the answer; without `trigger`."""
     trigger: GrammarTrigger | None = None
     names: tuple[str, ...] = ()
     """Functions that a reply may call, without the tags of its format, too."""
@@ -38,9 +38,9 @@ class ReplyFormat:
 
 @dataclass(frozen=True)
 class LineLimits:
-    """Where a text ends at one of its lines, as llama.cpp has it for editors; 0 = no limit."""
+    """Limits that end a text at one of its lines, as llama.cpp has for editors; 0 = no limit."""
 
     n_indent: int = 0
-    """It ends before a new line that begins with fewer spaces and tabs."""
+    """Ends the text before a new line that begins with fewer spaces and tabs."""
     t_max_predict_ms: int = 0
-    """It ends with the first line break after this many milliseconds since its first token."""
+    """Ends the text at the first line break after this many milliseconds since its first token."""

@@ -59,11 +59,11 @@ class Method:
     sequences: Callable[[Engine, SearchConfig], int]
     """Sequences that it uses at a time."""
     resets: bool = False
-    """It cuts the context back to the query and the newest tokens; else the context stays whole."""
+    """Cuts the context back to the query and the newest tokens; else the context stays whole."""
     searches: bool = False
-    """It rolls out candidates at every chunk boundary."""
+    """Rolls out candidates at every chunk boundary."""
     steers: bool = False
-    """It injects vectors made from anchors, and reads the state at the end of every chunk."""
+    """Injects vectors made from anchors, and reads the state at the end of every chunk."""
     positions: Callable[[Engine, int, SearchConfig], int] | None = None
     """Positions that a run decodes at most for a query of that length; None: no more than its
     cells, since nothing is decoded twice."""
@@ -74,7 +74,7 @@ class Method:
     answer: Method | None = None
     """The method that writes everything else, where that is another one."""
     about: str = ""
-    """What it does, in a few words for everybody."""
+    """Description in a few words for everybody."""
     options: tuple[type[Config], ...] = ()
     """The groups of options that it uses, beside what `SearchConfig` declares itself."""
 
@@ -95,7 +95,7 @@ class Method:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What to write, and how: all that a reply depends on besides the engine."""
+    """Request for a reply: all that a reply depends on besides the engine."""
 
     query: list[int]
     """Q, the tokens of the prompt."""
@@ -111,11 +111,11 @@ class Request:
     begun: str = ""
     """The text of that answer so far, which a grammar reads first; with a `form`, that has it."""
     lines: LineLimits | None = None
-    """Where a `verbatim` text ends at one of its lines."""
+    """Limits that end a `verbatim` text at one of its lines."""
     form: ReplyFormat | None = None
-    """What a chat template says about the reply; None = it is plain text."""
+    """Format of the reply by a chat template; None = it is plain text."""
     edits: EditConstraint | None = None
-    """What the answer must be, from its beginning to its end; None = anything."""
+    """Constraint on the answer, from its beginning to its end; None = anything."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """Tokens, and what is added to the logit of each."""
     answer_tokens: int = 0
@@ -162,10 +162,10 @@ class Request:
 
 @dataclass
 class HeldBack:
-    """What a run must leave for what follows it. It may change between two steps."""
+    """Budget that a run must leave for what follows it. It may change between two steps."""
 
     positions: int = 0
-    """Of ``max_forward_tokens``."""
+    """Number of positions of ``max_forward_tokens``."""
     tokens: int = 0
     """New tokens after which the run may be ended: no task goes on beyond their chunk."""
 
@@ -179,7 +179,7 @@ class Run:
     """
 
     session: Session
-    """From `open` to `close`."""
+    """Session that is open from `open` to `close`."""
     n_cells: int
     """Cells that are reserved."""
     n_sequences: int
@@ -202,7 +202,7 @@ class Run:
         self.held_back = held_back or HeldBack()
         self._configure(request)
         self.index = 0
-        """Of the step under way."""
+        """Index of the step under way."""
         self._counts, self._seconds = Counts(), Seconds()  # of the step under way
         self._spent = 0  # positions of the steps before
         self._deadline: float | None = None  # by time.monotonic

@@ -1,4 +1,4 @@
-"""From a state to an anchor, from an anchor to candidates and to the vectors that are injected."""
+"""Steering: from a state to an anchor, then to candidates and to the vectors that are injected."""
 
 from __future__ import annotations
 

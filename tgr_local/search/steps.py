@@ -190,7 +190,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """What happens inside a step, for a live display."""
+    """Event inside a step, for a live display."""
 
     chunk: int
     stage: str
@@ -201,13 +201,13 @@ class Progress:
     text: bytes = b""
     """Their text, which may end within a character."""
     candidates: Candidates | None = None
-    """With "scored"."""
+    """Scored candidates; present with "scored"."""
     n_read: int = 0
     """Tokens of the query that are in the cache, with a "rebuild" that reads it."""
     n_query: int = 0
     """Tokens of the query, likewise; else 0."""
     n_reused: int = 0
-    """Those that need not be decoded, once that is known."""
+    """Number of these tokens that need not be decoded, once that is known."""
 
 
 OnProgress = Callable[[Progress], None]

@@ -229,7 +229,7 @@ class Reading:
         self._vectors = vectors(engine, config)
         self._roots: list[EngineSequence] = []
         self.texts: list[list[int]] = []
-        """Of each one the pending token of its prompt, then what the model wrote."""
+        """Tokens of each: the pending token of its prompt, then what the model wrote."""
 
     def write(self, prompts: Sequence[list[int]], n_tokens: int) -> None:
         """Writes the texts, of n_tokens each."""

@@ -33,7 +33,7 @@ _SHAPE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Strength:
-    """What a measurement found."""
+    """Result of a measurement."""
 
     zeta: float
     """ζ: the length of every layer's vector, for η = 1."""

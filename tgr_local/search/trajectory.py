@@ -91,7 +91,7 @@ class Trajectory:
         self._query_norms = output.norms
 
     def begin(self) -> None:
-        """As `read_query`, for `chunks`; but where somebody waits for the text as it comes, the
+        """Reads Q as `read_query` does, for `chunks`; but where somebody waits for the text, the
         task that writes it also reads Q, which saves the time of two steps of the engine."""
         run = self.run
         if (
@@ -420,7 +420,7 @@ class Trajectory:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """Where the task under way reads Q, a CancelledError counts that as such."""
+        """Counts the reading of Q by the task under way if it raises CancelledError."""
         try:
             yield
         except CancelledError as error:
@@ -478,7 +478,7 @@ class Trajectory:
 
     @property
     def _retained(self) -> list[int]:
-        """What a reset retains of the generated tokens: the newest, as many as a chunk has, or as
-        half of a full context."""
+        """Generated tokens that a reset retains: the newest, as many as a chunk has, or as half
+        of a full context."""
         n = self._room // 2 if self._room else self.config.chunk_len
         return self.generated[-n:]
