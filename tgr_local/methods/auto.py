@@ -18,7 +18,7 @@ from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 
 _BAR, _BAR_BY_PROBE = 0.75, 0.6
-"""That the leader is the more frequent one of two answers; that it is right."""
+"""Bars on the chance that the leader is the more frequent of two answers; that it is right."""
 
 
 def run(run: Run) -> Iterator[Step]:

@@ -150,8 +150,9 @@ class Text:
 
     @property
     def _closing(self) -> str | None:
-        """What ends the thinking before an answer, or the line of a text without thinking; None
-        where no answer is to be tried: there is one, or the text must follow a rule."""
+        """Returns the text that ends the thinking before an answer, or the line of a text without
+        thinking; None where no answer is to be tried: there is one, or the text must follow a
+        rule."""
         whole = self._query + self._text
         _, opened, inside = whole.rpartition(b"<think>")
         thought, closed, _ = inside.partition(CLOSE_THINK.encode())

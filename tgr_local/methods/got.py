@@ -145,11 +145,11 @@ class Turn:
 
     @property
     def n_tokens(self) -> int:
-        """Its tokens at most, without the quoted texts."""
+        """Maximum number of its tokens, without the quoted texts."""
         return len(self._closing) + sum(map(len, self._pieces))
 
     def after(self, context: Sequence[int], quoted: Sequence[Sequence[int]] = ()) -> list[int]:
-        """Its tokens after the query and the reply so far, with the quoted texts in their places.
+        """Returns its tokens after the query and the reply so far, with the quoted texts inserted.
         A thinking block that is open there is closed first."""
         first, *rest = self._pieces
         tokens = [*self._closing, *first] if _thinks(self._engine, context) else list(first)

@@ -72,7 +72,7 @@ def propose(
 def breaches(
     before: Anchor | None, z: Anchor, anchors: Anchor, config: SearchConfig
 ) -> NDArray[np.float64]:
-    """By how much the step from z to each anchor [n, d_z] breaks the rule [n]: the excess of its
+    """Violation of the rule [n] by the step from z to each anchor [n, d_z]: the excess of its
     curvature over κ_max plus the radians by which it is too long; 0 = it follows."""
     too_long = np.maximum(geometry.angles(z, anchors) - _LONGEST_STEP, 0)
     if before is None:

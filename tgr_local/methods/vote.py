@@ -32,7 +32,7 @@ from tgr_local.system.errors import ModelError
 Floats = NDArray[np.float64]
 
 TEMPERATURE = 0.1
-"""Of the softmax that turns mean log-probabilities into votes; CISC's is fitted, this is ours."""
+"""Temperature of the softmax from mean log-probabilities to votes; CISC fits it, this is ours."""
 _GRID = 4001  # points of the integral of a Beta density
 
 
@@ -51,7 +51,7 @@ def run(run: Run, *, first_alone: bool = False, bar_without: float | None = None
 
 
 class Judge:
-    """What the texts of a vote are worth; here each has one vote."""
+    """Vote weights of texts; here each has one vote."""
 
     cut: int = 0
     """Tokens of a beginning; 0 = a chunk."""
@@ -81,8 +81,8 @@ class Judge:
         return np.ones(len(odds))
 
     def chance(self, keys: list[str | None], odds: list[float]) -> float:
-        """Of the leading answer, 0 … 1: `SearchConfig.vote_bar` ends the vote. Here that the leader
-        is the more frequent one of the two leading answers."""
+        """Chance of the leading answer, 0 … 1: `SearchConfig.vote_bar` ends the vote. Here the
+        chance that the leader is the more frequent one of the two leading answers."""
         first, second, *_ = *answer.tally(keys, self.votes(odds)).values(), 0.0, 0.0
         return ahead(first, second) if first else 0.0
 
@@ -122,7 +122,7 @@ class ByProbe(Judge):
         return answer.weights(odds)
 
     def chance(self, keys: list[str | None], odds: list[float]) -> float:
-        """That the leader is right."""
+        """Chance that the leader is right."""
         return self._probe.chance(keys, odds)
 
 
@@ -168,13 +168,13 @@ class Poll:
         self._bar_without = self._bar if bar_without is None else bar_without
         self.root = branches.read_query()
         self._texts: list[Branch] = []
-        """Those that have ended."""
+        """Texts that have ended."""
         self._keys: list[str | None] = []
         self._odds: list[float] = []
         self._n_covered = 0
-        """Of these texts, those that the judge knows."""
+        """Number of these texts that the judge knows."""
         self._cut_off: list[Branch] = []
-        """Those that a limit ended."""
+        """Texts that a limit ended."""
         self._n_started = self._n_dropped = 0
         self._chance = 0.0
 

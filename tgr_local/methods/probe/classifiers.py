@@ -1,4 +1,4 @@
-"""What a probe computes of features: how likely texts are right, and whether that holds for them.
+"""Classifiers of a probe: the chance that texts are right, and whether that holds for them.
 
 Pure arrays, with no knowledge of texts or models. Elsewhere than among texts like those that it was
 fitted on, the chances of a probe mean nothing. The measure of that is the Mahalanobis distance of
@@ -36,7 +36,7 @@ class Logistic:
 
 @dataclass(frozen=True, eq=False)
 class Likeness:
-    """What the known texts look like."""
+    """Distribution of the features of the known texts."""
 
     mean: Floats
     """[n_features]"""

@@ -1,4 +1,4 @@
-"""What a probe sees of a text: how sure the model was of its tokens, and two states.
+"""Features of a text for a probe: how sure the model was of its tokens, and two states.
 
 The confidences are those that published methods use: the mean log-probability (CISC,
 arXiv 2502.06233) and the worst window (DeepConf, arXiv 2508.15260), and others like them. The

@@ -55,14 +55,14 @@ class Probe:
     model: str
     """sha256 of the model file."""
     whole: Judgement
-    """Of a whole text, by `features.features`."""
+    """Judgement of a whole text, by `features.features`."""
     beginning: Judgement
-    """Of the first `cut` tokens of a text, by the same."""
+    """Judgement of the first `cut` tokens of a text, by the same."""
     cut: int
     answer: Logistic
-    """Of the leading answer of several texts, by `answer.features`."""
+    """Classifier of the leading answer of several texts, by `answer.features`."""
     about: dict[str, Any]
-    """What it was fitted on, and how it did on problems that it had not seen."""
+    """Description of its training data, and its results on unseen problems."""
 
     def chance(self, keys: list[str | None], log_odds: list[float]) -> float:
         """The chance that the leading answer is right, 0 … 1; 0 where there is no answer."""
