@@ -9,7 +9,7 @@ class CacheType(NamedTuple):
     """A number type of ggml."""
 
     ggml_id: int
-    """Its number in ggml's enum ``ggml_type``."""
+    """Value in ggml's enum ``ggml_type``."""
     n_bytes: float
     """Bytes for each number, the scales of its block included."""
 
@@ -25,4 +25,4 @@ CACHE_TYPES = {
     "q4_0": CacheType(2, 18 / 32),
 }
 PLAIN_CACHE_TYPES = ("f32", "f16", "bf16")
-"""Those without scales, which attention reads as they are."""
+"""Cache types without scales, which attention reads as they are."""

@@ -25,7 +25,7 @@ class Config(Protocol):
 
 _Config = TypeVar("_Config", bound=Config)
 LISTING = "tgr-local run --help-all has all"
-"""What to do about the name of no option."""
+"""Advice for an unknown option name."""
 _INT_MAX = 2**31 - 1  # the engine counts in 32 bits
 _NAME_LENGTH = 64  # characters of a name that is compared with known ones
 _BOOLS = {
@@ -97,7 +97,7 @@ def types_of(config_type: Any) -> dict[str, Any]:
 
 
 class _Rule(NamedTuple):
-    """What the value of a field must be."""
+    """Constraint on the value of a field."""
 
     name: str
     type: Any

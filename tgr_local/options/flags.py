@@ -64,7 +64,7 @@ class Parser(argparse.ArgumentParser):
         self.text = ""
         """The argument that is a text; empty = there is none."""
         self.word_hint = f"{self.prog} --help shows what it takes"
-        """What to do instead of a word that no argument takes."""
+        """Advice for a word that no argument takes."""
         self.commands: dict[str, Parser] = {}
         self._complete: Completion | None = None
         self._adder: Any = None
@@ -118,7 +118,7 @@ class Parser(argparse.ArgumentParser):
         return self
 
     def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
-        """As `argparse`'s, of the complete parser. Raises ValueError for a flag that a group of
+        """Calls `argparse`'s on the complete parser. Raises ValueError for a flag that a group of
         commands does not have in front of the command."""
         given = args[0] if args else kwargs.get("args")
         words = sys.argv[1:] if given is None else given

@@ -72,5 +72,5 @@ def is_foreign(word: str, known: Collection[str]) -> bool:
 
 
 def advice(name: str) -> str:
-    """What to do instead of such a flag; empty for one of `OURS` and for any other."""
+    """Returns what to do instead of such a flag; empty for one of `OURS` and for any other."""
     return _ADVICE.get(name, "")

@@ -25,7 +25,7 @@ _OF_THE_ENGINE = ("draft_model", "draft_tokens")
 
 
 def departed(name: str) -> str:
-    """What happened to an option that has left; empty for any other name."""
+    """Says what happened to a removed option; empty for any other name."""
     if name not in FORMER:
         return ""
     return f"has left the {'engine' if name in _OF_THE_ENGINE else 'search'}"

@@ -72,7 +72,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Header:
-    """What the header says; of this file, which may be one part of a split model."""
+    """Contents of the header of this file, which may be one part of a split model."""
 
     n_bytes: int
     """Size of the file."""
@@ -83,7 +83,7 @@ class Header:
     """The arrays of numbers by key."""
     tensors: dict[str, Tensor]
     data_offset: int
-    """Where the tensor data begin, bytes from the beginning of the file."""
+    """Offset of the tensor data, bytes from the beginning of the file."""
 
     @property
     def n_parameters(self) -> int:
@@ -119,7 +119,7 @@ def check_file(path: Path) -> None:
 
 
 def _in_folder(path: Path) -> str:
-    """What to name instead of a folder: one of its files."""
+    """Returns advice to name one of a folder's files instead of the folder."""
     names = []
     with contextlib.suppress(OSError):
         names = sorted(one.name for one in path.iterdir())

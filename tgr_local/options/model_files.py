@@ -180,7 +180,7 @@ def model_file(name: str | None, embedded: str = "tgr-mini") -> Path:
 
 @dataclass(frozen=True)
 class Card:
-    """What the header of a model file says."""
+    """Summary of the header of a model file."""
 
     path: Path
     header: Header

@@ -36,7 +36,7 @@ and the sizes, the usual one first."""
 
 @dataclass(frozen=True)
 class Name:
-    """What a name says of a model at Hugging Face."""
+    """Parts of the name of a model at Hugging Face."""
 
     repo: str
     quantization: str | None
@@ -88,7 +88,7 @@ def pull_hint(name: str) -> str:
 
 
 def pull_name(name: str) -> str:
-    """What ``models pull`` takes for the model that `name` may mean."""
+    """Returns the argument of ``models pull`` for the model that `name` may mean."""
     name = plain(name)
     found = _NAME.fullmatch(name)
     if found is not None and not name.startswith("library/"):

@@ -1,4 +1,4 @@
-"""Which value of an option holds: the user's, else the model file's, else the default."""
+"""Resolution of an option's value: the user's, else the model file's, else the default."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _MAKERS_KEYS = {
 
 
 def advice(metadata: Mapping[str, str]) -> dict[str, str]:
-    """What a model file recommends in its metadata, as text by name: in ``tgr.*``, and below that
-    in ``general.sampling.*``."""
+    """Returns a model file's advice in its metadata, as text by name: ``tgr.*``, then
+    ``general.sampling.*``."""
     own = {
         key.removeprefix(_PREFIX): text for key, text in metadata.items() if key.startswith(_PREFIX)
     }
@@ -54,7 +54,7 @@ def _makers_advice(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def _place(name: str, metadata: Mapping[str, str]) -> str:
-    """Where a model file advises on a field."""
+    """Names the place where a model file advises on a field."""
     keys = [_MAKERS_PREFIX + key for key, field in _MAKERS_KEYS.items() if field == name]
     return MODEL_FILE if _PREFIX + name in metadata else f"{keys[0]} of {MODEL_FILE}"
 
@@ -64,7 +64,7 @@ class Resolved(NamedTuple):
 
     config: SearchConfig
     sources: dict[str, str]
-    """Where the value of each field comes from: DEFAULT, MODEL_FILE for its ``tgr.*``, a key of it
+    """Source of the value of each field: DEFAULT, MODEL_FILE for its ``tgr.*``, a key of it
     for ``general.sampling.*``, or the place where the user set it."""
     seed_is_drawn: bool
     """Whether the seed is random, and so another one for the next reply."""
