@@ -52,7 +52,7 @@ def named_adapters(texts: Sequence[str]) -> tuple[Adapter, ...]:
 
 
 def rescaled(adapters: Sequence[Adapter], scales: Sequence[float]) -> tuple[Adapter, ...]:
-    """The same adapters with other scales, one for each. Raises ValueError."""
+    """Returns the adapters with other scales, one for each. Raises ValueError."""
     if len(scales) != len(adapters):
         raise ValueError(f"there are {len(adapters)} adapters, but {len(scales)} scales; name each")
     for scale in scales:
@@ -148,7 +148,7 @@ class LoadedFiles:
 
     def __init__(self, model: Path, adapters: tuple[Adapter, ...]) -> None:
         self.adapters = adapters
-        """With the scales that hold now."""
+        """Adapters with their current scales."""
         parts = [part for part in model_files.parts_of(model) if part.is_file()] or [model]
         self._n_parts = len(parts)
         self._paths = (*parts, *(one.path for one in adapters))
@@ -159,7 +159,7 @@ class LoadedFiles:
 
     @property
     def identity(self) -> str:
-        """What changes when a file or a scale does."""
+        """Identity that changes when a file or a scale does."""
         scales = (repr(one.scale) for one in self.adapters)
         return "\n".join((*self._loaded, *scales)) if self._loaded else ""
 
@@ -174,7 +174,7 @@ class LoadedFiles:
         return None
 
     def sha256(self) -> str:
-        """That of the model file; with parts or adapters, one that stands for all and the scales.
+        """Digest of the model file; with parts or adapters, one that stands for all and the scales.
         Raises OSError, and ModelError where a file was replaced before its sha256 was known."""
         if not self._hashes:
             self._check_unchanged()
@@ -187,7 +187,7 @@ class LoadedFiles:
         return file_hash.joined([*parts, *scaled])
 
     def known_sha256(self) -> str | None:
-        """The same where no file need be read for it: they were, and have not changed."""
+        """Returns `sha256` if no file need be read for it: all were, and have not changed."""
         if not self._hashes and (
             self.replaced() is not None or None in map(file_hash.known, self._paths)
         ):

@@ -42,7 +42,7 @@ class ChatTemplate(NamedTuple):
     """Text that ends a reply, for a model that writes no end token; empty = none. A template that
     has one leaves it to the model whether a text begins with a special token."""
     warning: str = ""
-    """What the user should know."""
+    """Warning for the user."""
 
 
 NAMED = {"plain": ChatTemplate(_PLAIN, "\nUser:"), "chatml": ChatTemplate(_CHATML, "<|im_end|>")}

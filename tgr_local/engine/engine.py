@@ -132,11 +132,11 @@ class Engine:
             for key, value in info.metadata
         }
         self.pooling: str = self._pooling()
-        """Which state stands for a text, by an embedding model's file: "mean", "cls", "last", or
+        """State that stands for a text, by an embedding model's file: "mean", "cls", "last", or
         "rank" for a reranker; empty = the file is that of a model that writes."""
         self.classifier: NDArray[np.float32] = info.classifier
-        """What makes the scores of a reranker from a text's state, [n_classes, n_embd]; [0, n_embd]
-        where there is none."""
+        """Matrix from a text's state to a reranker's scores, [n_classes, n_embd]; [0, n_embd] where
+        there is none."""
         self.control_texts = ControlTexts(self.n_vocab, functools.partial(_text_of, self._native))
         """The texts of the vocabulary's control tokens."""
         template = template or chat_templates.of_model(
@@ -145,7 +145,7 @@ class Engine:
         adds_bos = template.stop and self.tokenize("", add_special=True)[:1] == [self.bos]
         self.chat_template: str = ("{{ bos_token }}" if adds_bos else "") + template.text
         self.template_warning: str = template.warning
-        """What the user should know about the chat template; empty = nothing."""
+        """Warning for the user about the chat template; empty = none."""
         if template.stop:
             self.metadata.setdefault("tgr.stop", template.stop)
 
@@ -170,19 +170,18 @@ class Engine:
 
     @property
     def digest(self) -> bytes:
-        """What tells the control vector that is added to everything apart from others; empty =
-        none."""
+        """Digest of the control vector that is added to everything; empty = none."""
         return self._added.digest
 
     @property
     def prefix_digest(self) -> bytes:
-        """What tells what is remembered here from what is read under other control vectors, or by
-        other owners; empty = none."""
+        """Digest that tells the prefixes remembered here from those read under other control
+        vectors, or by other owners; empty = none."""
         return self._added.prefix_digest
 
     @property
     def file_identity(self) -> str:
-        """What tells the files that were loaded from others, and from their later contents; with
+        """Identity that tells the loaded files from others, and from their later contents; with
         the scales of adapters."""
         return self._files.identity
 
@@ -321,7 +320,7 @@ class Engine:
     def apply_template(
         self, request: Mapping[str, Any], *, cancel: Cancel | None = None
     ) -> dict[str, Any]:
-        """What the chat template makes of a request: the prompt, and how replies to it are
+        """Applies the chat template to a request: returns the prompt, and how replies to it are
         read; both as `rendering.render` has them.
 
         The template runs in a process of its own, with limits of time and memory. Raises ModelError
@@ -478,7 +477,7 @@ class Engine:
         return self.config.n_ctx or self._native.n_cells_possible()
 
     def memory(self) -> MemoryUse:
-        """What the cache and its buffers take now, on all devices."""
+        """Memory of the cache and its buffers now, on all devices."""
         total, buffers = self._native.memory()
         return MemoryUse(total - buffers, buffers)
 

@@ -55,7 +55,7 @@ def unused_gpu(engine: Engine) -> str | None:
 
 
 def layers_in_ram(engine: Engine) -> str | None:
-    """What of the model is not on the GPU, where the engine chose that; None if it is all there, or
+    """Part of the model that is not on the GPU by the engine's choice; None if it is all there, or
     if there is no GPU."""
     fit = engine.layer_fit
     if fit is None or (fit.n_on_gpu == fit.n_layers and not fit.n_cpu_moe):
@@ -89,7 +89,7 @@ def fits_every_processor() -> bool:
 
 
 def ggml_build() -> str:
-    """Where ggml comes from, and whether it can compute on a GPU here."""
+    """Origin of ggml, and whether it can compute on a GPU here."""
     origin = {
         "bundled": "built in",
         "installed": f"of llama-cpp-python {LLAMA_CPP_PYTHON}",
@@ -98,7 +98,7 @@ def ggml_build() -> str:
 
 
 def processor_features() -> list[str]:
-    """What ggml's CPU code was built for, as it names that, such as AVX2."""
+    """CPU features that ggml's CPU code was built for, by its names, such as AVX2."""
     parts = native.system_info().replace("CPU :", "").split("|")
     return [part.split("=")[0].strip() for part in parts if part.strip().endswith("= 1")]
 

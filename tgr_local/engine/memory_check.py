@@ -36,7 +36,7 @@ class FreeMemory:
     ram: int | None
     gpu: int
     gpu_total: int = 0
-    """What the GPUs have, free or not."""
+    """Memory of the GPUs, free or not."""
 
     def fits(
         self, need: MemoryNeed, config: EngineConfig, loaded: Iterable[MemoryNeed] = ()
@@ -54,7 +54,7 @@ class FreeMemory:
 
 @dataclass(frozen=True)
 class MemoryCheck:
-    """What a model needs, and what is free."""
+    """Memory that a model needs, and memory that is free."""
 
     need: MemoryNeed
     free: FreeMemory
@@ -87,8 +87,8 @@ def free_memory(config: EngineConfig) -> FreeMemory:
 
 
 def memory_need(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNeed:
-    """What the model of a file takes. Raises ModelError for a file that is no model, and OSError
-    for one that cannot be read."""
+    """Memory that the model of a file takes. Raises ModelError for a file that is no model, and
+    OSError for one that cannot be read."""
     need = _need_of(path, config, free)
     n_added = sum(adapter.path.stat().st_size for adapter in named_adapters(config.lora))
     return MemoryNeed(ram=need.ram + n_added, gpu=need.gpu)

@@ -33,10 +33,9 @@ def _openmp() -> set[str]:
 
 @contextlib.contextmanager
 def _short_spins() -> Iterator[None]:
-    """While GNU's OpenMP is loaded within, it reads that a thread which waits for the others is to
-    spin for some 20 microseconds, then to sleep. By itself it spins for milliseconds, which other
-    work on the same cores needs. Not where the person has asked for something else; the
-    environment stays as it is."""
+    """Sets waiting threads of a GNU OpenMP that is loaded within to spin for some 20 microseconds,
+    then to sleep. By itself it spins for milliseconds, which other work on the same cores needs.
+    Does nothing where the person has asked for something else; the environment stays as it is."""
     if any(name in os.environ for name in _ASKED):
         yield
         return

@@ -52,12 +52,12 @@ class SavedPrefix:
     digest: bytes
     """`Engine.prefix_digest` of the engine that decoded the tokens."""
     n_bytes: int
-    """Of the file."""
+    """Size of the file, bytes."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says about its data; `norms`, `state` and `cells` are numbers of bytes."""
+    """Description of a file's data; `norms`, `state` and `cells` are numbers of bytes."""
 
     llama_cpp: str
     model: str
@@ -70,7 +70,7 @@ class Header:
 
     @property
     def n_bytes(self) -> int:
-        """Of the data."""
+        """Size of the data, bytes."""
         return 4 * self.n_tokens + self.norms + self.state + self.cells
 
 

@@ -60,7 +60,7 @@ class ControlTexts:
 
     @functools.cached_property
     def texts(self) -> frozenset[str]:
-        """Those of two characters or more: a text of one cannot be cut."""
+        """Texts of two characters or more: a text of one cannot be cut."""
 
         def has_control(tokens: range) -> bool:  # a text only where control tokens are printed
             return len(self._detokenize(tokens, True)) != len(self._detokenize(tokens, False))
@@ -99,7 +99,7 @@ class ControlTexts:
         return re.compile(self._lower.pattern) if self._lower else None
 
     def within(self, text: str) -> list[tuple[int, str]]:
-        """Where the texts of control tokens begin in a text, and each as it stands there: in upper
+        """Finds where the texts of control tokens begin in a text, and each as it stands: in upper
         or lower case, since a template may change it, and at every place, since they may
         overlap."""
         lower = text.lower()
@@ -130,8 +130,8 @@ class ControlTexts:
         return [part for part in parts if part[0]]
 
     def _spans(self, prompt: PromptText) -> Iterator[tuple[int, int]]:
-        """Where the control tokens are that no cut divides. Of two that begin alike the longer one
-        counts, or the shorter one where only the longer one is divided."""
+        """Yields the spans of control tokens that no cut divides. Of two that begin alike the
+        longer one counts, or the shorter one where only the longer one is divided."""
         start = 0
         while self._exact and (match := self._exact.search(prompt.text, start)):
             first, end = match.span()

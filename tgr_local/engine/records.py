@@ -1,4 +1,4 @@
-"""What goes into the engine and comes out of it, apart from handles.
+"""Records that go into the engine and come out of it, apart from handles.
 
 csrc/edit_rules.h says what an answer of edits is; `tgr_local.code.edits` makes constraints and
 reads answers.
@@ -18,7 +18,7 @@ Output = native.Output
 
 @dataclass(frozen=True)
 class GrammarTrigger:
-    """Where a grammar begins: at the first of some texts outside of the thinking, of 2048
+    """Trigger that begins a grammar: at the first of some texts outside of the thinking, of 2048
     bytes each at most."""
 
     words: tuple[str, ...] = ()
@@ -32,10 +32,10 @@ class GrammarTrigger:
 
 @dataclass(frozen=True)
 class Opening:
-    """What a block of an answer may begin with."""
+    """Permitted beginning of a block of an answer."""
 
     text: str
-    """With the end of its last line; no other one begins with it."""
+    """Text with the end of its last line; no other one begins with it."""
     file: int
     """The number of its file."""
     first: int = 0
@@ -47,7 +47,7 @@ class Opening:
 
 @dataclass(frozen=True, eq=False)
 class EditConstraint:
-    """What an answer may be: blocks of an opening, perhaps quoted lines, new text and its closing
+    """Form of an answer: blocks of an opening, perhaps quoted lines, new text and its closing
     line. Its texts are those of a request, its bounds are in csrc/edit_rules.h.
 
     The new text has no characters of `banned`. `again` opens another block of the same file. Raises
@@ -55,7 +55,7 @@ class EditConstraint:
     """
 
     files: tuple[str, ...]
-    """What may be quoted, with "\\n" as line ends; empty for a file that nothing is quoted from."""
+    """Texts that may be quoted, with "\\n" as line ends; empty for a file that is not quoted."""
     openings: tuple[Opening, ...]
     closing: str
     """The new text ends before the first line that begins so."""
@@ -112,9 +112,9 @@ class Sampling:
     """Text before the reply: the grammar reads it first, or with a trigger it may open the
     thinking."""
     trigger: GrammarTrigger | None = None
-    """Where the grammar begins; None = with the reply."""
+    """Trigger that begins the grammar; None = with the reply."""
     edits: EditConstraint | None = None
-    """What the text must be, instead of a grammar; None = anything."""
+    """Constraint on the text, instead of a grammar; None = anything."""
     edit_tokens: int = 0
     """Tokens of a text of edits at most, its end token included, from its beginning on; 0 = no
     limit."""
@@ -153,7 +153,7 @@ class EngineStats:
     decode_seconds: float
     sample_seconds: float
     n_threads: int
-    """Of a step of few tokens now: fewer than the engine's while other programs want the cores."""
+    """Threads of a step of few tokens now: fewer than the engine's while others need the cores."""
     n_ctx: int
     """Cells of the KV cache now."""
     n_seq_max: int
@@ -179,7 +179,7 @@ class LayerFit:
     n_cpu_moe: int
     """Layers, from the first one on, whose experts stay in RAM."""
     n_cells: int
-    """Of the cache that there is memory for beside it."""
+    """Cells of the cache that there is memory for beside it."""
     lowered: bool
     """Whether a GPU's memory ran out while more was loaded."""
 
@@ -191,4 +191,4 @@ class MemoryUse:
     cache: int
     """The KV cache, the logits and states of a batch, and the table of injections."""
     buffers: int
-    """What decoding computes in."""
+    """Size of the compute buffers of decoding, bytes."""

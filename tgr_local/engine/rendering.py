@@ -29,7 +29,7 @@ def render(
     controls: ControlTexts,
     cancel: Flag | None = None,
 ) -> dict[str, Any]:
-    """As `confined.apply_template`; ``text`` is the prompt as PromptText. A request that is
+    """Renders as `confined.apply_template`; ``text`` is the prompt as PromptText. A request that is
     ``continued`` (true, "content" or "reasoning_content") has a prompt that is open at the end of
     its last message, of that part. Raises as `confined.apply_template` does."""
     try:
@@ -233,7 +233,7 @@ _REPLACE = re.compile(rf"\breplace\(\s*(?:{_QUOTED}|(\w+))\s*,\s*(?:{_QUOTED}|(\
 
 
 def _rewrites(template: str, bos: str, eos: str) -> Iterator[tuple[str, str]]:
-    """What a template replaces by what, as far as its text says."""
+    """Yields each text that a template replaces and its replacement, as far as its text says."""
     names = {"bos_token": bos, "eos_token": eos}
     for old, old_name, new, new_name in _REPLACE.findall(template):
         what = _unquoted(old) if old else names.get(old_name, "")

@@ -26,11 +26,11 @@ INT_MAX = 2**31 - 1
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What one sequence does in a run: append `feed`, then generate."""
+    """Work of one sequence in a run: append `feed`, then generate."""
 
     sequence: Sequence
     feed: Seq[int]
-    """At least one token; their positions follow the sequence's."""
+    """Tokens to append, at least one; their positions follow the sequence's."""
     n_generate: int = 0
     """Tokens to generate at most. The last one is sampled but not decoded."""
     injection: Injection | None = None
@@ -45,7 +45,7 @@ class Task:
     part: int = 0
     """Generated tokens of a part, for `Session.run_parts`; 0 = no parts."""
     seeds: Seq[int] = ()
-    """Of the parts after the first one."""
+    """Seeds of the parts after the first one."""
     history: Seq[int] = ()
     """Tokens before the feed, for repetition penalties."""
     grammar_history: Seq[int] = ()
@@ -60,7 +60,7 @@ class Task:
     ignore_eog: bool = False
     """Go on after an end token."""
     drafts: bool = False
-    """Also decode guesses at the next tokens, once enough of them were right: what followed the
+    """Decodes guesses at the next tokens too, once enough of them were right: what followed the
     same words before in this text or in another one of the session. They change no token."""
     states: bool = False
     """Read the state that each generated token was sampled from."""
@@ -75,7 +75,7 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """What applies to all that a session decodes: `vectors`, which its injections are added to,
+    """Additions to all that a session decodes: `vectors`, which its injections are added to,
     `logit_bias`, which the biases of its tasks are added to, and the `owner` of what it reads."""
 
     vectors: NDArray[np.float32] | None = None
@@ -85,10 +85,10 @@ class Added:
     owner: bytes = b""
     """Who alone reuses what is read; empty = everybody without an owner."""
     digest: bytes = field(init=False)
-    """What tells vectors apart; empty = none."""
+    """Digest of the vectors; empty = none."""
     prefix_digest: bytes = field(init=False)
-    """What tells the prefixes apart that were read under other vectors, or by another owner; empty
-    = neither."""
+    """Digest that tells apart prefixes read under other vectors, or by another owner; empty =
+    neither."""
 
     def __post_init__(self) -> None:
         digest = b""
@@ -223,9 +223,9 @@ class Session:
         deadline: float | None = None,
         stop_early: bool = False,
     ) -> Generator[Output, None, None]:
-        """As `run` with one task, but yields every ``task.part`` generated tokens as an output of
-        their own while the task goes on; the last one says why it ended. Closing the iterator ends
-        the task."""
+        """Runs one task as `run` does, but yields every ``task.part`` generated tokens as an output
+        of their own while the task goes on; the last one says why it ended. Closing the iterator
+        ends the task."""
         job = self._start([task], cancel)
         n = 0  # tokens of the part under way
         done = False

@@ -45,7 +45,7 @@ def awaited_by(line: frozenset[object]) -> Iterator[None]:
 
 @dataclass(eq=False)
 class Reservation:
-    """What an open session holds, and the thread that used it last."""
+    """Holdings of an open session, and the thread that used it last."""
 
     n_cells: int
     n_seqs: int
@@ -70,7 +70,7 @@ class Wait:
     """This thread's wait for a reservation."""
 
     reservations: Mapping[int, Reservation]
-    """Those of the engine's open sessions, by session; shared by all waits for this engine."""
+    """Reservations of open sessions of the engine, by session; shared by all its waits."""
     blockers: Callable[[], list[int]]
     """The sessions of which at least one must close first; empty while the wait is for other
     participants to ask. One that was just admitted may be missing from `reservations`."""
@@ -86,7 +86,7 @@ _waits: list[Wait] = []  # the latest last
 
 
 def forget_all() -> None:
-    """In a forked child, which has none of the waiting threads."""
+    """Forgets all waits in a forked child, which has none of the waiting threads."""
     global _lock
     _lock = threading.RLock()
     _waits.clear()
@@ -142,7 +142,7 @@ def _could_free(wait: Wait, waits: list[Wait]) -> bool:
 def deadlocked(
     waits: list[Wait], in_the_way: Callable[[Wait], list[Reservation | None]]
 ) -> list[Wait]:
-    """Those of the waits that only each other could end: the largest set in which each wait has
+    """Returns the waits that only each other could end: the largest set in which each wait has
     reservations in its way, all of them used by threads that a wait of the set holds up."""
     waits = [wait for wait in waits if not wait.is_cancelled()]
     # work of a group stops while one of its sessions is idle, and so does the thread that runs it
