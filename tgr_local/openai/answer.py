@@ -48,26 +48,26 @@ class Translation(ABC):
     """The format of one API, for one response. It is called by one thread at a time."""
 
     prefix = ""
-    """Of the response's id; empty where the API has none."""
+    """Prefix of the response's id; empty where the API has none."""
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         self._engine, self._request = engine, request
         self._created, self._start = int(time.time()), time.monotonic()
         self.id = f"{self.prefix}{uuid.uuid4().hex}" if self.prefix else ""
-        """As clients see it; empty where the API has none."""
+        """Response's id as clients see it; empty where the API has none."""
         self._unfinished = request.n * len(request.prompts)
         self._last: JsonObject = {}  # the end of the last choice, where that waits for the totals
 
     def opening(self) -> list[JsonObject]:
-        """What a stream sends before anything is written."""
+        """Objects that a stream sends before anything is written."""
         return []
 
     @abstractmethod
     def parts(self, event: ApiEvent) -> list[JsonObject]:
-        """What a stream sends for an event; often nothing."""
+        """Objects that a stream sends for an event; often none."""
 
     def failed(self, error: JsonObject) -> list[JsonObject]:
-        """What a stream that fails sends at its end; `error` has OpenAI's format."""
+        """Objects that a stream that fails sends at its end; `error` has OpenAI's format."""
         return [{"error": error}]
 
     @abstractmethod
@@ -139,11 +139,11 @@ class Choice:
         self.reply: Reply | None = None
         self.calls: list[Call] = []
         self.n_chars = 0
-        """Of the answer so far."""
+        """Characters of the answer so far."""
         self.opened = False
         """Whether anything of it was reported."""
         self.waiting: list[ApiEvent] = []
-        """What is reported with the log-probabilities of the step under way."""
+        """Events to report with the log-probabilities of the step under way."""
         self.tokens = TokenText(
             engine,
             request.prompts[number],
@@ -301,7 +301,7 @@ class Answer:
         return parts
 
     def _written(self, step: Step) -> Progress:
-        """That a chunk is complete, with its tokens."""
+        """Event of a complete chunk, with its tokens."""
         tokens = step.tokens.tolist()
         text = self.engine.detokenize(tokens, shown=self.request.shown)
         return Progress(step.index, "written", tokens=tuple(tokens), text=text)

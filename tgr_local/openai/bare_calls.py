@@ -32,7 +32,7 @@ class BareCalls:
     """Calls at the end of a text."""
 
     start: int
-    """Where they begin."""
+    """Index at which they begin."""
     calls: tuple[dict[str, str], ...] = ()
     """Each with its ``id``, ``name`` and ``arguments``; empty = the text may become some."""
 
@@ -42,15 +42,15 @@ class _Open(Exception):
 
 
 class _NoCall(Exception):
-    """What stands here is something else."""
+    """Signals that the text here is no call."""
 
 
 class _NoCallRead(_NoCall):
-    """What stands here was read as JSON, and is something else."""
+    """Signals that the text here was read as JSON, and is no call."""
 
 
 class _Quoted(Exception):
-    """What stands here is a call of another function, or one with other text around it."""
+    """Signals a call of another function, or one with other text around it."""
 
 
 def bare_calls(text: str, names: Collection[str]) -> BareCalls | None:
@@ -100,7 +100,7 @@ def _group(text: str, at: int, names: Collection[str], calls: list[dict[str, str
 
 
 def _opening(text: str, at: int) -> tuple[int, str]:
-    """Where a fence or a tag ends, and what closes it."""
+    """Returns the end of a fence or a tag, and the text that closes it."""
     for tag in _TAGS:
         if text.startswith(tag, at):
             return at + len(tag), f"</{tag[1:]}"
@@ -179,6 +179,6 @@ def _call(value: Any, names: Collection[str]) -> dict[str, str]:
 
 
 def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Where a pattern that matches anything ends."""
+    """Returns the end of a pattern's match at an index, or the index if it does not match."""
     found = pattern.match(text, at)
     return found.end() if found else at

@@ -155,7 +155,7 @@ ToolChoice = Annotated[Literal["none", "auto", "required"] | NamedTool, BeforeVa
 
 
 class StreamOptions(OpenObject):
-    """What a stream reports in addition to its text."""
+    """Reports of a stream in addition to its text."""
 
     include_usage: NotRequired[bool | None]
 
@@ -206,7 +206,7 @@ _grammar_text = BeforeValidator(lambda given: getattr(given, "_grammar", given))
 
 
 class CommonRequest(ClientParameters):
-    """What requests for replies, or about them, have in every API; min-p, DRY, XTC and so
+    """Fields of requests for replies, or about them, in every API; min-p, DRY, XTC and so
     on are samplers of llama.cpp."""
 
     model: str | None = Field(
@@ -263,7 +263,7 @@ _SAME = (
 
 
 class SampledRequest(CommonRequest):
-    """What requests for replies have in every API."""
+    """Fields of requests for replies in every API."""
 
     method: str | None = Field(None, description="name of the method, as in tgr")
     temperature: float | None = option_field("temperature")
@@ -274,7 +274,7 @@ class SampledRequest(CommonRequest):
 
 
 class GenerationRequest(SampledRequest):
-    """What all requests for replies have, but for Anthropic's and OpenAI's Responses."""
+    """Fields of all requests for replies, but for Anthropic's and OpenAI's Responses."""
 
     random_seed: int | None = option_field("seed", ge=-1, description="Mistral's name for seed")
     n: int | None = whole_field("choices for each prompt", least=1, most=CHOICES_MAX)
@@ -388,7 +388,7 @@ class ChatRequest(GenerationRequest):
 
 
 class TextRequest(GenerationRequest):
-    """What all requests for text without a chat template have."""
+    """Fields of all requests for text without a chat template."""
 
     logprobs: int | None = whole_field("alternatives reported for each token", least=0, most=128)
     echo: bool | None = Field(None, description="the reply begins with the prompt")
@@ -422,7 +422,7 @@ class ExtraFile(OpenObject):
 
 
 class NativeRequest(TextRequest):
-    """What llama.cpp's own requests have."""
+    """Fields of llama.cpp's own requests."""
 
     n_probs: int | None = whole_field(
         "alternatives reported for each token; 0 = none", least=0, most=128

@@ -82,8 +82,8 @@ class ReplyReader:
     def _news(
         self, message: dict[str, Any], *, final: bool, complete: bool = False
     ) -> list[ApiEvent]:
-        """What a message has more than was sent. White space at its end may turn out to be none,
-        and what begins as a call without its tags may turn out to be one."""
+        """Events for the part of a message that was not sent yet. White space at its end may
+        turn out to be none, and what begins as a call without its tags may turn out to be one."""
         events: list[ApiEvent] = []
         if self._names and not message["calls"]:
             message = self._with_bare_calls(message, final=final, complete=complete)
@@ -129,12 +129,12 @@ class ReplyReader:
 
 
 def _more(sent: str, text: str) -> str:
-    """What a text has after the part that was sent; nothing where it has changed since."""
+    """Rest of a text after the part that was sent; empty where it has changed since."""
     return text[len(sent) :] if text.startswith(sent) else ""
 
 
 def _shared(begun: str, text: str) -> str:
-    """What a text has of its beginning, which may have lost the white space around it."""
+    """Part of a text that agrees with its beginning, which may have lost white space around it."""
     begun = begun if text[:1] == begun[:1] else begun.lstrip()
     n = next((i for i, (a, b) in enumerate(zip(begun, text, strict=False)) if a != b), None)
     return text[: len(begun) if n is None else n]

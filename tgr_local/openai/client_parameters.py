@@ -131,13 +131,13 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "top_a": (0,),
     "safe_prompt": (False,),
 }
-"""What cannot be followed, with its values that have no effect."""
+"""Parameters that cannot be followed, each with its values that have no effect."""
 
 
 @ignoring(*_IGNORED_NAMES)
 @with_fields({name: (Annotated[Any, Only(*neutral)], None) for name, neutral in _REFUSED.items()})
 class ClientParameters(Ignoring):
-    """What clients send in addition to what has an effect."""
+    """Parameters that clients send in addition to those that have an effect."""
 
     lora: list[LoraScale] | None = Field(
         None,

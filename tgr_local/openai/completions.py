@@ -91,7 +91,7 @@ def usage_object(usage: Usage) -> JsonObject:
 
 
 def progress_object(event: Searched, engine: Engine | None = None) -> JsonObject:
-    """What the search does, as a stream has it; with an engine also the beginnings of the rollouts
+    """Object of a stream for the search's progress; with an engine also the beginnings of rollouts
     that were scored, and the text of a chunk that is complete."""
     progress = event.progress
     scores = to_json_value(progress.candidates.scores) if progress.candidates else None
@@ -126,12 +126,12 @@ def _rollouts(engine: Engine, candidates: Candidates) -> list[JsonObject]:
 
 
 class _Translation(Translation):
-    """What both formats share."""
+    """Common part of both formats."""
 
     kind: str
     chunk_kind: str
     new: tuple[str, type]
-    """What a choice of a chunk adds: its name, and the type whose empty value is nothing."""
+    """Field that a choice of a chunk adds: its name, and the type whose empty value is nothing."""
 
     def __init__(self, engine: Engine, request: PreparedRequest) -> None:
         super().__init__(engine, request)
@@ -171,7 +171,7 @@ class _Translation(Translation):
 
     @abstractmethod
     def _choices(self, event: ApiEvent) -> list[JsonObject]:
-        """What an event adds to the choices of a chunk."""
+        """Choices that an event adds to a chunk."""
 
     def _ended(self, event: ChoiceEnded, choice: JsonObject) -> list[JsonObject]:
         """The end of a choice: the last one has the cost of all, unless that is a chunk of its

@@ -1,4 +1,4 @@
-"""What happens while a response is written: the events that every API translates.
+"""Events while a response is written, which every API translates.
 
 They have no API's format. Those of one choice come in order, those of several choices interleave;
 `Totals` is the last of all.
@@ -24,7 +24,7 @@ class TextPart:
     """New text of a choice."""
 
     index: int
-    """Of the choice."""
+    """Index of the choice."""
     kind: Kind
     """"prompt" is the text that `echo` repeats, whole and before everything else."""
     text: str
@@ -55,12 +55,12 @@ class CallArguments:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What the search of a choice does."""
+    """Progress of the search of a choice."""
 
     index: int
     progress: Progress
     n_tokens: int = 0
-    """Of the choice so far, with "tokens"."""
+    """Tokens of the choice so far, with "tokens"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,13 @@ class Usage:
     """Tokens of a response."""
 
     prompt: int
-    """Of the prompts, each counted once."""
+    """Tokens of the prompts, each counted once."""
     completion: int
-    """Of all replies, thinking included, end tokens not."""
+    """Tokens of all replies, thinking included, end tokens not."""
     cached: int
-    """Those of the prompts that were decoded for none of their replies."""
+    """Tokens of the prompts that were decoded for none of their replies."""
     reasoning: int
-    """Those of the completion that belong to the thinking, tags included."""
+    """Tokens of the completion that belong to the thinking, tags included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a request is about: the messages of a chat, the prompts of a completion."""
+"""Inputs of a request: the messages of a chat, the prompts of a completion."""
 
 from __future__ import annotations
 

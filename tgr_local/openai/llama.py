@@ -458,7 +458,7 @@ class TgrLlama:
         edits: EditConstraint | None = None,
         cancel: Cancel | None = None,
     ) -> Any:
-        """What continues a text: a dict, or with `stream` an iterator of chunks.
+        """Continues a text: returns a dict, or with `stream` an iterator of chunks.
 
         Takes and returns what ``llama_cpp.Llama.create_completion`` does, and OpenAI's `n`,
         `best_of`, and several prompts at once. The text keeps the model's

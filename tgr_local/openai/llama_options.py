@@ -56,7 +56,7 @@ ONLY: Mapping[str, Only] = {
 }
 """Options of ``llama_cpp.Llama`` with their values that change nothing here."""
 ANY = ("n_threads_batch", "op_offload", "swa_full", "no_perf", "numa")
-"""Its options of speed alone, which have no effect here."""
+"""Options of ``llama_cpp.Llama`` for speed alone, which have no effect here."""
 
 ABSENT: Mapping[str, str] = {
     "eval": "generate(tokens) yields what continues them",

@@ -1,4 +1,4 @@
-"""What `TgrLlama` does with single tokens: a text token by token, criteria that end one, the
+"""Work of `TgrLlama` with single tokens: a text token by token, criteria that end one, the
 tokenizer as an object.
 """
 
@@ -128,13 +128,13 @@ class Tokenizer:
         self._tokenize, self._detokenize = tokenize, detokenize
 
     def tokenize(self, text: bytes, add_bos: bool = True, special: bool = True) -> list[int]:
-        """As `TgrLlama.tokenize`, but control tokens are read."""
+        """Tokenizes as `TgrLlama.tokenize` does, but reads control tokens."""
         return self._tokenize(text, add_bos, special)
 
     def detokenize(
         self, tokens: Seq[int], prev_tokens: Seq[int] | None = None, special: bool = False
     ) -> bytes:
-        """As `TgrLlama.detokenize`."""
+        """Detokenizes as `TgrLlama.detokenize` does."""
         return self._detokenize(tokens, prev_tokens, special)
 
     def encode(self, text: str, add_bos: bool = True, special: bool = True) -> list[int]:

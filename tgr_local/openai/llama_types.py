@@ -1,4 +1,4 @@
-"""What `TgrLlama` takes and returns, for type checkers: llama-cpp-python's types, with our parts.
+"""Types of `TgrLlama`'s arguments and results for checkers: llama-cpp-python's, with our parts.
 
 `tgr` and `timings` are on every response: the cost of the search, and llama-server's times.
 """
@@ -138,7 +138,7 @@ class ToolCallPart(TypedDict):
 
 
 class Delta(TypedDict):
-    """What a chunk adds to a reply."""
+    """Part that a chunk adds to a reply."""
 
     role: NotRequired[Literal["assistant"]]
     content: NotRequired[str]

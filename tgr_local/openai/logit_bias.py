@@ -14,7 +14,7 @@ _TEXT_MOST = 256  # characters of a text that names tokens
 
 
 def token_biases(engine: Engine, bias: Mapping[Any, Any] | list[Any]) -> TokenBiases:
-    """What is added to the logits of tokens. Raises RequestError."""
+    """Biases that are added to the logits of tokens. Raises RequestError."""
     pairs = []
     for key, value in bias.items() if isinstance(bias, Mapping) else _listed(engine, bias):
         try:

@@ -32,7 +32,7 @@ class Token:
 
     id: int
     data: bytes
-    """Its bytes; those of a control token are its name."""
+    """Bytes of the token; those of a control token are its name."""
     offset: int
     """Characters before the one that its first byte belongs to."""
     logprob: float | None
@@ -60,7 +60,7 @@ class TokenText:
         self.n_tokens = 0
         """Tokens so far without an end token."""
         self.n_thinking = 0
-        """Those of them that belong to the thinking, tags included."""
+        """Tokens so far that belong to the thinking, tags included."""
         self._engine, self._shown = engine, shown
         self._splitter = TextSplitter(
             engine, prompt, stop, verbatim=verbatim, continued=continued, shown=shown

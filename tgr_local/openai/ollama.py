@@ -107,7 +107,7 @@ class OllamaMessage(OpenObject):
 
 @ignoring("truncate", "shift")
 class OllamaRequest(SampledRequest):
-    """What both requests have."""
+    """Fields of both requests."""
 
     options: OllamaOptions | None = Field(None, description="how the reply is sampled")
     format: Annotated[

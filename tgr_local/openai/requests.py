@@ -1,4 +1,4 @@
-"""From a request body to a `PreparedRequest`: what each parameter means for this engine.
+"""Preparation of a request body as a `PreparedRequest`: each parameter's meaning for this engine.
 
 In: a body, or one of the models in `bodies`, and an engine. Out: tokens of the prompts, a
 `SearchConfig`, a method, and what the response reports. What depends on the model (vocabulary,
@@ -66,7 +66,7 @@ class PreparedRequest:
     format_stops: tuple[str, ...] = ()
     """Stop texts of the config that the format of the model adds to those of the client."""
     lines: LineLimits | None = None
-    """Where a text without a chat template ends at one of its lines."""
+    """Limits that end a text without a chat template at one of its lines."""
     logprobs: int | None = None
     """Alternatives reported for each token; None = no log-probabilities at all."""
     logit_bias: TokenBiases = ()
@@ -86,7 +86,7 @@ class PreparedRequest:
     id_slot: int | None = None
     """The server's slot whose text this is."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What else the translation of its API has to know."""
+    """Additional data for the translation of its API."""
     form: ReplyFormat | None = None
     """How the replies are written and read; None = they are text."""
     continued: Kind | None = None
@@ -94,12 +94,12 @@ class PreparedRequest:
     begun: str = ""
     """The text of an answer that the prompt ends with, without a `form`."""
     edits: EditConstraint | None = None
-    """What the answers must be; None = anything."""
+    """Constraint on the answers; None = anything."""
     until: Callable[[int, str], bool] | None = None
     """Called with the number of a reply and each piece of its answer; True ends it."""
 
     def of(self, number: int) -> Request:
-        """What is to be written to a prompt."""
+        """Returns the request for a reply to a prompt."""
         return Request(
             list(self.prompts[number]),
             self.config,

@@ -28,7 +28,7 @@ _PARTS: dict[str, JsonObject] = {
     "message": {"type": "output_text", "annotations": [], "logprobs": [], "text": ""},
     "reasoning": {"type": "reasoning_text", "text": ""},
 }
-"""What an item of each type consists of; the events of its text have the part's name."""
+"""Part of an item of each type; the events of its text have the part's name."""
 
 
 @dataclass

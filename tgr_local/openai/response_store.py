@@ -20,8 +20,8 @@ class UnknownResponse(TgrError):
 
 
 class Responses:
-    """At most `most` responses with their conversations, and `most_bytes` of JSON together; the one
-    that was not used for longest goes first. Each owner sees only its own. Any thread."""
+    """Store of at most `most` responses with their conversations, and `most_bytes` of JSON together;
+    the one that was not used for longest goes first. Each owner sees only its own. Any thread."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self.most, self.most_bytes = most, most_bytes
@@ -45,7 +45,7 @@ class Responses:
                 self._drop(next(iter(self._kept)))
 
     def found(self, key: _Key, *, drop: bool = False) -> tuple[bytes, bytes]:
-        """What is kept, and forgotten then with `drop`. Raises UnknownResponse."""
+        """Returns a kept response, and forgets it with `drop`. Raises UnknownResponse."""
         with self._lock:
             if found := self._kept.get(key):
                 self._kept.move_to_end(key)

@@ -319,7 +319,7 @@ def _assistant(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _echo(body: ResponsesRequest, request: PreparedRequest) -> dict[str, Any]:
-    """What a response repeats of its request."""
+    """Parts of its request that a response repeats."""
     config = request.config
     reasoning: Any = body.reasoning or {}
     text: Any = body.text or {}

@@ -65,14 +65,14 @@ class RequestBody(BaseModel):
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True
     )
     noun: ClassVar[str] = "parameter"
-    """What an unknown name is called in an error."""
+    """Noun for an unknown name in an error."""
     listing: ClassVar[str] = "/openapi.json"
-    """Where all names are listed."""
+    """Place where all names are listed."""
     resent: ClassVar[Sequence[str]] = ()
     """Parameters that a client sends again with every request: half a surrogate pair in their texts
     becomes U+FFFD, since it would end the conversation forever."""
     wanted: ClassVar[Mapping[str, str]] = {}
-    """For parameters of several types: what they must be, in words."""
+    """Description of the types wanted of parameters of several types."""
 
     @classmethod
     def parse(cls, body: Mapping[str, Any] | Self) -> Self:
@@ -179,7 +179,7 @@ def _is_of_its_type(detail: Any) -> bool:
 
 
 def _sentence(path: list[Any], detail: Any, same: list[Any], bounds: str) -> str:
-    """What is wrong at a path; `same` are the errors of all alternatives there."""
+    """Describes the error at a path; `same` are the errors of all alternatives there."""
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     in_list = len(path) > 1 and isinstance(path[-1], int)
     name = _name(path[:-1] if in_list else path)
