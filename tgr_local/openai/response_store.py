@@ -20,7 +20,7 @@ class UnknownResponse(TgrError):
 
 
 class Responses:
-    """Store of at most `most` responses with their conversations, and `most_bytes` of JSON together;
+    """Store of at most `most` responses and their conversations, and `most_bytes` of JSON together;
     the one that was not used for longest goes first. Each owner sees only its own. Any thread."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
