@@ -91,8 +91,8 @@ class Trajectory:
         self._query_norms = output.norms
 
     def begin(self) -> None:
-        """Reads Q as `read_query` does, for `chunks`; but where somebody waits for the text, the
-        task that writes it also reads Q, which saves the time of two steps of the engine."""
+        """Reads Q as `read_query` does, for `chunks`; but where somebody waits for the text as it
+        comes, the task that writes it also reads Q, which saves the time of two engine steps."""
         run = self.run
         if (
             run.on_event is None
@@ -420,7 +420,7 @@ class Trajectory:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """Counts the reading of Q by the task under way if it raises CancelledError."""
+        """Counts what the task under way read of Q if it raises CancelledError."""
         try:
             yield
         except CancelledError as error:
