@@ -55,7 +55,7 @@ class EditConstraint:
     """
 
     files: tuple[str, ...]
-    """Texts that may be quoted, with "\\n" as line ends; empty for a file that is not quoted."""
+    """Texts that may be quoted, with "\\n" as line ends; empty = nothing is quoted from the file."""
     openings: tuple[Opening, ...]
     closing: str
     """The new text ends before the first line that begins so."""
@@ -153,7 +153,7 @@ class EngineStats:
     decode_seconds: float
     sample_seconds: float
     n_threads: int
-    """Threads of a step of few tokens now: fewer than the engine's while others need the cores."""
+    """Threads now for a step of few tokens: fewer than the engine's if other programs want the cores."""
     n_ctx: int
     """Cells of the KV cache now."""
     n_seq_max: int

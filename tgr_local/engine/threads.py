@@ -88,7 +88,7 @@ def patience(deadline: float | None = None) -> float:
 
 @contextlib.contextmanager
 def inside() -> Iterator[None]:
-    """Makes the end of the program wait for this thread while it is in native code."""
+    """Makes the end of the program wait for this thread while the thread is in native code."""
     thread = threading.get_ident()
     nested = thread in _inside
     _inside.add(thread)
