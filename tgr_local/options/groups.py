@@ -13,7 +13,7 @@ from tgr_local.options.fields import option
 
 @dataclass(frozen=True)
 class BoundaryOptions:
-    """Choice of the chunks that are searched or steered."""
+    """Chunks that are searched or steered."""
 
     search_from: int = option(
         1,
