@@ -62,7 +62,7 @@ class Task:
     links: Mapping[str, str] = field(default_factory=dict)
     """Target of each symbolic link to a file or a folder of the project."""
     refusal: Callable[[str], str] = lambda path: ""
-    """Why a file may not be changed; empty where it may."""
+    """Reason why a file may not be changed; empty where it may."""
     keep: Callable[[Outcome], None] = lambda outcome: None
     """Called with the outcome so far, for whoever stops the task."""
 
@@ -83,7 +83,8 @@ class Outcome:
     """Positions that passed through the model, all rounds together."""
     seconds: float = 0.0
     ended: str = ""
-    """Why there was no further round; empty after the last one that was asked for, or a pass."""
+    """Reason why there was no further round; empty after the last one that was asked for, or a
+    pass."""
 
     @property
     def best(self) -> Candidate | None:

@@ -69,7 +69,8 @@ class Workplace:
             return Document(path, "") if path in self._new else None
 
     def refusal(self, path: str) -> str:
-        """Why a file that nobody named may not be changed; empty where it may."""
+        """Returns the reason why a file that nobody named may not be changed; empty where it
+        may."""
         try:
             check_path(path)
         except ValueError as error:
@@ -168,8 +169,9 @@ class Workplace:
         )
 
     def _elsewhere(self, changes: Sequence[Change], tested: Callable[..., Verdict]) -> str:
-        """Why tests that pass with changes and without test something else than the copies; empty
-        where they test these, or do not use what is changed. `tested` runs them."""
+        """Returns the reason why tests that pass with changes and without test something else than
+        the copies; empty where they test these, or do not use what is changed. `tested` runs
+        them."""
         assert self._copies is not None
         paths = frozenset(change.path for change in changes)
         with self._controlled:  # several candidates change the same files: they are asked once

@@ -94,7 +94,7 @@ def _by_ending(all_of_them: bool) -> dict[str, str]:
 
 @functools.cache
 def problem() -> str:
-    """Why no file can be read here; empty where it can."""
+    """Returns the reason why no file can be read here; empty if files can."""
     try:
         importlib.import_module("tree_sitter_language_pack")
     except ImportError:

@@ -32,7 +32,7 @@ class StyleError(TgrError):
 
 @dataclass(frozen=True)
 class ByteStyle:
-    """How a file writes its text as bytes."""
+    """Style in which a file writes its text as bytes."""
 
     encoding: str = "utf-8"
     """Python's name of the codec. latin-1 where the bytes are neither UTF-8 nor what they declare:

@@ -103,7 +103,8 @@ class Project:
         return SourceFile(Document(path, text), style, data, place)
 
     def refusal(self, path: str) -> str:
-        """Why a file, which need not exist, must not be changed; empty where it may."""
+        """Returns the reason why a file, which need not exist, must not be changed; empty where it
+        may."""
         try:
             self.to_change(path)
         except RefusedError as error:

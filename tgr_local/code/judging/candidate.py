@@ -33,7 +33,7 @@ class Candidate:
     changes: tuple[Change, ...] = ()
     """The edit; empty if there is none or it does not apply."""
     problem: str = ""
-    """Why there is no edit, or what is wrong with it."""
+    """Reason why there is no edit, or what is wrong with it."""
     parses: bool = False
     """Whether the changed files are code that can be read, as far as that is known here."""
     verdict: Verdict | None = None

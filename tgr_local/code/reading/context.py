@@ -25,7 +25,7 @@ from tgr_local.code.reading.evidence import Paths, Place
 _MOST_FILES = 2000
 """Files whose definitions are compared with the task."""
 _MOST_CHARACTERS = 8 << 20
-"""… and their characters together."""
+"""Largest number of characters of those files together."""
 _MOST_WHOLE = 8
 """Files that may be changed where the person names none."""
 _OUTLINE_SHARE = 0.25
@@ -59,7 +59,7 @@ class Context:
     left_out: tuple[tuple[str, str], ...]
     """Files of the project that are not shown, each with the reason."""
     refused: tuple[str, ...]
-    """Why files that the task points to may not be changed."""
+    """Reason why files that the task points to may not be changed."""
     n_tokens: int
     budget: int
     fence: str

@@ -32,7 +32,7 @@ class Outline:
     definitions: tuple[Definition, ...]
     """Definitions in the order of their first lines."""
     problem: str = ""
-    """Why there is no outline; empty where there is one."""
+    """Reason why there is no outline; empty where there is one."""
 
     @property
     def functions(self) -> tuple[Definition, ...]:

@@ -96,8 +96,8 @@ def find(
     tried: Collection[str] = (),
     cancel: Cancel | None = None,
 ) -> Found:
-    """Up to n departures from any of the copies, which share their first tokens; none begins with a
-    text of `tried`. None for a model whose cache cannot be rolled back.
+    """Returns up to `n` departures from any of the copies, which share their first tokens; none
+    begins with a text of `tried`. None for a model whose cache cannot be rolled back.
 
     What was read stays in the cache for the answers, as far as it remembers prefixes. Raises
     CapacityError where the copies do not fit, and CancelledError.
