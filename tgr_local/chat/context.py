@@ -31,9 +31,9 @@ TURN_TOKENS = 16  # of the chat template around a question and its answer, about
 
 
 def n_to_drop(conversation: Conversation) -> int:
-    """How many of the oldest turns to drop so that the reply to the last question fits; what stays
-    takes at most half of the space, so that there is room for more turns. 0 if the reply fits as it
-    is, or even without any turn before the question."""
+    """Returns the number of oldest turns to drop so that the reply to the last question fits; what
+    stays takes at most half of the space, so that there is room for more turns. 0 if the reply fits
+    as it is, or even without any turn before the question."""
     before = conversation.turns[:-1]
     most = _longest_query(conversation)
     if not before or _fits(conversation, before, most) or not _fits(conversation, [], most):
@@ -49,7 +49,8 @@ def n_to_drop(conversation: Conversation) -> int:
 
 
 def n_at_once(conversation: Conversation, n: int, least: int = 1) -> int:
-    """How many of the oldest `n` turns a single summary can read: as many as leave room for it.
+    """Returns the number of the oldest `n` turns that a single summary can read: as many as leave
+    room for it.
 
     Raises CapacityError for fewer than `least`.
     """

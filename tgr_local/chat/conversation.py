@@ -39,7 +39,7 @@ class Unfinished:
     stage: str = ""
     """Stage of the work, as in `Progress.stage`."""
     candidates: Candidates | None = None
-    """Once they are scored."""
+    """Candidates, once they are scored."""
     tokens: list[int] = field(default_factory=list)
 
     def update(self, progress: Progress) -> None:

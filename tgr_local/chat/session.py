@@ -22,7 +22,7 @@ from tgr_local.system.owned_file import OwnedFile
 
 
 class FrontEnd(Protocol):
-    """How the user sees replies and decides."""
+    """Interface by which the user sees replies and decides."""
 
     def show(self, events: Events) -> None:
         """Shows a reply while it grows."""
