@@ -64,7 +64,8 @@ class HistoryFile(FileHistory):
             return []
 
     def news(self) -> str:
-        """Why lines cannot be written since the last call, said once until one is written."""
+        """Returns the reason why lines cannot be written since the last call, said once until one
+        is written."""
         failure, self._failure = self._failure, ""
         if not failure or self._is_told:
             return ""

@@ -1,4 +1,4 @@
-"""How far a reply is, and how fast it is read and written, from its events; the progress line on
+"""Progress of a reply and its reading and writing speed, from its events; the progress line on
 stderr for replies that are written unseen."""
 
 from __future__ import annotations

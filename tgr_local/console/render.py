@@ -81,7 +81,8 @@ def summary(replies: Sequence[Reply]) -> str:
 
 
 def _reasons(reply: Reply) -> list[str]:
-    """How a vote came to its answer, and how likely that is right where a probe says so."""
+    """Returns how a vote came to its answer, and its probability of being right where a probe says
+    so."""
     figures = reply.figures
     if "share" not in figures:
         return []
@@ -144,7 +145,8 @@ _LEAST_READING = 0.05  # seconds that are worth a word
 
 
 def _end(reply: Reply) -> str:
-    """Why a reply ended, in a few words; empty for one whose text came to its end."""
+    """Returns the reason why a reply ended, in a few words; empty for one whose text came to its
+    end."""
     if reply.finish == "stop":
         return ""
     if reply.limit in CONTEXT_LIMITS:
