@@ -1,4 +1,5 @@
-"""Why a run of a reply ends, and the reply: the text itself, a limit, a loop, or "answer now".
+"""Reasons why a run of a reply ends, and the reply: the text itself, a limit, a loop, or "answer
+now".
 
 In: steps, and the `Draft` with their text. Out: verdicts, and the option that a reply names.
 """
@@ -22,8 +23,8 @@ from tgr_local.search.run import HeldBack, Request
 from tgr_local.search.steps import Finish
 
 Verdict = Finish | Literal["thinking", "answer"] | None
-"""Why the reply ends, or that its thinking begins in a run of its own, or that its thinking ends
-and an answer is due; None = the run goes on."""
+"""Reason why the reply ends, or that its thinking begins in a run of its own, or that its thinking
+ends and an answer is due; None = the run goes on."""
 
 
 class Limits:
@@ -36,7 +37,7 @@ class Limits:
 
     @property
     def seconds(self) -> float:
-        """So far."""
+        """Wall time so far, in seconds."""
         return time.monotonic() - self._start
 
     @property

@@ -39,7 +39,7 @@ class Reply:
     tokens: list[int]
     """All new tokens, thinking and end token included."""
     finish: Finish | Literal["cancelled"]
-    """Why it ended; "cancelled" = it did not, see `CancelledError.reply`."""
+    """Reason why the reply ended; "cancelled" = it did not, see `CancelledError.reply`."""
     steps: list[Step]
     """One for each chunk, in order."""
     counts: Counts

@@ -40,7 +40,7 @@ Participants = tuple[Participant | None, Participant | None, Participant | None,
 first one has opened, the answer's, and another one where there is no answer still."""
 ALONE: Participants = (None, None, None, None)
 RunVerdict = Finish | Literal["thinking", "answer"]
-"""Why a reply ended with a run, or what is due after it."""
+"""Reason why a reply ended with a run, or what is due after it."""
 _BUDGETS = ("max_forward_tokens", "max_seconds")
 
 
@@ -170,7 +170,8 @@ class ReplyWriter:
 
     @property
     def _unanswered(self) -> Finish:
-        """Why a reply ends whose limits leave nothing for an answer: a budget, or the context."""
+        """Returns the reason why a reply ends whose limits leave nothing for an answer: a budget,
+        or the context."""
         n_spent = sum(step.counts.total for step in self.draft.steps)
         is_spent = 0 < self.config.max_forward_tokens <= n_spent
         if is_spent or self.closed_by in (*_BUDGETS, "answer_now"):

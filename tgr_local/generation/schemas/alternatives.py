@@ -57,7 +57,7 @@ class Alternative:
 
     @cached_property
     def weight(self) -> int:
-        """How many parts it has: what looking at all of them costs, and what they hold."""
+        """Number of its parts: what looking at all of them costs, and what they hold."""
         parts = (self.values or (), self.patterns, self.required, self.forbidden, self.names,
                  self.items or (), self.additional or ())  # fmt: skip
         schemas = (*self.prefix, *self.properties.values(), *self.by_pattern.values())

@@ -242,7 +242,8 @@ class _Writer:
         return patterns.times(least, None if most is None else min(max(most, least), _MOST))
 
     def _lengths(self, one: Alternative) -> tuple[int, int, int | None] | None:
-        """How many items of `prefix` a list has, and how many others; None = it cannot be."""
+        """Returns the numbers of items of `prefix` in a list, and of others; None = it cannot
+        be."""
         n_first = next(
             (i for i, item in enumerate(one.prefix) if not self._has_value(item)), len(one.prefix)
         )

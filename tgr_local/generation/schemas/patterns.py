@@ -284,7 +284,7 @@ class _Reader:
 
 
 def times(low: int, high: int | None) -> str:
-    """How GBNF repeats what stands before it."""
+    """Returns the GBNF suffix that repeats what stands before it."""
     plain = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((low, high))
     if plain:
         return plain

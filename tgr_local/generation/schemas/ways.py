@@ -22,7 +22,7 @@ class Found:
     is_narrower: bool = False
     """Whether less is allowed than by the schemas."""
     failure: str = ""
-    """Why they cannot be followed."""
+    """Reason why they cannot be followed."""
 
 
 @dataclass
