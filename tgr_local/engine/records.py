@@ -55,7 +55,7 @@ class EditConstraint:
     """
 
     files: tuple[str, ...]
-    """Texts that may be quoted, with "\\n" as line ends; empty = nothing is quoted from the file."""
+    """Texts of the files, with "\\n" as line ends; empty = nothing may be quoted from that file."""
     openings: tuple[Opening, ...]
     closing: str
     """The new text ends before the first line that begins so."""
@@ -153,7 +153,8 @@ class EngineStats:
     decode_seconds: float
     sample_seconds: float
     n_threads: int
-    """Threads now for a step of few tokens: fewer than the engine's if other programs want the cores."""
+    """Threads now, for a step of few tokens: fewer than the engine's while other programs want
+    the cores."""
     n_ctx: int
     """Cells of the KV cache now."""
     n_seq_max: int
