@@ -30,23 +30,24 @@ def main() -> None:
     parser.add_argument("models", nargs="+")
     parser.add_argument("--lengths", default="40,400,2500", help="tokens of the replies")
     parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--raw", action="store_true", help="do not use the chat template")
     args = parser.parse_args()
     for model in args.models:
         print(f"{Path(model).name} sha256 {sha256(model)}")
         with load(model, EngineConfig(prefix_cells=0)) as loaded:
             engine = SteeredEngine(loaded, logit_bias=[(t, -100.0) for t in loaded.end_tokens])
             for method in METHODS:  # measures the strength of the injection, and warms up
-                timed(engine, method, 40)
+                timed(engine, method, 40, args.raw)
             for n_tokens in map(int, args.lengths.split(",")):
-                row(engine, n_tokens, args.pairs)
+                row(engine, n_tokens, args.pairs, args.raw)
 
 
-def row(engine: Engine, n_tokens: int, n_pairs: int) -> None:
+def row(engine: Engine, n_tokens: int, n_pairs: int, raw: bool) -> None:
     """Measures and prints one length."""
     found: dict[str, list[tuple[float, float, int]]] = {method: [] for method in METHODS}
     for pair in range(n_pairs):
         for method in METHODS if pair % 2 else METHODS[::-1]:
-            found[method].append(timed(engine, method, n_tokens))
+            found[method].append(timed(engine, method, n_tokens, raw))
     for method in METHODS:
         first, whole, n = (statistics.median(column) for column in zip(*found[method], strict=True))
         print(f"  {n_tokens:>5} tokens  {method:<10} first text {first:6.3f} s, "
@@ -58,11 +59,12 @@ def row(engine: Engine, n_tokens: int, n_pairs: int) -> None:
           flush=True)  # fmt: skip
 
 
-def timed(engine: Engine, method: str, n_tokens: int) -> tuple[float, float, int]:
+def timed(engine: Engine, method: str, n_tokens: int, raw: bool) -> tuple[float, float, int]:
     """Seconds to the first text and to the end of a reply, and its tokens."""
     config = SearchConfig(max_tokens=n_tokens, seed=1)
     start, first = time.perf_counter(), 0.0
-    for event in stream(engine, QUESTION, config, method=method, raw=not engine.chat_template):
+    raw = raw or not engine.chat_template
+    for event in stream(engine, QUESTION, config, method=method, raw=raw):
         if isinstance(event, TextDelta):
             first = first or time.perf_counter() - start
     return first, time.perf_counter() - start, event.n_tokens

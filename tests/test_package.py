@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 import re
 import sys
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -372,3 +374,27 @@ def test_a_docstring_that_lists_the_files_of_its_folder_lists_them_all(module: P
     unlisted = [file for file in files if not any(fnmatch(file, name) for name in listed)]
     assert sorted(unlisted) in ([], ["__init__.py"])
     assert [name for name in listed if not any(LISTS[module].rglob(name))] == []
+
+
+FRAGMENT = re.compile(
+    r"(Of|As|With|Without|For|In|Where|When|While|If|By|On|To|The same|Same|From|And|Also|That|"
+    r"Which|What|Or|At|After|Before|Those|Not|Else|Under|Until|Among|Beside|It|Is|Its|Like)\b"
+)
+
+
+def docstrings(tree: ast.Module) -> Iterator[str]:
+    """Yields those of a module, its classes, functions and documented names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+        body = getattr(node, "body", None)
+        for name, text in itertools.pairwise(body if isinstance(body, list) else []):
+            if isinstance(name, ast.Assign | ast.AnnAssign) and isinstance(text, ast.Expr):
+                yield str(getattr(text.value, "value", ""))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_docstring_stands_alone(name: str) -> None:
+    """It begins with a verb or with a noun phrase."""
+    tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+    assert [text for text in docstrings(tree) if FRAGMENT.match(text)] == []
