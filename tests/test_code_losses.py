@@ -231,6 +231,19 @@ def test_a_line_that_stands_for_others_is_no_edit(line: str) -> None:
         assert change.after == whole
 
 
+def test_conditions_of_any_depth_are_read() -> None:
+    deep = "not " * 900
+    body = "".join(f"    total += step_{i}(scores)\n" for i in range(6))
+    before = f"def add(scores):\n    total = 0\n{body}    return total\n"
+    for start in (
+        f"    if {deep}1:\n        return 0\n",
+        f"    raise NotImplementedError({deep}x)\n",
+    ):
+        after = before.replace("    total = 0\n", f"{start}    total = 0\n")
+        lost = bool(loss([Change("a.py", before, after)], "Make it faster."))
+        assert lost == start.startswith("    raise")
+
+
 # ---- what is parsed ----
 
 

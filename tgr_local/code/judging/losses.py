@@ -149,7 +149,10 @@ def _doing(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _doing(one.body if known else one.orelse)
             continue
         is_constant = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
-        is_missing = isinstance(one, ast.Raise) and "NotImplementedError" in ast.dump(one)
+        is_missing = isinstance(one, ast.Raise) and any(
+            "NotImplementedError" in (getattr(part, "id", ""), getattr(part, "attr", ""))
+            for part in ast.walk(one)
+        )
         is_none = isinstance(one, ast.Return) and (
             one.value is None
             or (isinstance(one.value, ast.Constant) and one.value.value in (None, ...))
@@ -187,10 +190,17 @@ def _reached(body: Sequence[Any]) -> Iterator[Any]:
 
 def _truth(test: ast.expr) -> bool | None:
     """Returns the value of a constant condition; None for any other."""
+    is_turned = False
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):  # thousands may follow
+        test, is_turned = test.operand, not is_turned
+    known = _plain_truth(test)
+    return known if known is None else known != is_turned
+
+
+def _plain_truth(test: ast.expr) -> bool | None:
+    """Returns the same for a condition that does not begin with ``not``."""
     if isinstance(test, ast.Constant):
         return bool(test.value)
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return None if (known := _truth(test.operand)) is None else not known
     if isinstance(test, ast.BoolOp):
         ends = isinstance(test.op, ast.Or)  # one that is true, or for `and` false
         parts = [_truth(one) for one in test.values]
