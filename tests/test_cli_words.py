@@ -139,8 +139,14 @@ def test_a_word_that_belongs_nowhere_says_what_to_type(
     ],
 )
 def test_a_name_of_a_model_elsewhere_gets_the_command_that_pulls_it(
-    folder: Path, capsys: pytest.CaptureFixture[str], words: str, name: str, repository: str
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    name: str,
+    repository: str,
 ) -> None:
+    monkeypatch.setenv("TGR_SANDBOX", "none")  # a lack of one is said before
     first, _, question = words.format(name).partition("|")
     assert run(*first.split(), *([question] if question else ())) != 0
     out, err = capsys.readouterr()
