@@ -14,6 +14,7 @@ from desktop.transcript import Transcript
 from desktop.worker import Task, message_of
 from tgr_local import Cancel, CancelledError, Engine, Progress, SearchConfig, TextDelta, generate
 
+METHOD = "tgr-think"  # as in `tgr-local chat`: the thinking is searched, the answer plain
 _STAGES = {"rebuild": "reading", "rollouts": "trying candidates", "answer due": "answering"}
 
 
@@ -81,7 +82,9 @@ class Conversation(QSplitter):
         messages, cancel = list(self.messages), Cancel()
         self._cancel, self._n_tokens = cancel, 0
         self._task = Task(
-            lambda post: generate(engine, messages, config, on_event=post, cancel=cancel)
+            lambda post: generate(
+                engine, messages, config, method=METHOD, on_event=post, cancel=cancel
+            )
         )
         self._task.posted.connect(self._show)
         self._task.finished.connect(self._finish)
