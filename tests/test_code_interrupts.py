@@ -36,7 +36,7 @@ def test_an_edit_that_is_being_accepted_is_completed(
 
     def interrupted(project: Project, changes: Sequence[Change]) -> Accepted:
         for _ in range(n_interrupts):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
         return accept(project, changes)
 
     monkeypatch.setattr(journal, "accept", interrupted)
@@ -94,5 +94,5 @@ def test_a_second_ctrl_c_leaves_the_terminal_as_it_was() -> None:
 def test_the_handlers_of_before_come_back() -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), interrupts.twice_ends():
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
