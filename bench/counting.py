@@ -17,9 +17,8 @@ import argparse
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
-from forgetting import sha256
+from forgetting import SPARE, shifted
 
 from tgr_local import EngineConfig, SearchConfig, load, stream
 from tgr_local.engine import Engine, SteeredEngine
@@ -35,7 +34,6 @@ FORMS = {
 }
 """By name: what stands before the list, and an entry."""
 GIVEN = 10  # entries in the question
-SPARE = 8  # cells that stay free, as with the reset
 EVERY = 128  # tokens between two looks at the list
 
 
@@ -45,8 +43,8 @@ def main() -> None:
     parser.add_argument("--to", type=int, default=3000)
     parser.add_argument("--n-ctx", type=int, default=4096)
     args = parser.parse_args()
-    print(f"{Path(args.model).name} sha256 {sha256(args.model)}")
     with load(args.model, EngineConfig(n_ctx=args.n_ctx, prefix_cells=0)) as engine:
+        print(f"{engine.path.name} sha256 {engine.model_hash}")
         for name, (head, entry) in FORMS.items():
             begun = head + "".join(entry.format(i + 1) for i in range(GIVEN))
             entries = re.compile(re.escape(entry).replace(r"\{\}", r"(\d+)"))
@@ -56,8 +54,8 @@ def main() -> None:
                 ("shift", with_shift(engine, args.model, query, args.n_ctx)),
             ):
                 start, text, n = time.perf_counter(), "", 0
-                for piece, n in pieces:  # noqa: B007
-                    text += piece
+                for piece, n_written in pieces:
+                    text, n = text + piece, n_written
                     last, ended = counted(entries, text)
                     if ended or last >= args.to:
                         break
@@ -110,20 +108,15 @@ def with_shift(
     n_past, n, newest = len(query), 0, []
     try:
         while True:
-            newest.append(llama_cpp.llama_sampler_sample(chain, llama.ctx, -1))
+            token = llama_cpp.llama_sampler_sample(chain, llama.ctx, -1)
+            newest.append(token)
             n += 1
             if len(newest) == EVERY:
                 yield engine.detokenize(newest).decode("utf-8", "replace"), n
-                newest_token, newest = newest[-1], []
-            else:
-                newest_token = newest[-1]
+                newest = []
             if n_past >= n_ctx - SPARE:
-                n_discard = (n_past - len(query)) // 2
-                begin, end = len(query), len(query) + n_discard
-                llama_cpp.llama_memory_seq_rm(memory, 0, begin, end)
-                llama_cpp.llama_memory_seq_add(memory, 0, end, n_past, -n_discard)
-                n_past -= n_discard
-            batch.n_tokens, batch.token[0], batch.pos[0] = 1, newest_token, n_past
+                n_past = shifted(memory, len(query), n_past)
+            batch.n_tokens, batch.token[0], batch.pos[0] = 1, token, n_past
             batch.n_seq_id[0], batch.seq_id[0][0], batch.logits[0] = 1, 0, True
             if llama_cpp.llama_decode(llama.ctx, batch):
                 raise RuntimeError("llama.cpp decodes nothing")

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from tgr_local.generation import advised, query_tokens
 from tgr_local.lab.bench import peers
 
 CHUNK = 512
+SPARE = 8  # cells that stay free
 Logprobs = NDArray[np.float64]
 
 
@@ -42,9 +43,9 @@ def main() -> None:
         "--full", action="store_true", help="measure what is kept of a full context"
     )
     args = parser.parse_args()
-    print(f"{Path(args.model).name} sha256 {sha256(args.model)}")
     rows = []
     with load(args.model, EngineConfig(prefix_cells=0)) as engine:
+        print(f"{engine.path.name} sha256 {engine.model_hash}")
         for file in args.files:
             query = query_tokens(
                 engine, f"Write {file.name}.", advised(engine), raw=not engine.chat_template
@@ -58,8 +59,8 @@ def main() -> None:
             kept = likelihoods(engine, query, text, windows["kept"])[first:last]
             row = [whole.mean(), kept.mean() - whole.mean()]
             if args.full:
-                shifted = shifted_by_llama_cpp(args.model, [*query, *text], len(query), args.n_ctx)
-                row.append(shifted[first:last].mean() - whole.mean())
+                by_shift = shifted_by_llama_cpp(args.model, [*query, *text], len(query), args.n_ctx)
+                row.append(by_shift[first:last].mean() - whole.mean())
             rows.append(row)
             print(
                 f"{file.name:<24} {last - first:>6} tokens  {row[0]:.3f}  "
@@ -80,7 +81,7 @@ def kinds(
         ends = range(2 * CHUNK, n_text, CHUNK)
         yield "kept", [(at - CHUNK, at, min(at + CHUNK, n_text)) for at in ends]
         return
-    room = args.n_ctx - 8 - n_query
+    room = args.n_ctx - SPARE - n_query
     kept = room // 2
     at, windows = room, []
     while at < n_text:
@@ -113,12 +114,9 @@ def shifted_by_llama_cpp(model: str, tokens: list[int], n_query: int, n_ctx: int
     n_past, found = 0, np.full(len(tokens) - 1, np.nan)
     at = 0
     while at < len(tokens):
-        n = min(CHUNK, len(tokens) - at, n_ctx - 8 - n_past)
+        n = min(CHUNK, len(tokens) - at, n_ctx - SPARE - n_past)
         if n < 1:
-            n_discard = (n_past - n_query) // 2
-            llama_cpp.llama_memory_seq_rm(memory, 0, n_query, n_query + n_discard)
-            llama_cpp.llama_memory_seq_add(memory, 0, n_query + n_discard, n_past, -n_discard)
-            n_past -= n_discard
+            n_past = shifted(memory, n_query, n_past)
             continue
         batch.n_tokens = n
         for i in range(n):
@@ -142,20 +140,22 @@ def shifted_by_llama_cpp(model: str, tokens: list[int], n_query: int, n_ctx: int
     return found[n_query - 1 :]
 
 
+def shifted(memory: Any, n_query: int, n_past: int) -> int:
+    """Removes the older half of the cells after the query, and moves the newer ones there, as
+    llama-server does; the cells that are left."""
+    llama_cpp = peers.library()
+    n_discard = (n_past - n_query) // 2
+    begin, end = n_query, n_query + n_discard
+    llama_cpp.llama_memory_seq_rm(memory, 0, begin, end)
+    llama_cpp.llama_memory_seq_add(memory, 0, end, n_past, -n_discard)
+    return n_past - n_discard
+
+
 def interval(values: NDArray[np.float64]) -> tuple[float, float]:
     """95% by bootstrap."""
     draws = np.random.default_rng(0).choice(values, (2000, len(values))).mean(axis=1)
     low, high = np.quantile(draws, [0.025, 0.975])
     return float(low), float(high)
-
-
-def sha256(path: str) -> str:
-    with open(path, "rb") as file:
-        return (
-            hashlib.file_digest(file, "sha256").hexdigest()
-            if hasattr(hashlib, "file_digest")
-            else ""
-        )
 
 
 if __name__ == "__main__":

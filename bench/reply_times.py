@@ -14,9 +14,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from pathlib import Path
-
-from forgetting import sha256
 
 from tgr_local import EngineConfig, SearchConfig, TextDelta, load, stream
 from tgr_local.engine import Engine, SteeredEngine
@@ -33,8 +30,8 @@ def main() -> None:
     parser.add_argument("--raw", action="store_true", help="do not use the chat template")
     args = parser.parse_args()
     for model in args.models:
-        print(f"{Path(model).name} sha256 {sha256(model)}")
         with load(model, EngineConfig(prefix_cells=0)) as loaded:
+            print(f"{loaded.path.name} sha256 {loaded.model_hash}")
             engine = SteeredEngine(loaded, logit_bias=[(t, -100.0) for t in loaded.end_tokens])
             for method in METHODS:  # measures the strength of the injection, and warms up
                 timed(engine, method, 40, args.raw)
