@@ -18,8 +18,9 @@ chat: $(STAMP)
 code: $(DEV)
 	@MODEL="$(MODEL)" SANDBOX="$(SANDBOX)" examples/code.sh
 
+# a worker that dies ends the run: pytest-xdist waits for ever where its last test is given to no other
 test: $(DEV)
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist loadfile --max-worker-restart 0
 
 # trained public models: MODELS is fetched if it is missing, every model that is there is tested. Threads that wait spin
 # briefly only, which costs little on an idle machine and saves most of the time on a busy one

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
         cache = request.getfixturevalue("tmp_path_factory").getbasetemp() / "trained-cache"
         monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Ctrl-C does after every test what it did before: a later test sends it to this process."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    after = signal.signal(signal.SIGINT, before)
+    assert after is before, "the test leaves another handler of SIGINT"
 
 
 @pytest.fixture(autouse=True)

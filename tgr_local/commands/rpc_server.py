@@ -59,6 +59,10 @@ def _serve(args: argparse.Namespace) -> int:
     if args.cache:
         # ggml keeps nothing in a folder that is missing
         args.cache = str(paths.made(paths.expanded("cache", args.cache)))
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the server never comes back to Python
-    serve_devices(f"{address}:{args.port}", args.cache, args.n_threads or physical_cores())
+    # the server runs no Python, whose handler Ctrl-C would wait for
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        serve_devices(f"{address}:{args.port}", args.cache, args.n_threads or physical_cores())
+    finally:
+        signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
     raise TgrError(f"the server at {address}:{args.port} has ended; the line above says why")
