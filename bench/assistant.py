@@ -33,21 +33,21 @@ from tgr_local import EngineConfig, SearchConfig, load, methods
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.reading.prompt import Form
-from tgr_local.code.rounds import Task, solve
+from tgr_local.code.rounds import CodeTask, solve
 from tgr_local.engine import Cancel, Engine
 from tgr_local.lab.eval import programs
 from tgr_local.lab.eval.bugs import checks, problem
 from tgr_local.lab.eval.bugs.checks import Result
 from tgr_local.lab.eval.bugs.output import Test, pytest_output
 from tgr_local.lab.eval.bugs.problem import Bug
-from tgr_local.lab.eval.programs import Limits
+from tgr_local.lab.eval.programs import ProgramLimits
 from tgr_local.lab.eval.tasks.code import passes
 from tgr_local.options import model_files
 from tgr_local.options.config import CodeConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.system.sandbox import backends
 
-LIMITS = Limits(seconds=10)
+LIMITS = ProgramLimits(seconds=10)
 SEEDS = 1000  # of a problem, so that no two share random numbers
 # the sandbox sees no source of this package, so the program brings along what runs the checks
 RUNNER = (
@@ -174,7 +174,7 @@ def one(engine: Engine, bug: Bug, text: str, row: Row, config: SearchConfig, bud
         test="pytest -q", candidates=row.k, rounds=row.rounds, edit_format=row.form,
         constrained=row.constrained, budget=budget if row.is_bounded else 0,
     )  # fmt: skip
-    task = Task(
+    task = CodeTask(
         text, (bug.path, bug.test_path), folder.read, folder.judge, tests=code.test,
         refusal=lambda path: "a test" if path == bug.test_path else "",
     )  # fmt: skip

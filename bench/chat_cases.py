@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tgr_local.openai import calls
-from tgr_local.openai.events import ApiEvent, CallArguments, CallBegun, TextPart
+from tgr_local.openai.events import ApiEvent, CallArguments, CallBegun, NewText
 from tgr_local.search.reply_format import ReplyFormat
 from tgr_local.system import confined
 
@@ -136,7 +136,7 @@ def read(form: ReplyFormat, case: dict[str, Any], pieces: list[str]) -> dict[str
     events += reader.end(complete=not case["partial"])
     message: dict[str, Any] = {"content": "", "thinking": "", "calls": []}
     for event in events:
-        if isinstance(event, TextPart):
+        if isinstance(event, NewText):
             message["thinking" if event.kind == "thinking" else "content"] += event.text
         elif isinstance(event, CallBegun):
             message["calls"].append({"id": event.id, "name": event.name, "arguments": ""})

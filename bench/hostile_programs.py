@@ -24,11 +24,11 @@ import time
 from pathlib import Path
 
 from tgr_local.lab.eval import programs
-from tgr_local.lab.eval.programs import Limits
+from tgr_local.lab.eval.programs import ProgramLimits
 from tgr_local.system.errors import InstallError
 from tgr_local.system.sandbox import usage
 
-LIMITS = Limits(seconds=5.0, memory=512 << 20, disk=8 << 20, processes=32)
+LIMITS = ProgramLimits(seconds=5.0, memory=512 << 20, disk=8 << 20, processes=32)
 SLACK = 20.0  # seconds that a busy machine may need to end a program
 ROOM = 512 << 20  # bytes that other processes may take meanwhile
 SECRET = "the secret of the person"

@@ -44,20 +44,20 @@ from tgr_local.code import rounds
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.reading import context, prompt
-from tgr_local.code.rounds import Outcome, Task, solve
+from tgr_local.code.rounds import CodeTask, TaskOutcome, solve
 from tgr_local.code.workplace import Workplace
 from tgr_local.code.writing import departures
 from tgr_local.engine import Engine
 from tgr_local.lab.eval import programs
 from tgr_local.lab.eval.bugs import defects
 from tgr_local.lab.eval.metrics import interval, paired
-from tgr_local.lab.eval.programs import Limits
+from tgr_local.lab.eval.programs import ProgramLimits
 from tgr_local.lab.eval.tasks.code import passes
 from tgr_local.options.config import CodeConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.system.sandbox import backends, commands
 
-LIMITS = Limits(seconds=5)
+LIMITS = ProgramLimits(seconds=5)
 WISH = "Make the failing tests pass."
 _CALL = r"(?:==|➞|=>|->|should return|returns?|=)"
 
@@ -136,7 +136,7 @@ class Clock:
 
     def context(self, shown: context.Context, form: prompt.Form) -> None: ...
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None: ...
-    def round_ends(self, outcome: Outcome) -> None: ...
+    def round_ends(self, outcome: TaskOutcome) -> None: ...
     def adopts(self, candidate: Candidate) -> None: ...
 
 
@@ -231,7 +231,7 @@ def shown(row: Row) -> Iterator[None]:
 @contextlib.contextmanager
 def asked(row: Row) -> Iterator[None]:
     """Requests with the row's sentence, without what only the assistant has."""
-    ask, free = prompt.conversation, departures.Found()
+    ask, free = prompt.conversation, departures.FoundDepartures()
 
     def conversation(user: str, *more: str) -> list[prompt.Message]:
         return ask(f"{user.rstrip()}\n\n{row.closing}\n" if row.closing else user, *more)
@@ -259,7 +259,7 @@ def solved(engine: Engine, one: Repair, row: Row, config: SearchConfig, sandbox:
         subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
         place = Workplace(folder, code)
         with place.copied(), asked(row) if row.is_chat else shown(row):
-            task = Task(
+            task = CodeTask(
                 one.task, place.paths(), place.read, place.judge, one.test, refusal=place.refusal
             )
             outcome = solve(engine, task, config, methods.get("base"), code, clock)

@@ -157,11 +157,13 @@ def _parquet(folder: Path) -> None:
 
 def _session(folder: Path) -> None:
     from tgr_local.code.acp import store as sessions
-    from tgr_local.code.acp.store import Entry
+    from tgr_local.code.acp.store import PromptEntry
 
-    header = sessions.Header("/project", "ask", "pytest -q", ("a.py",), "a title")
+    header = sessions.SessionHeader("/project", "ask", "pytest -q", ("a.py",), "a title")
     with _state(folder):
-        sessions.save(SESSION, header, [Entry("repair it", [UPDATE]), Entry("and now?", [UPDATE])])
+        sessions.save(
+            SESSION, header, [PromptEntry("repair it", [UPDATE]), PromptEntry("and now?", [UPDATE])]
+        )
 
 
 BEFORE, AFTER = "a = 1\n", "a = 2\n"

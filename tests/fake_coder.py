@@ -19,10 +19,10 @@ from tgr_local import generation, methods
 from tgr_local.code.edits import Change, Document
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
-from tgr_local.code.rounds import Outcome, Task, solve
+from tgr_local.code.rounds import CodeTask, TaskOutcome, solve
 from tgr_local.code.writing import departures
 from tgr_local.code.writing.candidates import Judge
-from tgr_local.code.writing.departures import Departure, Found
+from tgr_local.code.writing.departures import Departure, FoundDepartures
 from tgr_local.engine import Cancel
 from tgr_local.generation import Query, Reply, TextDelta
 from tgr_local.options.config import CodeConfig, SearchConfig
@@ -74,13 +74,13 @@ def query_tokens(engine: Coder, messages: Any, config: SearchConfig, **_: Any) -
     return list(engine.chat_prompt(messages).encode())
 
 
-def find(engine: Coder, copies: Any, n: int, tried: Any, cancel: Cancel) -> Found:
+def find(engine: Coder, copies: Any, n: int, tried: Any, cancel: Cancel) -> FoundDepartures:
     """The departures of the script, but for those that were tried."""
     made = [
         Departure(copies[0], [*copies[0].tokens, 1], copies[0].opening + text, -1.0)
         for text in engine.departures
     ]
-    return Found(tuple(one for one in made if one.text not in tried)[:n], 50)
+    return FoundDepartures(tuple(one for one in made if one.text not in tried)[:n], 50)
 
 
 def generate_each(
@@ -176,7 +176,7 @@ class Followed:
     def update(self, candidate: Candidate, text: str) -> None:
         self.states.setdefault(candidate.number, []).append(candidate.state)
 
-    def round_ends(self, outcome: Outcome) -> None:
+    def round_ends(self, outcome: TaskOutcome) -> None:
         self.heard.append(f"best {outcome.ranked[0].number}")
 
     def adopts(self, candidate: Candidate) -> None:
@@ -208,20 +208,20 @@ def carry_out(
     listener: Any = None,
     cancel: Cancel | None = None,
     **options: Any,
-) -> Outcome:
+) -> TaskOutcome:
     """The outcome of a task with these answers."""
     put(generation, "generate_each", generate_each)
     put(departures, "find", find)
     put(generation, "query_tokens", query_tokens)
     documents = {"calc.py": Document("calc.py", CALC)}
-    task = Task(text, paths, read or documents.get, by, tests, named=named)
+    task = CodeTask(text, paths, read or documents.get, by, tests, named=named)
     code = CodeConfig(**{"candidates": 2, "rounds": 1, "constrained": False} | options)
     config = SearchConfig(seed=42, max_tokens=np.int32(400).item())
     listener = listener or Followed()
     return solve(coder, task, config, methods.get("base"), code, listener, cancel)  # type: ignore[arg-type]
 
 
-Solve = Callable[..., Outcome]
+Solve = Callable[..., TaskOutcome]
 """The type of the fixture `solved`."""
 
 

@@ -559,10 +559,13 @@ async def test_without_saving_nothing_is_kept(project: Path) -> None:
 
 def test_a_saved_session_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tgr_local.code.acp import store
-    from tgr_local.code.acp.store import Entry
+    from tgr_local.code.acp.store import PromptEntry
 
-    header = store.Header(str(tmp_path), "ask", "", (), "a title")
-    huge, small = Entry("x" * (2 << 20)), [Entry(f"{i}" + "y" * 500_000) for i in range(6)]
+    header = store.SessionHeader(str(tmp_path), "ask", "", (), "a title")
+    huge, small = (
+        PromptEntry("x" * (2 << 20)),
+        [PromptEntry(f"{i}" + "y" * 500_000) for i in range(6)],
+    )
     session = store.new_id()
     kept = store.save(session, header, [*small, huge])
     assert kept == small[-4:]

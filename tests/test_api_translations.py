@@ -23,7 +23,7 @@ from tgr_local.openai.events import (
     CallArguments,
     CallBegun,
     ChoiceEnded,
-    TextPart,
+    NewText,
     Totals,
     Usage,
 )
@@ -41,10 +41,10 @@ gc.freeze()  # what openai brings need not be looked through after every test
 SMALL = SearchConfig(chunk_len=8, max_chunks=3, temperature=0.8, **PAPER)
 USER = [{"role": "user", "content": "he said"}]
 EVENTS: list[ApiEvent] = [
-    TextPart(0, "thinking", "let me "),
-    TextPart(0, "thinking", "see"),
-    TextPart(0, "answer", "I "),
-    TextPart(0, "answer", "look"),
+    NewText(0, "thinking", "let me "),
+    NewText(0, "thinking", "see"),
+    NewText(0, "answer", "I "),
+    NewText(0, "answer", "look"),
     CallBegun(0, 0, "call_a", "find"),
     CallArguments(0, 0, '{"q": '),
     CallArguments(0, 0, '"é"}'),

@@ -26,8 +26,8 @@ from tgr_local.lab.bench import (
     shapes,
     subject,
 )
-from tgr_local.lab.bench.measure import Row, Spread
-from tgr_local.lab.bench.peers import Settings, Subprocess
+from tgr_local.lab.bench.measure import Figure, Spread
+from tgr_local.lab.bench.peers import ContextSettings, Subprocess
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.lab.eval import paper
 from tgr_local.options.config import EngineConfig, SearchConfig
@@ -46,7 +46,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def plan(tiny: Path) -> Iterator[Plan]:
     with Engine(tiny, EngineConfig(prefix_cells=1)) as engine:
-        yield Plan(engine, Settings.of(engine), repeats=1, quick=True, long_tokens=512)
+        yield Plan(engine, ContextSettings.of(engine), repeats=1, quick=True, long_tokens=512)
 
 
 @pytest.mark.parametrize("name", command.GROUPS)
@@ -130,7 +130,7 @@ def test_nothing_is_imported_from_the_current_folder(
     for name in ("struct", "json"):
         Path(f"{name}.py").write_text("open('imported', 'w').close()\nraise SystemExit(1)\n")
 
-    def measured(name: str, plan: Plan) -> Iterator[Row]:
+    def measured(name: str, plan: Plan) -> Iterator[Figure]:
         with Subprocess(io.StringIO):
             yield from ()
 
@@ -150,7 +150,7 @@ def test_with_json_stdout_is_json_only(tiny: Path, capsys: pytest.CaptureFixture
 def test_roofline_alone_reserves_enough_cells(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roofline, "SIZE", 1 << 20)
     with Engine(tiny) as engine:
-        alone = Plan(engine, Settings.of(engine), repeats=1, quick=True, long_tokens=512)
+        alone = Plan(engine, ContextSettings.of(engine), repeats=1, quick=True, long_tokens=512)
         assert len(list(command.measured("roofline", alone))) == 4
 
 
@@ -209,10 +209,10 @@ def test_quick_begins_with_the_speeds_and_ends_in_time(
 ) -> None:
     now, plans = [1000.0], []
 
-    def measured(name: str, plan: Plan) -> Iterator[Row]:
+    def measured(name: str, plan: Plan) -> Iterator[Figure]:
         now[0] += 40
         plans.append(plan)
-        yield Row(name, "a row", Spread.of([1.0]), "times")
+        yield Figure(name, "a row", Spread.of([1.0]), "times")
 
     monkeypatch.setattr(command, "measured", measured)
     monkeypatch.setattr(command.time, "monotonic", lambda: now[0])

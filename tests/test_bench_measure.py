@@ -10,7 +10,7 @@ import pytest
 
 from tgr_local.engine import Engine
 from tgr_local.lab.bench import measure, roofline
-from tgr_local.lab.bench.measure import Row, Spread, Target, alternate_timed, shown
+from tgr_local.lab.bench.measure import Figure, Spread, Target, alternate_timed, shown
 from tgr_local.lab.bench.shapes import Shape, write
 from tgr_local.options.config import EngineConfig
 
@@ -49,13 +49,13 @@ def test_contenders_take_turns_and_every_second_round_runs_backwards() -> None:
     ],
 )
 def test_a_target_is_a_bound_on_the_median(target: Target, value: float, met: bool) -> None:
-    row = Row("group", "what", Spread(value, -100, 100), "%", target=target)
+    row = Figure("group", "what", Spread(value, -100, 100), "%", target=target)
     assert row.met is met
     assert measure.verdict(row) == f"{target}: {'met' if met else 'MISSED'}"
 
 
 def test_a_row_is_the_same_in_text_markdown_and_json() -> None:
-    row = Row(
+    row = Figure(
         "runs", "a / b", Spread(1.25, 1.2, 1.5), "times", {"ms a": Spread(5, 5, 5)},
         Target(1.18), "a note",
     )  # fmt: skip
@@ -69,7 +69,7 @@ def test_a_row_is_the_same_in_text_markdown_and_json() -> None:
     record = json.loads(measure.as_json(about, [row]))["rows"][0]
     assert record["result"] == {"median": 1.25, "low": 1.2, "high": 1.5}
     assert (record["target"], record["met"]) == ("at most 1.18", False)
-    assert measure.verdict(Row("", "", Spread(1, 1, 1), "")) == ""
+    assert measure.verdict(Figure("", "", Spread(1, 1, 1), "")) == ""
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -81,7 +81,7 @@ def test_the_work_of_a_token_by_hand(tmp_path: Path, tied: bool) -> None:
     norms = 2 * 768 + 256
     matrices = 2 * layer + 1024 * 256  # the embedding counts once: as the output layer
     with Engine(path, EngineConfig(type_v="f32", flash_attn="off")) as engine:
-        work = roofline.Work.of(engine)
+        work = roofline.TokenCost.of(engine)
     assert work.weights == matrices + norms
     assert work.weight_bytes == 2 * matrices + 4 * norms
     assert work.cell_bytes == 2 * 2 * (128 * 2 + 128 * 4)  # layers, heads, F16 keys, F32 values
@@ -92,5 +92,5 @@ def test_the_work_of_a_token_by_hand(tmp_path: Path, tied: bool) -> None:
 
 def test_the_memory_reader_reads_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roofline, "SIZE", 1 << 16)
-    with roofline.Reader(3, on_cpu=True) as reader:
+    with roofline.MemoryReader(3, on_cpu=True) as reader:
         assert reader.n_bytes == 1 << 16 and reader.read() == (1 << 16) / 8  # 8-byte ones

@@ -16,7 +16,7 @@ from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Task, watched
 from tgr_local.system.errors import CancelledError
-from tgr_local.system.slots import Slots
+from tgr_local.system.slots import FairSlots
 
 
 def test_a_flag_calls_whoever_watches_it_or_one_below() -> None:
@@ -81,7 +81,7 @@ def test_no_watcher_is_lost_between_threads() -> None:
 
 
 def test_a_place_is_waited_for_until_the_flag_is_set() -> None:
-    slots, flags = Slots(2), [Cancel() for _ in range(3)]
+    slots, flags = FairSlots(2), [Cancel() for _ in range(3)]
     results: list[object] = []
 
     def ask(flag: Cancel) -> None:
@@ -171,7 +171,7 @@ class Asked(Cancel):
 
 
 def test_whoever_releases_a_place_and_asks_again_does_not_overtake() -> None:
-    slots, flag, order = Slots(1), Asked(), list[str]()
+    slots, flag, order = FairSlots(1), Asked(), list[str]()
 
     def ask() -> None:
         with slots.taken(flag):

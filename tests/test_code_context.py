@@ -190,7 +190,7 @@ def test_outlines_of_other_languages(path: str) -> None:
 )
 def test_places_of_an_output(text: str, place: tuple[str, int]) -> None:
     paths = evidence.Paths(["lib/a.py", "lib/b.js", "c.py"])
-    assert evidence.places(text, paths) == [evidence.Place(*place)]
+    assert evidence.places(text, paths) == [evidence.CodeLine(*place)]
 
 
 def test_places_outside_of_the_project_are_none() -> None:
@@ -216,7 +216,7 @@ LINKS = {"pkg": "src/pkg", "calc.py": "src/calc.py", "src/pkg/old": "lib", "out.
 )
 def test_a_place_behind_a_link_is_that_of_the_file(text: str, path: str) -> None:
     files = ["src/pkg/b.py", "b.py", "src/calc.py", "lib/c.py", *LINKS]
-    assert evidence.places(text, evidence.Paths(files, LINKS)) == [evidence.Place(path, 3)]
+    assert evidence.places(text, evidence.Paths(files, LINKS)) == [evidence.CodeLine(path, 3)]
 
 
 def test_an_import_by_way_of_a_link_is_one_of_the_file() -> None:

@@ -140,7 +140,7 @@ def test_a_model_that_cannot_go_back_has_none(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "rolls_back", False)
-    assert departures.find(engine, [copy_of(engine, CODE)], 4) == departures.Found()
+    assert departures.find(engine, [copy_of(engine, CODE)], 4) == departures.FoundDepartures()
 
 
 def test_tokens_that_do_not_end_with_the_code_have_none(engine: Engine) -> None:
@@ -353,9 +353,9 @@ def test_of_a_long_file_the_functions_are_copied(
     """Also where it is shown whole."""
     seen: list[bool] = []
 
-    def found(engine: Any, copies: Any, *_: Any) -> departures.Found:
+    def found(engine: Any, copies: Any, *_: Any) -> departures.FoundDepartures:
         seen.extend(one.function is None for one in copies)
-        return departures.Found()
+        return departures.FoundDepartures()
 
     for n, wholes in [(1, [True]), (500, [False, False])]:
         text = CALC + "VALUE = 12\n" * n

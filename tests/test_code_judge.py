@@ -24,7 +24,7 @@ from tgr_local.engine import Cancel
 from tgr_local.system.errors import CancelledError, InstallError
 from tgr_local.system.sandbox import backends, commands
 from tgr_local.system.sandbox.backends import Backend
-from tgr_local.system.sandbox.commands import Limits
+from tgr_local.system.sandbox.commands import CommandLimits
 
 FILES: dict[str, str | bytes] = {
     "calc.py": "def add(a, b):\n    return a - b\n",
@@ -33,7 +33,7 @@ FILES: dict[str, str | bytes] = {
 }
 FIXED = Change("calc.py", str(FILES["calc.py"]), "def add(a, b):\n    return a + b\n")
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q test_calc.py"
-SHORT = Limits(seconds=60, memory=1 << 30, disk=8 << 20, processes=64, output=1 << 20)
+SHORT = CommandLimits(seconds=60, memory=1 << 30, disk=8 << 20, processes=64, output=1 << 20)
 
 
 @pytest.fixture(params=backends.CHOICES, scope="module")
@@ -68,7 +68,7 @@ def copies(folder: Path) -> Iterator[Copies]:
     assert contents(folder) == before
 
 
-def said(copies: Copies, command: str, backend: Backend, limits: Limits = SHORT) -> Verdict:
+def said(copies: Copies, command: str, backend: Backend, limits: CommandLimits = SHORT) -> Verdict:
     return judge(copies.make(), command, limits, backend=backend)
 
 

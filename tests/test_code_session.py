@@ -39,7 +39,7 @@ from tgr_local.code.folder.project import RefusedError
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.test_output import Failure
 from tgr_local.code.repl_commands import COMMANDS
-from tgr_local.code.rounds import Outcome
+from tgr_local.code.rounds import TaskOutcome
 from tgr_local.code.session import CodeSession, doubt_line
 from tgr_local.code.workplace import Workplace
 from tgr_local.engine import Cancel
@@ -506,7 +506,7 @@ def test_the_doubt_counts_tested_edits() -> None:
         verdicts += [make_verdict(True, 1, 1, 0, "")] * n_fail
         verdicts = [dataclasses.replace(one, **more) for one in verdicts]
         every = [Candidate(i, i, "done", verdict=one) for i, one in enumerate(verdicts)]
-        made = Outcome(None, "file", None)  # type: ignore[arg-type]
+        made = TaskOutcome(None, "file", None)  # type: ignore[arg-type]
         made.ranked = [*every, Candidate(99, 99, "done")]
         return made
 

@@ -12,7 +12,7 @@ from surroundings import environment
 
 from tgr_local.code.folder.project import Project
 from tgr_local.code.judging.test_command import suggest
-from tgr_local.code.judging.test_output import Counts, Failure, plain, read
+from tgr_local.code.judging.test_output import Failure, OutputCounts, plain, read
 
 TEST = """\
 import unittest
@@ -196,21 +196,21 @@ TAP = "TAP version 13\n1..4\nok 1 - a\nnot ok 2 - b\nok 3 # SKIP slow\nok 4\n"
 @pytest.mark.parametrize(
     ("output", "counts"),
     [
-        (GO, Counts("go test", 1, 1, 1, 0, (
+        (GO, OutputCounts("go test", 1, 1, 1, 0, (
             Failure("TestAdd"), Failure("example.com/third", message="does not build")))),
-        (CARGO, Counts("cargo test", 3, 1, 0, 1, (
+        (CARGO, OutputCounts("cargo test", 3, 1, 0, 1, (
             Failure("tests::bad", "src/lib.rs", 12, "assertion `left == right` failed"),))),
-        (JEST, Counts("jest", 3, 1, 0, 1, (Failure("sums › adds"),))),
-        (VITEST, Counts("jest", 3, 1, 0, 0, (Failure("sum.test.ts > sums > adds"),))),
-        (TAP, Counts("TAP", 2, 1, 0, 1, (Failure("b"),))),
-        ("anything", Counts()),
-        ("", Counts()),
-        ("2 passed in a row", Counts()),
-        ("=== 2 passed, 1 warning in 0.01s ===\nlater\n", Counts("pytest", 2)),
-        (f"{TAP}\n5 failed, 2 passed in 61.20s (0:01:01)", Counts("pytest", 2, 5)),
+        (JEST, OutputCounts("jest", 3, 1, 0, 1, (Failure("sums › adds"),))),
+        (VITEST, OutputCounts("jest", 3, 1, 0, 0, (Failure("sum.test.ts > sums > adds"),))),
+        (TAP, OutputCounts("TAP", 2, 1, 0, 1, (Failure("b"),))),
+        ("anything", OutputCounts()),
+        ("", OutputCounts()),
+        ("2 passed in a row", OutputCounts()),
+        ("=== 2 passed, 1 warning in 0.01s ===\nlater\n", OutputCounts("pytest", 2)),
+        (f"{TAP}\n5 failed, 2 passed in 61.20s (0:01:01)", OutputCounts("pytest", 2, 5)),
     ],
 )  # fmt: skip
-def test_other_outputs(output: str, counts: Counts) -> None:
+def test_other_outputs(output: str, counts: OutputCounts) -> None:
     assert read(output) == counts
     colours = output.replace("\n", "\x1b[0m\r\n").replace("FAIL", "\x1b[31mFAIL")
     assert read(colours) == counts

@@ -16,7 +16,7 @@ from tool_models import CLOCK, WEATHER, tool, write_tool_model
 from tgr_local import SearchConfig, TgrLlama, generate, generate_many, stream
 from tgr_local.engine import Engine
 from tgr_local.openai.calls import ReplyReader
-from tgr_local.openai.events import TextPart
+from tgr_local.openai.events import NewText
 from tgr_local.openai.messages import messages_request
 from tgr_local.openai.requests import chat_request
 from tgr_local.openai.response_store import Responses
@@ -251,7 +251,7 @@ def test_a_parser_reads_the_beginning_and_it_is_not_sent(
     reader = ReplyReader(request.form, 0, streams=streams, least=0.0, share=0.0)
     events = [event for char in added for event in reader.feed(char)]
     events += reader.end(complete=True)
-    assert "".join(event.text for event in events if isinstance(event, TextPart)) == answer
+    assert "".join(event.text for event in events if isinstance(event, NewText)) == answer
 
 
 def test_the_template_of_a_file(tmp_path: Path) -> None:

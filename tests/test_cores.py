@@ -107,7 +107,7 @@ def test_the_quota_bounds_the_cpu_time_of_a_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(cores, "usable", lambda: 3)
-    limits = commands.Limits(seconds=60.0)
+    limits = commands.CommandLimits(seconds=60.0)
     outcome = commands.run("ulimit -t", commands.Place(tmp_path, tmp_path), limits, "none")
     assert outcome.output == "181\n"
 

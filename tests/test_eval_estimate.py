@@ -11,7 +11,7 @@ from run_folders import sample
 
 from tgr_local.engine import Engine
 from tgr_local.lab.eval import phases, samples
-from tgr_local.lab.eval.estimate import FIRST, Estimate, Work, clock, tokens
+from tgr_local.lab.eval.estimate import FIRST, Estimate, MissingWork, clock, tokens
 from tgr_local.lab.eval.live import Live
 from tgr_local.lab.eval.making import prompt_of
 from tgr_local.lab.eval.samples import SamplePlan
@@ -22,7 +22,7 @@ PLAN = SamplePlan(2, (42, 7))
 
 def test_what_is_left_by_hand() -> None:
     """base may take 100 a sample and takes 30, so dear, which may take 1,000, is taken for 300."""
-    one = Estimate({("toy", "base"): Work(4, 400), ("toy", "dear"): Work(2, 2000)})
+    one = Estimate({("toy", "base"): MissingWork(4, 400), ("toy", "dear"): MissingWork(2, 2000)})
     assert (one.most, one.expected, one.n_phases) == (2400, 2400, 2)
     assert one.before() == "to do: 6 samples in 2 phases, at most 2.4 k forward tokens"
     assert one.line(1.0) == ""  # no speed is known
@@ -45,13 +45,13 @@ def test_what_is_left_by_hand() -> None:
 
 
 def test_longer_prompts_than_the_average_do_not_raise_the_estimate_above_the_most() -> None:
-    one = Estimate({("toy", "base"): Work(4, 400)})
+    one = Estimate({("toy", "base"): MissingWork(4, 400)})
     one.add(sample("base", "long", 0, counts={"query": 150}))
     assert one.most == one.expected == 300
 
 
 def test_a_complete_run_has_no_estimate() -> None:
-    assert Estimate({("toy", "base"): Work(0, 0)}).before() == ""
+    assert Estimate({("toy", "base"): MissingWork(0, 0)}).before() == ""
 
 
 def test_numbers_of_tokens_and_durations_are_short() -> None:
@@ -120,7 +120,9 @@ def test_the_estimate_is_shown_before_the_start_after_the_first_samples_and_at_e
 
 
 def test_a_phase_with_few_samples_still_gives_a_speed(capsys: pytest.CaptureFixture[str]) -> None:
-    estimate = Estimate({("toy", "tgr-latent"): Work(1, 50), ("other", "tgr-latent"): Work(1, 50)})
+    estimate = Estimate(
+        {("toy", "tgr-latent"): MissingWork(1, 50), ("other", "tgr-latent"): MissingWork(1, 50)}
+    )
     with Live(2, estimate) as live:
         live.phase(toy("tgr-latent"), [], 1)
         live.sample(sample("tgr-latent", "p", 0))

@@ -66,7 +66,7 @@ def test_equal_thoughts_count_once_and_ended_ones_stay(
 
 
 def test_a_turn_follows_the_chat_template(engine: Engine) -> None:
-    turn = got.Turn(engine, got.merge_request(2), thinking=True)
+    turn = got.UserTurn(engine, got.merge_request(2), thinking=True)
     context = engine.tokenize("<|im_start|>assistant\nOne")
     tokens = turn.after(context, [engine.tokenize("Two"), [TOKENS[3], 200]])
     text = engine.detokenize([*context, *tokens], special=True)
@@ -77,7 +77,7 @@ def test_a_turn_follows_the_chat_template(engine: Engine) -> None:
 
 
 def test_a_turn_closes_thinking_that_is_open(engine: Engine) -> None:
-    turn = got.Turn(engine, got.REFINE, thinking=False)
+    turn = got.UserTurn(engine, got.REFINE, thinking=False)
     for context, closes in (("<think>hm", True), ("<think>hm</think>so", False), ("so", False)):
         text = engine.detokenize(turn.after(engine.tokenize(context)), special=True)
         assert text.startswith(b"\n</think>\n\n") == closes
@@ -88,7 +88,7 @@ def test_a_model_without_a_template_is_asked_in_plain_text(
 ) -> None:
     for template in ("", "{{ messages[-1].content }}"):  # the second drops what was said before
         monkeypatch.setattr(engine, "chat_template", template)
-        turn = got.Turn(engine, got.REFINE, thinking=False)
+        turn = got.UserTurn(engine, got.REFINE, thinking=False)
         assert engine.detokenize(turn.after([])).decode() == f"\n\n{got.REFINE}\n\n"
 
 
@@ -137,7 +137,7 @@ def test_a_merge_reads_the_best_thought_and_quotes_the_others(
         graph.merge()
         ((text, turn),) = asked_for
         assert text == best.tokens
-        asked = got.Turn(engine, got.merge_request(1), thinking=True)
+        asked = got.UserTurn(engine, got.merge_request(1), thinking=True)
         assert turn == asked.after(PROMPT + best.tokens, [other.tokens])
 
 

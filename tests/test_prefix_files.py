@@ -215,7 +215,7 @@ def test_a_false_header_is_refused(
 
 def test_every_field_of_the_header_is_needed(model: Model, saved: Path) -> None:
     start, header, data = parts(saved)
-    assert header.keys() == {spec.name for spec in dataclasses.fields(prefix_files.Header)}
+    assert header.keys() == {spec.name for spec in dataclasses.fields(prefix_files.PrefixHeader)}
     for text in (
         *({k: header[k] for k in header if k != name} for name in header),
         header | {"x": 1},

@@ -17,12 +17,12 @@ from surroundings import HANG, ROOT
 from threads import is_running, wait_until
 
 from tgr_local.lab.eval import programs
-from tgr_local.lab.eval.programs import Limits, Outcome
+from tgr_local.lab.eval.programs import ProgramLimits, ProgramOutcome
 from tgr_local.system.errors import InstallError
 from tgr_local.system.sandbox import backends, commands, usage
 from tgr_local.system.sandbox.backends import Backend
 
-SHORT = Limits(seconds=HANG, memory=1 << 30, disk=1 << 20, processes=32)
+SHORT = ProgramLimits(seconds=HANG, memory=1 << 30, disk=1 << 20, processes=32)
 
 
 @pytest.fixture(params=backends.CHOICES, scope="module")
@@ -43,7 +43,9 @@ def measured() -> None:
         pytest.skip("memory is measured on Linux only")
 
 
-def attempt(backend: Backend, code: str, stdin: str = "", limits: Limits = SHORT) -> Outcome:
+def attempt(
+    backend: Backend, code: str, stdin: str = "", limits: ProgramLimits = SHORT
+) -> ProgramOutcome:
     return programs.run(code, stdin, limits, backend)
 
 
@@ -135,8 +137,8 @@ def test_nothing_of_it_is_left_behind(backend: Backend) -> None:
 
 def test_it_does_not_outlive_a_caller_that_is_killed(backend: Backend, tmp_path: Path) -> None:
     script = (
-        "from tgr_local.lab.eval.programs import Limits, run\n"
-        f"run('import time; time.sleep(600)', '', Limits(seconds=600), {backend!r})\n"
+        "from tgr_local.lab.eval.programs import ProgramLimits, run\n"
+        f"run('import time; time.sleep(600)', '', ProgramLimits(seconds=600), {backend!r})\n"
     )
     caller = subprocess.Popen(
         [sys.executable, "-c", script], cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}
@@ -392,7 +394,7 @@ def test_file_systems_in_memory_are_bounded(closed: Backend, folder: str) -> Non
 
 
 def test_files_in_memory_count_as_memory(closed: Backend, measured: None) -> None:
-    limits = Limits(seconds=HANG, memory=1 << 28, disk=1 << 29)
+    limits = ProgramLimits(seconds=HANG, memory=1 << 28, disk=1 << 29)
     code = (
         "for name in ('/dev/shm/x', '/tmp/x'):\n    with open(name, 'wb') as file:\n"
         "        for i in range(150): file.write(bytes(1 << 20))\nwhile True: pass"

@@ -19,7 +19,7 @@ from tool_models import tool
 
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.schemas import SchemaError, followable, schema_grammar
-from tgr_local.generation.schemas.numbers import Interval, integers, numbers
+from tgr_local.generation.schemas.numbers import NumberRange, integers, numbers
 from tgr_local.generation.schemas.patterns import pattern
 from tgr_local.openai.grammars import json_grammar
 from tgr_local.openai.requests import chat_request
@@ -341,7 +341,7 @@ def test_numbers_lie_between_their_bounds(open_ends: bool) -> None:
         low, high = sorted(
             Fraction(source.randint(-3000, 3000), source.choice((1, 10, 8))) for _ in "12"
         )
-        interval = Interval(low, high, open_ends, open_ends)
+        interval = NumberRange(low, high, open_ends, open_ends)
         for body, is_whole in ((numbers(interval), False), (integers(interval), True)):
             texts = Texts(f"root ::= {body}") if body else None
             assert texts or is_whole or interval.empty

@@ -19,7 +19,7 @@ from tgr_local.openai.completions import completion_request, respond
 from tgr_local.options.config import EngineConfig, SearchConfig, ServerConfig
 from tgr_local.server.errors import ApiError
 from tgr_local.server.limits import (
-    Memory,
+    RequestMemory,
     cache_line,
     limit_cache,
     memory_needed,
@@ -275,7 +275,7 @@ def test_memory_needed_grows_with_each_option(small: Engine) -> None:
 
 
 def test_memory_is_shared_and_waited_for(small: Engine) -> None:
-    memory = Memory(small, ServerConfig(request_memory=8))
+    memory = RequestMemory(small, ServerConfig(request_memory=8))
     with pytest.raises(ApiError, match="up to 9 MiB"), memory.held(9 << 20, Cancel()):
         pass
     cancel, order = Cancel(), []

@@ -16,7 +16,7 @@ from tgr_local.engine import Engine, GrammarTrigger
 from tgr_local.generation import Tools, chat_query, write_each
 from tgr_local.openai.calls import ReplyReader
 from tgr_local.openai.completions import chunks, respond
-from tgr_local.openai.events import CallArguments, CallBegun, TextPart
+from tgr_local.openai.events import CallArguments, CallBegun, NewText
 from tgr_local.openai.requests import chat_request
 from tgr_local.openai.validation import RequestError
 from tgr_local.search.reply_format import ReplyFormat
@@ -237,7 +237,7 @@ def test_a_reply_is_read_in_pieces_as_it_is_at_once(caller: Engine) -> None:
         events = [event for char in TEXT for event in reader.feed(char)]
         assert bool(events) == streams
         events += reader.end(complete=True)
-        texts = [event.text for event in events if isinstance(event, TextPart)]
+        texts = [event.text for event in events if isinstance(event, NewText)]
         (begun,) = [event for event in events if isinstance(event, CallBegun)]
         arguments = [event.text for event in events if isinstance(event, CallArguments)]
         assert "".join(texts).strip() == "I look." and begun.name == "weather" and begun.id
@@ -264,7 +264,7 @@ def test_what_was_sent_is_not_sent_again_when_the_last_reading_fails(
         confined, "parse", Mock(side_effect=confined.ConfinedError("takes too long"))
     )
     events += reader.end(complete=False)
-    texts = [event.text for event in events if isinstance(event, TextPart)]
+    texts = [event.text for event in events if isinstance(event, NewText)]
     assert "".join(texts).strip() == "I look."
 
 
@@ -281,7 +281,7 @@ def test_an_answer_that_leaves_its_format_is_whole(
     )
     events += [event for char in text[10:] for event in reader.feed(char)]
     events += reader.end(complete=True)
-    assert "".join(event.text for event in events if isinstance(event, TextPart)) == text
+    assert "".join(event.text for event in events if isinstance(event, NewText)) == text
 
 
 FENCED = f"```json\n{CALL}\n```"
@@ -388,4 +388,4 @@ def read_whole(
     for event in events:
         if isinstance(event, CallArguments):
             calls[event.call][1] += event.text
-    return "".join(event.text for event in events if isinstance(event, TextPart)), calls
+    return "".join(event.text for event in events if isinstance(event, NewText)), calls

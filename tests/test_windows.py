@@ -90,5 +90,5 @@ def test_what_needs_a_sandbox_is_refused_in_a_line(
 
 
 def test_the_limits_have_the_layout_of_windows() -> None:
-    assert ctypes.sizeof(job_object.Limits) == 144
-    assert job_object.Limits.process_memory.offset == 112
+    assert ctypes.sizeof(job_object.JobLimits) == 144
+    assert job_object.JobLimits.process_memory.offset == 112

@@ -10,7 +10,7 @@ from tgr_local.code import table
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.report import last_lines
-from tgr_local.code.rounds import Outcome
+from tgr_local.code.rounds import TaskOutcome
 from tgr_local.code.session import CodeSession, print_diff
 from tgr_local.console.dialog import is_interactive
 from tgr_local.system.errors import TgrError, describe
@@ -101,7 +101,7 @@ def ask(session: CodeSession, best: Candidate) -> Candidate | None:
 def as_object(
     session: CodeSession,
     text: str,
-    outcome: Outcome,
+    outcome: TaskOutcome,
     accepted: Candidate | None,
     code: int,
 ) -> dict[str, Any]:

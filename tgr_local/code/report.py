@@ -17,7 +17,7 @@ from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.reading.context import Context, Shown
 from tgr_local.code.reading.prompt import Form
-from tgr_local.code.rounds import Outcome
+from tgr_local.code.rounds import TaskOutcome
 from tgr_local.console.command_table import on_terminal
 from tgr_local.console.render import plural
 from tgr_local.system.progress import ProgressLine
@@ -121,14 +121,14 @@ class Report:
         if self._progress:
             self._progress.line = _progress(list(self._rows.values()))
 
-    def round_ends(self, outcome: Outcome) -> None:
+    def round_ends(self, outcome: TaskOutcome) -> None:
         self._stack.close()
         if not self._is_log:
             self._table(outcome, _ROWS)
         elif outcome.best is not None:
             self._note("", f"best: {outcome.best.number} ({table.result(outcome.best)})")
 
-    def ends(self, outcome: Outcome) -> None:
+    def ends(self, outcome: TaskOutcome) -> None:
         """Writes the candidates to a log, and the notes about the best one."""
         if self._is_log and outcome.ranked:
             self._table(outcome, _ROWS_OF_LOG)
@@ -136,7 +136,7 @@ class Report:
         if verdict is not None and verdict.remark:
             self._note("note:", verdict.remark)
 
-    def _table(self, outcome: Outcome, most: int) -> None:
+    def _table(self, outcome: TaskOutcome, most: int) -> None:
         heading, *rows = table.table(outcome.ranked)
         for line in (heading, *rows[:most]):
             self._say(line)

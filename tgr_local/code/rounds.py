@@ -1,6 +1,6 @@
 """A task from its context to the best candidate: rounds of candidates until one passes the tests.
 
-In: an engine, the text of files, a judge. Out: an `Outcome`. If a candidate gets further in the
+In: an engine, the text of files, a judge. Out: a `TaskOutcome`. If a candidate gets further in the
 tests than the files that it began with, the next ones begin with its edit, in the same round as
 long as that has taken fewer new tokens than k whole answers; where none does, with an edit that
 mends another test. Every edit is one of the project's files as they are. Nothing is printed and
@@ -43,7 +43,7 @@ _FREE = 4  # one in so many candidates of the later rounds is free, with a budge
 
 
 @dataclass(frozen=True)
-class Task:
+class CodeTask:
     """A task and what it is done with."""
 
     text: str
@@ -63,12 +63,12 @@ class Task:
     """Target of each symbolic link to a file or a folder of the project."""
     refusal: Callable[[str], str] = lambda path: ""
     """Reason why a file may not be changed; empty where it may."""
-    keep: Callable[[Outcome], None] = lambda outcome: None
+    keep: Callable[[TaskOutcome], None] = lambda outcome: None
     """Called with the outcome so far, for whoever stops the task."""
 
 
 @dataclass
-class Outcome:
+class TaskOutcome:
     """Result of a task."""
 
     context: Context
@@ -108,7 +108,7 @@ class Listener(Protocol):
     def update(self, candidate: Candidate, text: str) -> None:
         """A candidate changed, or has new text."""
 
-    def round_ends(self, outcome: Outcome) -> None:
+    def round_ends(self, outcome: TaskOutcome) -> None:
         """All candidates of a round are ranked."""
 
     def adopts(self, candidate: Candidate) -> None:
@@ -117,13 +117,13 @@ class Listener(Protocol):
 
 def solve(
     engine: Engine,
-    task: Task,
+    task: CodeTask,
     config: SearchConfig,
     method: Method,
     code: CodeConfig,
     listener: Listener,
     cancel: Cancel | None = None,
-) -> Outcome:
+) -> TaskOutcome:
     """Carries out a task. Raises CancelledError by `cancel`, CapacityError for a prompt that leaves
     no room for an answer, TgrError where the task needs tests and they cannot be started, and
     ValueError as `make_context` does."""
@@ -133,7 +133,7 @@ def solve(
 @dataclass
 class _Solver:
     engine: Engine
-    task: Task
+    task: CodeTask
     config: SearchConfig
     method: Method
     code: CodeConfig
@@ -146,12 +146,12 @@ class _Solver:
         # a person may go on working meanwhile; the copies do not change either
         self._read = functools.cache(self.task.read)
 
-    def solve(self) -> Outcome:
+    def solve(self) -> TaskOutcome:
         self._start = time.monotonic()
         before = self._before()
         stage = self._stage((), before)
         self.listener.context(stage.context, stage.form)
-        outcome = Outcome(stage.context, stage.form, before)
+        outcome = TaskOutcome(stage.context, stage.form, before)
         for number in range(1, self.code.rounds + 1):
             following = self._round(number, stage, outcome)
             if following is None:
@@ -160,7 +160,7 @@ class _Solver:
         outcome.seconds = time.monotonic() - self._start
         return outcome
 
-    def _round(self, number: int, stage: Stage, outcome: Outcome) -> Stage | None:
+    def _round(self, number: int, stage: Stage, outcome: TaskOutcome) -> Stage | None:
         """Writes the candidates of a round, and gives the stage of the next one; None where a
         candidate passes, or `outcome.ended` says why there is none."""
         left: int | None = None  # new tokens that the round may still take
@@ -291,7 +291,7 @@ class _Solver:
         tests = [one for path in list(paths)[:_TEST_FILES] if (one := read(path))]
         return evidence.out_of_reach(failures, tests, documents)
 
-    def _after(self, candidate: Candidate, outcome: Outcome) -> Stage | None:
+    def _after(self, candidate: Candidate, outcome: TaskOutcome) -> Stage | None:
         """The stage in which candidates begin with the edit of this one; None where the files have
         no place in a prompt any more."""
         try:
@@ -305,7 +305,7 @@ class _Solver:
 
     # ---- a round ----
 
-    def _batch(self, outcome: Outcome, stage: Stage, allowance: int | None) -> Batch | None:
+    def _batch(self, outcome: TaskOutcome, stage: Stage, allowance: int | None) -> Batch | None:
         """Returns the batch for the next candidates; None if the budget is spent. `allowance` is
         the number of new tokens that a round may still take which goes on; None = it begins."""
         k = self.code.candidates

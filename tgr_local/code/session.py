@@ -19,7 +19,7 @@ from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.judging.test_command import suggest
 from tgr_local.code.report import Report, say_on
-from tgr_local.code.rounds import Listener, Outcome, Task, solve
+from tgr_local.code.rounds import CodeTask, Listener, TaskOutcome, solve
 from tgr_local.code.workplace import Workplace
 from tgr_local.console import dialog
 from tgr_local.console.render import plural
@@ -55,7 +55,7 @@ class CodeSession:
         self.code = code
         self.named = named
         """The files that may be changed; empty = those that the tests and the task point to."""
-        self.outcome: Outcome | None = None
+        self.outcome: TaskOutcome | None = None
         """Outcome of the last task."""
         self.is_live = dialog.is_live() and on_stdout is not False
         is_stdout = sys.stdout.isatty() if on_stdout is None else on_stdout
@@ -124,7 +124,7 @@ class CodeSession:
         named: Sequence[str] = (),
         *,
         can_stop: bool = True,
-    ) -> Outcome:
+    ) -> TaskOutcome:
         """Carries out a task. Nothing of the folder is changed. Without a `listener` its progress
         is printed. `named` are further files that may be changed, for this task. If it is stopped,
         `outcome` has the candidates that were judged. `can_stop` tells whether a person is there
@@ -134,7 +134,7 @@ class CodeSession:
             command = printable_line(shlex.quote(suggested))  # it may name folders
             self.say(f"there are tests; --test {command}, or /test, would let them choose")
         with self._copied(), contextlib.ExitStack() as stack:
-            task = Task(
+            task = CodeTask(
                 text=text,
                 paths=self.workplace.paths(),  # of now, as the copies have them
                 links=self.workplace.project.links,
@@ -161,7 +161,7 @@ class CodeSession:
             self.say(doubt)
         return self.outcome
 
-    def _keep(self, outcome: Outcome) -> None:
+    def _keep(self, outcome: TaskOutcome) -> None:
         """Keeps the outcome so far of a task that may be stopped."""
         self.outcome = outcome
 
@@ -201,7 +201,7 @@ class CodeSession:
         return text
 
 
-def cost_line(outcome: Outcome) -> str:
+def cost_line(outcome: TaskOutcome) -> str:
     """``16 candidates in 2 rounds, 4,120 forward tokens, 12.3 s; 1 passes``."""
     every = [one for some in outcome.rounds for one in some]
     rounds = plural(len(outcome.rounds), "round")
@@ -214,7 +214,7 @@ def cost_line(outcome: Outcome) -> str:
     )
 
 
-def doubt_line(outcome: Outcome) -> str:
+def doubt_line(outcome: TaskOutcome) -> str:
     """Returns a doubt about a pass that few of many edits have; empty elsewhere. The more edits are
     tested, the likelier one meets the tests by chance."""
     tested = [one for one in outcome.ranked if one.verdict is not None and not one.verdict.is_check]

@@ -30,7 +30,7 @@ from tgr_local.engine import Cancel
 from tgr_local.options.config import CodeConfig
 from tgr_local.system.sandbox import backends, commands
 from tgr_local.system.sandbox.backends import Backend
-from tgr_local.system.sandbox.commands import Limits
+from tgr_local.system.sandbox.commands import CommandLimits
 
 
 class Workplace:
@@ -125,7 +125,7 @@ class Workplace:
         assert self._copies is not None
         code, backend = self.code, self._backend()
         patience = judge.patience(code.test, self._before) if self._before else math.inf
-        limits = Limits(
+        limits = CommandLimits(
             seconds=min(code.test_seconds, patience), memory=code.test_memory << 20,
             disk=code.test_disk << 20, processes=code.test_processes,
         )  # fmt: skip

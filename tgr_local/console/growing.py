@@ -16,7 +16,7 @@ from markdown_it.token import Token
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tgr_local.console.markdown import Code, blocks, fence, parse, rendered
+from tgr_local.console.markdown import CodeHighlighter, blocks, fence, parse, rendered
 from tgr_local.system.sanitize import printable
 
 _MOST = 16384  # characters of a block; a longer one is cut at the end of a line
@@ -237,7 +237,7 @@ class _OpenCode:
 
     def __init__(self, token: Token) -> None:
         self._markup, self._code = token.markup, ""
-        self._highlight = Code(token.info)
+        self._highlight = CodeHighlighter(token.info)
         self.begin = fence(self._markup + printable(token.info))
 
     def is_end(self, line: str) -> bool:

@@ -178,7 +178,7 @@ class _Heading(markdown.Heading):
         yield self.text
 
 
-class _Code(markdown.CodeBlock):
+class _FencedCode(markdown.CodeBlock):
     """Code with its fences as they were written, so that its language and its end are seen; code
     without fences stays indented."""
 
@@ -187,7 +187,7 @@ class _Code(markdown.CodeBlock):
         self._fence = token.markup
 
     @classmethod
-    def create(cls, markdown: markdown.Markdown, token: Token) -> _Code:
+    def create(cls, markdown: markdown.Markdown, token: Token) -> _FencedCode:
         return cls(token)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -196,7 +196,7 @@ class _Code(markdown.CodeBlock):
             yield Text("\n".join(f"    {line}" for line in code.split("\n")))
             return
         yield fence(self._fence + self.lexer_name)
-        text = Code(self.lexer_name).highlighted(code)
+        text = CodeHighlighter(self.lexer_name).highlighted(code)
         text.no_wrap, text.overflow = False, "fold"
         yield text
         yield fence(self._fence)
@@ -207,7 +207,7 @@ class _List(markdown.ListElement):
         yield from self.items
 
 
-class _Item(markdown.ListItem):
+class _ListItem(markdown.ListItem):
     """An item with its marker as it was written; only an asterisk becomes a bullet."""
 
     def __init__(self, mark: str) -> None:
@@ -215,7 +215,7 @@ class _Item(markdown.ListItem):
         self._mark = mark
 
     @classmethod
-    def create(cls, markdown: markdown.Markdown, token: Token) -> _Item:
+    def create(cls, markdown: markdown.Markdown, token: Token) -> _ListItem:
         return cls(token.info + token.markup.replace("*", "•"))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -238,14 +238,14 @@ class _Quote(markdown.BlockQuote):
             yield Segment.line()
 
 
-class _Rule(markdown.HorizontalRule):
+class _HorizontalRule(markdown.HorizontalRule):
     new_line = True
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Rule(style="markdown.hr")
 
 
-class _Table(markdown.TableElement):
+class _MarkdownTable(markdown.TableElement):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         style = "markdown.table.border"
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, border_style=style)
@@ -264,14 +264,14 @@ class _Blocks(markdown.Markdown):
     elements: ClassVar[dict[str, type[markdown.MarkdownElement]]] = {
         **markdown.Markdown.elements,
         "heading_open": _Heading,
-        "fence": _Code,
-        "code_block": _Code,
+        "fence": _FencedCode,
+        "code_block": _FencedCode,
         "blockquote_open": _Quote,
-        "hr": _Rule,
+        "hr": _HorizontalRule,
         "bullet_list_open": _List,
         "ordered_list_open": _List,
-        "list_item_open": _Item,
-        "table_open": _Table,
+        "list_item_open": _ListItem,
+        "table_open": _MarkdownTable,
     }
 
     def __init__(self, found: list[Sequence[Token]]) -> None:
@@ -296,7 +296,7 @@ def fence(line: str) -> Text:
     return Text(line, "markdown.fence")
 
 
-class Code:
+class CodeHighlighter:
     """Highlights code in a language that pygments knows; other code stays plain."""
 
     def __init__(self, info: str) -> None:

@@ -56,7 +56,7 @@ class SavedPrefix:
 
 
 @dataclass(frozen=True)
-class Header:
+class PrefixHeader:
     """Description of a file's data; `norms`, `state` and `cells` are numbers of bytes."""
 
     llama_cpp: str
@@ -111,7 +111,7 @@ def save_prefix(
         return None
     sizes = len(known), len(norms), len(state), len(cells)
     layout = engine._native.memory_layout()
-    header = Header(LLAMA_CPP_PYTHON, engine.model_hash, layout, digest.hex(), *sizes)
+    header = PrefixHeader(LLAMA_CPP_PYTHON, engine.model_hash, layout, digest.hex(), *sizes)
     text = json.dumps(dataclasses.asdict(header)).encode()
     start = _START.pack(MAGIC, _VERSION, len(text)) + text
     n_bytes = len(start) + header.n_bytes + _SHA
@@ -265,7 +265,7 @@ def _opened(path: Path) -> Iterator[FileIO]:
         yield file
 
 
-def _read_header(engine: Engine, path: Path, file: FileIO, n_bytes: int, sha: Any) -> Header:
+def _read_header(engine: Engine, path: Path, file: FileIO, n_bytes: int, sha: Any) -> PrefixHeader:
     """The header, which fits the engine and the size of the file. Raises PrefixError."""
     start = file.read(_START.size)
     if len(start) < _START.size or start[: len(MAGIC)] != MAGIC:
@@ -287,7 +287,7 @@ def _read_header(engine: Engine, path: Path, file: FileIO, n_bytes: int, sha: An
     return header
 
 
-def _parsed(path: Path, text: bytearray) -> Header:
+def _parsed(path: Path, text: bytearray) -> PrefixHeader:
     fields = {spec.name: {"str": str, "int": int}[str(spec.type)] for spec in _FIELDS}
     try:
         values = json.loads(text)
@@ -300,13 +300,13 @@ def _parsed(path: Path, text: bytearray) -> Header:
             raise ValueError("its digest is too long")
     except (ValueError, RecursionError) as error:
         raise PrefixError(f"{path} is damaged: {str(error)[:80]}") from None
-    return Header(**values)
+    return PrefixHeader(**values)
 
 
-_FIELDS = dataclasses.fields(Header)
+_FIELDS = dataclasses.fields(PrefixHeader)
 
 
-def _check_header(engine: Engine, path: Path, header: Header) -> None:
+def _check_header(engine: Engine, path: Path, header: PrefixHeader) -> None:
     """Raises PrefixError for a prefix that the engine cannot use, the cheapest checks first."""
     layout = engine._native.memory_layout()
     if header.llama_cpp != LLAMA_CPP_PYTHON:

@@ -24,7 +24,7 @@ from tgr_local.generation.prompt import advised
 from tgr_local.generation.reply import Reply
 from tgr_local.options import gguf_header
 from tgr_local.options.config import SearchConfig
-from tgr_local.options.gguf_header import Header
+from tgr_local.options.gguf_header import GgufHeader
 from tgr_local.search import geometry, maps, strength
 from tgr_local.search.steering import injected
 from tgr_local.search.steps import Step
@@ -217,7 +217,7 @@ def _residual_norms(engine: Engine, context: Seq[int]) -> NDArray[np.float64]:
     return geometry.median_norms([output.norms])
 
 
-def _read_vectors(file: BinaryIO, header: Header, n_layer: int) -> NDArray[np.float32]:
+def _read_vectors(file: BinaryIO, header: GgufHeader, n_layer: int) -> NDArray[np.float32]:
     """The tensors of a file as [n_layer, n_embd], zeros for layers without one."""
     path, tensors = file.name, header.tensors
     widths = {tensor.shape[-1:] for tensor in tensors.values()}

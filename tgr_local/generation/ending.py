@@ -27,7 +27,7 @@ Verdict = Finish | Literal["thinking", "answer"] | None
 ends and an answer is due; None = the run goes on."""
 
 
-class Limits:
+class ReplyLimits:
     """The limits of one reply, whose time begins here."""
 
     def __init__(self, engine: Engine, request: Request) -> None:
@@ -77,7 +77,7 @@ class AnswerNow(Cancel):
     where the text is read as it comes, else at the end of a step. A limit that the thinking has
     come to ends it in the same way, and so does a text that is over."""
 
-    def __init__(self, outer: Cancel | None, draft: Draft, limits: Limits) -> None:
+    def __init__(self, outer: Cancel | None, draft: Draft, limits: ReplyLimits) -> None:
         super().__init__(outer)
         self.why: str | None = None
         """The cause of the request for the answer, once it was seen: "answer_now" or an option."""
@@ -104,7 +104,7 @@ class Ending:
     """Decides after each step whether the run goes on."""
 
     def __init__(
-        self, engine: Engine, request: Request, draft: Draft, limits: Limits, cancel: AnswerNow
+        self, engine: Engine, request: Request, draft: Draft, limits: ReplyLimits, cancel: AnswerNow
     ) -> None:
         self._engine, self._config, self._edits = engine, request.config, request.edits
         self._draft, self._limits, self._cancel = draft, limits, cancel

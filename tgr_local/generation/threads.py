@@ -66,22 +66,24 @@ def streamed(
     does not have that thread, gets a TgrError.
     """
     stop, process = Cancel(cancel), os.getpid()
-    events: queue.SimpleQueue[_Event | _End] = queue.SimpleQueue()  # Ctrl-C cannot leave it locked
+    events: queue.SimpleQueue[_Event | _ThreadEnd] = (
+        queue.SimpleQueue()
+    )  # Ctrl-C cannot leave it locked
     line = awaiting()
 
     def run() -> None:
         try:
             with awaited_by(line):
                 work(events.put, stop)
-            events.put(_End(None))
+            events.put(_ThreadEnd(None))
         except BaseException as error:
-            events.put(_End(error))
+            events.put(_ThreadEnd(error))
 
     thread: threading.Thread | None = None
-    event: _Event | _End | None = None
+    event: _Event | _ThreadEnd | None = None
     try:
         thread = start_thread(run)
-        while not isinstance(event := events.get(), _End):
+        while not isinstance(event := events.get(), _ThreadEnd):
             yield event
             if os.getpid() != process:
                 raise TgrError(
@@ -100,5 +102,5 @@ def streamed(
 
 
 @dataclass(frozen=True)
-class _End:
+class _ThreadEnd:
     error: BaseException | None

@@ -18,7 +18,7 @@ from typing import Literal
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.generation.draft import Draft
-from tgr_local.generation.ending import AnswerNow, Ending, Limits, Verdict
+from tgr_local.generation.ending import AnswerNow, Ending, ReplyLimits, Verdict
 from tgr_local.generation.text import TextDelta, TextSplitter
 from tgr_local.generation.thinking import (
     NO_THINKING,
@@ -70,7 +70,7 @@ class ReplyWriter:
         request = settled(engine, request)
         self.engine, self.request, self.config = engine, request, request.config
         self._until, self._emit = until, on_event or (lambda event: None)
-        self._limits = Limits(engine, request)
+        self._limits = ReplyLimits(engine, request)
         follows = bool(on_event or self.config.max_seconds > 0 or until)
         self.draft = Draft(engine, request, self._limits.reserve, follows)
         self._cancel = AnswerNow(cancel, self.draft, self._limits)

@@ -33,7 +33,7 @@ def run(run: Run) -> Iterator[Step]:
     """Writes chunk after chunk, with a trial answer after every line while it thinks."""
     limit = text_limit(run.engine, len(run.query), run.config)
     with Branches(run, METHOD, limit=limit, least=1) as branches:
-        text = Text(branches)
+        text = TriedText(branches)
         try:
             finish: Finish | None = None
             while finish is None:
@@ -58,7 +58,7 @@ def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
     return n_query + limit + limit * trial  # every token may end a line
 
 
-class Text:
+class TriedText:
     """The text so far, in `branch`."""
 
     def __init__(self, branches: Branches) -> None:

@@ -93,7 +93,7 @@ class Graph(tot.Tree):
         which makes its likelihood comparable, and selects. Does nothing that the budget cannot pay.
         """
         branches = self.branches
-        asked = Turn(branches.engine, request, thinking=self.config.thinking)
+        asked = UserTurn(branches.engine, request, thinking=self.config.thinking)
         turn = asked.after(branches.context(best), quoted)
         length = max(len(thought.tokens) for thought in self.kept)
         cost = len(turn) + 2 * length + 1
@@ -116,7 +116,7 @@ def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
 def _turn_tokens(engine: Engine, config: SearchConfig) -> int:
     """Tokens of the turns that ask for new thoughts at most, without the quoted texts."""
     requests = merge_request(config.tree_breadth - 1), REFINE
-    turns = [Turn(engine, one, thinking=config.thinking) for one in requests]
+    turns = [UserTurn(engine, one, thinking=config.thinking) for one in requests]
     return max(turn.n_tokens for turn in turns)
 
 
@@ -132,7 +132,7 @@ def merge_request(n_others: int) -> str:
     )
 
 
-class Turn:
+class UserTurn:
     """A request as the user's next turn, ready to follow any context.
 
     `thinking` lets the reply to it open a thinking block.

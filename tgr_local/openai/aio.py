@@ -93,37 +93,37 @@ def chunks(
 
 
 @dataclass(frozen=True)
-class _End:
+class _StreamEnd:
     error: BaseException | None
 
 
 async def _streamed(work: _Work[_Item], cancel: Cancel | None) -> AsyncGenerator[_Item, None]:
     """The events of `work`, which runs in a thread of its own, as they come."""
     loop = asyncio.get_running_loop()
-    events: asyncio.Queue[_Item | _End] = asyncio.Queue()
+    events: asyncio.Queue[_Item | _StreamEnd] = asyncio.Queue()
     stop = Cancel(cancel)
 
-    def put(event: _Item | _End) -> None:
+    def put(event: _Item | _StreamEnd) -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(events.put_nowait, event)
 
     def run() -> None:
         try:
             work(put, stop)
-            put(_End(None))
+            put(_StreamEnd(None))
         except BaseException as error:
-            put(_End(error))
+            put(_StreamEnd(error))
 
     threading.Thread(target=run, daemon=True).start()
-    event: _Item | _End | None = None
+    event: _Item | _StreamEnd | None = None
     try:
-        while not isinstance(event := await events.get(), _End):
+        while not isinstance(event := await events.get(), _StreamEnd):
             yield event
         if event.error:
             raise event.error
     finally:
         stop.cancel()
-        while not isinstance(event, _End):
+        while not isinstance(event, _StreamEnd):
             event = await events.get()
         event = None  # else an error and its frame keep each other, and the engine
 

@@ -28,9 +28,9 @@ from tgr_local.openai.events import (
     Finish,
     JsonObject,
     Kind,
+    NewText,
     OnApiEvent,
     Searched,
-    TextPart,
     Totals,
     Usage,
 )
@@ -166,7 +166,7 @@ class Choice:
             if self._reader:
                 return self._added(self._reader.feed(event.text))
             kind: Kind = "thinking" if event.kind == "thinking" else "answer"
-            return self._added([TextPart(self.index, kind, event.text)])
+            return self._added([NewText(self.index, kind, event.text)])
         if isinstance(event, Step):
             self.tokens.feed(event)
         elif isinstance(event, Progress) and event.stage == "answer due":
@@ -188,7 +188,7 @@ class Choice:
 
     def _added(self, parts: list[ApiEvent]) -> list[ApiEvent]:
         for part in parts:
-            if isinstance(part, TextPart):
+            if isinstance(part, NewText):
                 self._texts[part.kind].append(part.text)
                 self.n_chars += len(part.text) if part.kind == "answer" else 0
             elif isinstance(part, CallBegun):
@@ -324,19 +324,19 @@ class Answer:
         if not self.request.echo:
             return []
         text, tokens = self.request.texts[choice.number], self.prompt_tokens(choice)
-        return [TextPart(choice.index, "prompt", text, tokens)]
+        return [NewText(choice.index, "prompt", text, tokens)]
 
     def _flushed(self, choice: Choice) -> list[ApiEvent]:
         """All that waits, the text of a kind as one part."""
         waiting, choice.waiting = choice.waiting, []
-        texts = [part for part in waiting if isinstance(part, TextPart)]
+        texts = [part for part in waiting if isinstance(part, NewText)]
         thinking = "".join(part.text for part in texts if part.kind == "thinking")
         answer = "".join(part.text for part in texts if part.kind == "answer")
         tokens = choice.tokens.ready(choice.n_chars)
-        parts: list[ApiEvent] = [TextPart(choice.index, "thinking", thinking)] if thinking else []
+        parts: list[ApiEvent] = [NewText(choice.index, "thinking", thinking)] if thinking else []
         if answer or tokens:
-            parts.append(TextPart(choice.index, "answer", answer, tokens))
-        return parts + [part for part in waiting if not isinstance(part, TextPart)]
+            parts.append(NewText(choice.index, "answer", answer, tokens))
+        return parts + [part for part in waiting if not isinstance(part, NewText)]
 
     # --- the whole ---
 

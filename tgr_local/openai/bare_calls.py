@@ -37,7 +37,7 @@ class BareCalls:
     """Each with its ``id``, ``name`` and ``arguments``; empty = the text may become some."""
 
 
-class _Open(Exception):
+class _UnfinishedCall(Exception):
     """The text ends within what may become a call."""
 
 
@@ -64,7 +64,7 @@ def bare_calls(text: str, names: Collection[str]) -> BareCalls | None:
                 at = _group(text, at, names, calls)
                 at = _after(_BETWEEN, text, at)
             return BareCalls(line.start(), tuple(calls))
-        except _Open:
+        except _UnfinishedCall:
             return BareCalls(line.start())
         except _Quoted:
             return None
@@ -92,7 +92,7 @@ def _group(text: str, at: int, names: Collection[str], calls: list[dict[str, str
         raise
     rest = text[at : at + len(closing)]
     if not inner or (rest != closing and closing.startswith(rest) and rest):
-        raise _Open
+        raise _UnfinishedCall
     if rest not in (closing, ""):  # at the end of a text it may be missing
         raise _Quoted
     calls += inner
@@ -111,7 +111,7 @@ def _opening(text: str, at: int) -> tuple[int, str]:
     rest = text[at : at + 2 * _TAIL + 1].rstrip(" \t")
     is_end = len(text) <= at + 2 * _TAIL
     if is_end and any(one.startswith(rest) for one in (*_TAGS, *_FENCES)):
-        raise _Open
+        raise _UnfinishedCall
     raise _NoCall
 
 
@@ -119,7 +119,7 @@ def _value(text: str, at: int, names: Collection[str], calls: list[dict[str, str
     """Adds the calls of one JSON value; returns where it ends."""
     first = _after(_SPACE, text, at + 1) if text[at] == "[" else at
     if first == len(text):
-        raise _Open
+        raise _UnfinishedCall
     if text[first] != "{":
         raise _NoCall
     is_other = _is_other(text, first, names)
@@ -129,7 +129,7 @@ def _value(text: str, at: int, names: Collection[str], calls: list[dict[str, str
         raise _NoCallRead from None
     except json.JSONDecodeError as error:
         is_cut = error.pos >= len(text) - _TAIL or error.msg.startswith("Unterminated string")
-        raise (_Open if is_cut and not is_other else _NoCallRead) from None
+        raise (_UnfinishedCall if is_cut and not is_other else _NoCallRead) from None
     except ValueError:  # a number of more digits than Python reads
         raise _NoCallRead from None
     calls += [_call(one, names) for one in (value if isinstance(value, list) else [value])]

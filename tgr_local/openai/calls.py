@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from tgr_local.engine import Cancel
 from tgr_local.openai.bare_calls import bare_calls
-from tgr_local.openai.events import ApiEvent, CallArguments, CallBegun, TextPart
+from tgr_local.openai.events import ApiEvent, CallArguments, CallBegun, NewText
 from tgr_local.search.reply_format import ReplyFormat
 from tgr_local.system import confined
 
@@ -98,7 +98,7 @@ class ReplyReader:
             more = _more(self._sent[kind], text if final else text.rstrip())
             if more:
                 self._sent[kind] += more
-                events.append(TextPart(self._index, kind, more))
+                events.append(NewText(self._index, kind, more))
         calls = message["calls"]
         for number, call in enumerate(calls):
             # a name is whole when something follows it

@@ -22,8 +22,8 @@ from tgr_local.openai.events import (
     CallBegun,
     ChoiceEnded,
     JsonObject,
+    NewText,
     Searched,
-    TextPart,
     Totals,
     Usage,
 )
@@ -125,7 +125,7 @@ def _rollouts(engine: Engine, candidates: Candidates) -> list[JsonObject]:
     ]
 
 
-class _Translation(Translation):
+class _CompletionsTranslation(Translation):
     """Common part of both formats."""
 
     kind: str
@@ -210,7 +210,7 @@ class _Translation(Translation):
         }
 
 
-class ChatTranslation(_Translation):
+class ChatTranslation(_CompletionsTranslation):
     """The format of /v1/chat/completions."""
 
     kind, chunk_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
@@ -227,7 +227,7 @@ class ChatTranslation(_Translation):
         if index not in self._opened:
             self._opened.add(index)
             made.append(self._choice(index, delta={"role": "assistant", "content": ""}))
-        if isinstance(event, TextPart):
+        if isinstance(event, NewText):
             if event.kind == "thinking" and not self._shows_thinking:
                 return made
             name = "reasoning_content" if event.kind == "thinking" else "content"
@@ -267,7 +267,7 @@ class ChatTranslation(_Translation):
         return None if tokens is None else chat_logprobs(self._engine, tokens)
 
 
-class TextTranslation(_Translation):
+class TextTranslation(_CompletionsTranslation):
     """The format of /v1/completions."""
 
     kind = chunk_kind = "text_completion"
@@ -279,7 +279,7 @@ class TextTranslation(_Translation):
         self._scored: dict[int, JsonObject] = {}  # of each prompt, once for all its choices
 
     def _choices(self, event: ApiEvent) -> list[JsonObject]:
-        if isinstance(event, TextPart):
+        if isinstance(event, NewText):
             number = event.index // self._request.n
             logprobs = self._logprobs(number, event.tokens, is_prompt=event.kind == "prompt")
             return [self._choice(event.index, logprobs, text=event.text)]

@@ -20,7 +20,7 @@ Finish = Literal["stop", "length", "tool_calls"]
 
 
 @dataclass(frozen=True, slots=True)
-class TextPart:
+class NewText:
     """New text of a choice."""
 
     index: int
@@ -98,5 +98,5 @@ class Totals:
     """The ``tgr`` part."""
 
 
-ApiEvent = TextPart | CallBegun | CallArguments | Searched | ChoiceEnded | Totals
+ApiEvent = NewText | CallBegun | CallArguments | Searched | ChoiceEnded | Totals
 OnApiEvent = Callable[[ApiEvent], None]

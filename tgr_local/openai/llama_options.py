@@ -16,7 +16,7 @@ from tgr_local.openai.grammars import json_grammar
 from tgr_local.openai.validation import RequestError
 
 
-class Only(NamedTuple):
+class Allowed(NamedTuple):
     """The values that an option may have here, and what to do instead of another."""
 
     accepted: tuple[Any, ...]
@@ -29,30 +29,30 @@ POOLINGS = {0: "none", 1: "mean", 2: "cls", 3: "last"}
 """llama.cpp's numbers of the ways to make one vector of a text."""
 _BY_FILE = "the model file says it; leave it out"
 
-ONLY: Mapping[str, Only] = {
-    "split_mode": Only((1,), "layers are divided among the GPUs as tensor_split says"),
-    "vocab_only": Only((False,), "the whole model is loaded"),
-    "kv_overrides": Only((None, {}), _BY_FILE),
-    "rope_scaling_type": Only((None, -1), _BY_FILE),
-    "rope_freq_base": Only((0.0,), _BY_FILE),
-    "rope_freq_scale": Only((0.0,), _BY_FILE),
-    "yarn_ext_factor": Only((-1.0,), _BY_FILE),
-    "yarn_attn_factor": Only((1.0, -1.0), _BY_FILE),
-    "yarn_beta_fast": Only((32.0, -1.0), _BY_FILE),
-    "yarn_beta_slow": Only((1.0, -1.0), _BY_FILE),
-    "yarn_orig_ctx": Only((0,), _BY_FILE),
-    "pooling_type": Only((-1, *POOLINGS), "TgrLlama.rerank scores documents with a reranker"),
-    "attention_type": Only((-1, 0), _BY_FILE),
-    "offload_kqv": Only(
+ONLY: Mapping[str, Allowed] = {
+    "split_mode": Allowed((1,), "layers are divided among the GPUs as tensor_split says"),
+    "vocab_only": Allowed((False,), "the whole model is loaded"),
+    "kv_overrides": Allowed((None, {}), _BY_FILE),
+    "rope_scaling_type": Allowed((None, -1), _BY_FILE),
+    "rope_freq_base": Allowed((0.0,), _BY_FILE),
+    "rope_freq_scale": Allowed((0.0,), _BY_FILE),
+    "yarn_ext_factor": Allowed((-1.0,), _BY_FILE),
+    "yarn_attn_factor": Allowed((1.0, -1.0), _BY_FILE),
+    "yarn_beta_fast": Allowed((32.0, -1.0), _BY_FILE),
+    "yarn_beta_slow": Allowed((1.0, -1.0), _BY_FILE),
+    "yarn_orig_ctx": Allowed((0,), _BY_FILE),
+    "pooling_type": Allowed((-1, *POOLINGS), "TgrLlama.rerank scores documents with a reranker"),
+    "attention_type": Allowed((-1, 0), _BY_FILE),
+    "offload_kqv": Allowed(
         (True,), "the cache lies beside its layers; n_gpu_layers=0 keeps it in RAM"
     ),
-    "lora_base": Only((None,), "lora_path is added to the model as it is"),
-    "chat_handler": Only((None,), "the template of the model file is used; images are not read"),
-    "draft_model": Only(
+    "lora_base": Allowed((None,), "lora_path is added to the model as it is"),
+    "chat_handler": Allowed((None,), "the template of the model file is used; images are not read"),
+    "draft_model": Allowed(
         (None,), "config=SearchConfig(draft_lookup='auto') guesses tokens without a second model"
     ),
-    "tokenizer": Only((None,), "that of the model file is used"),
-    "spm_infill": Only((False,), "the order of the model's own format is used"),
+    "tokenizer": Allowed((None,), "that of the model file is used"),
+    "spm_infill": Allowed((False,), "the order of the model's own format is used"),
 }
 """Options of ``llama_cpp.Llama`` with their values that change nothing here."""
 ANY = ("n_threads_batch", "op_offload", "swa_full", "no_perf", "numa")

@@ -21,7 +21,7 @@ StoppingCriterion: TypeAlias = Callable[[NDArray[np.intc], NDArray[np.single]], 
 StoppingCriteria: TypeAlias = StoppingCriterion | Seq[StoppingCriterion]
 
 
-class Usage(TypedDict):
+class ResponseUsage(TypedDict):
     """Tokens of a response."""
 
     prompt_tokens: int
@@ -62,7 +62,7 @@ class Completion(_Response):
 
     object: Literal["text_completion"]
     choices: list[CompletionChoice]
-    usage: Usage
+    usage: ResponseUsage
 
 
 class CompletionChunk(_Response):
@@ -70,31 +70,31 @@ class CompletionChunk(_Response):
 
     object: Literal["text_completion"]
     choices: list[CompletionChoice]
-    usage: NotRequired[Usage | None]
+    usage: NotRequired[ResponseUsage | None]
 
 
-class CalledFunction(TypedDict):
+class ReplyFunction(TypedDict):
     """The function that a call names, and the text of its arguments, a JSON object."""
 
     name: str
     arguments: str
 
 
-class ToolCall(TypedDict):
+class ReplyToolCall(TypedDict):
     """A call of a function."""
 
     id: str
     type: Literal["function"]
-    function: CalledFunction
+    function: ReplyFunction
 
 
-class Message(TypedDict):
+class ReplyMessage(TypedDict):
     """A reply to a conversation."""
 
     role: Literal["assistant"]
     content: str | None
     reasoning_content: NotRequired[str]
-    tool_calls: NotRequired[list[ToolCall]]
+    tool_calls: NotRequired[list[ReplyToolCall]]
 
 
 class ChatLogprobs(TypedDict):
@@ -108,7 +108,7 @@ class ChatChoice(TypedDict):
     """A reply."""
 
     index: int
-    message: Message
+    message: ReplyMessage
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"] | None
 
@@ -118,7 +118,7 @@ class ChatCompletion(_Response):
 
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
-    usage: Usage
+    usage: ResponseUsage
 
 
 class CalledFunctionPart(TypedDict):
@@ -160,7 +160,7 @@ class ChatCompletionChunk(_Response):
 
     object: Literal["chat.completion.chunk"]
     choices: list[ChatChunkChoice]
-    usage: NotRequired[Usage | None]
+    usage: NotRequired[ResponseUsage | None]
 
 
 class EmbeddingUsage(TypedDict):

@@ -13,7 +13,7 @@ from tgr_local.openai.events import (
     CallBegun,
     ChoiceEnded,
     JsonObject,
-    TextPart,
+    NewText,
     Totals,
     Usage,
 )
@@ -47,7 +47,7 @@ class MessageTranslation(Translation):
         return [{"type": "message_start", "message": message}]
 
     def parts(self, event: ApiEvent) -> list[JsonObject]:
-        if isinstance(event, TextPart):
+        if isinstance(event, NewText):
             return self._text(event) if event.text else []
         if isinstance(event, CallBegun):
             block = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
@@ -63,7 +63,7 @@ class MessageTranslation(Translation):
             return [{"type": "message_delta", "delta": reason, **usage}, {"type": "message_stop"}]
         return []
 
-    def _text(self, event: TextPart) -> list[JsonObject]:
+    def _text(self, event: NewText) -> list[JsonObject]:
         kind = "thinking" if event.kind == "thinking" else "text"
         if kind == "thinking" and not self._shows_thinking:
             return []

@@ -18,7 +18,7 @@ from tgr_local.openai.bodies import (
     NativeCompletionRequest,
     NativeRequest,
 )
-from tgr_local.openai.events import ApiEvent, ChoiceEnded, JsonObject, Searched, TextPart, Totals
+from tgr_local.openai.events import ApiEvent, ChoiceEnded, JsonObject, NewText, Searched, Totals
 from tgr_local.openai.infill import fill_in_tokens
 from tgr_local.openai.inputs import given_prompts
 from tgr_local.openai.logprobs import chat_logprobs
@@ -96,7 +96,7 @@ class NativeTranslation(Translation):
     """llama.cpp's format of a completion."""
 
     def parts(self, event: ApiEvent) -> list[JsonObject]:
-        if isinstance(event, TextPart):
+        if isinstance(event, NewText):
             part = {"index": event.index, "content": event.text, "stop": False}
             return [part | self._about(event.index) | self._probabilities(event.tokens)]
         if isinstance(event, ChoiceEnded):

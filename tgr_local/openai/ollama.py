@@ -34,7 +34,7 @@ from tgr_local.openai.events import (
     CallBegun,
     ChoiceEnded,
     JsonObject,
-    TextPart,
+    NewText,
     Totals,
 )
 from tgr_local.openai.requests import PreparedRequest, chat_request, completion_request
@@ -293,7 +293,7 @@ class OllamaTranslation(Translation):
         self._end: ChoiceEnded | None = None
 
     def parts(self, event: ApiEvent) -> list[JsonObject]:
-        if isinstance(event, TextPart):
+        if isinstance(event, NewText):
             if event.kind == "thinking":
                 return [self._part("", thinking=event.text)] if event.text else []
             return [self._part(event.text)] if event.text else []

@@ -16,7 +16,7 @@ from tgr_local.openai.events import (
     ChoiceEnded,
     Finish,
     JsonObject,
-    TextPart,
+    NewText,
     Totals,
     Usage,
 )
@@ -32,7 +32,7 @@ _PARTS: dict[str, JsonObject] = {
 
 
 @dataclass
-class _Open:
+class _OpenItem:
     """The item under way."""
 
     item: JsonObject
@@ -50,7 +50,7 @@ class ResponseTranslation(Translation):
         self._store = store
         self._n_events = 0
         self._output: list[JsonObject] = []
-        self._open: _Open | None = None
+        self._open: _OpenItem | None = None
         self._finish: Finish = "stop"
 
     # --- the stream ---
@@ -64,7 +64,7 @@ class ResponseTranslation(Translation):
         ]
 
     def parts(self, event: ApiEvent) -> list[JsonObject]:
-        if isinstance(event, TextPart):
+        if isinstance(event, NewText):
             return self._text(event)
         if isinstance(event, CallBegun):
             item = _item("function_call", "fc", call_id=event.id, name=event.name, arguments="")
@@ -87,7 +87,7 @@ class ResponseTranslation(Translation):
         response["error"] = {"code": code, "message": error["message"]}
         return [self._event("response.failed", response=response)]
 
-    def _text(self, event: TextPart) -> list[JsonObject]:
+    def _text(self, event: NewText) -> list[JsonObject]:
         kind = "reasoning" if event.kind == "thinking" else "message"
         made: list[JsonObject] = []
         if self._open is None or self._open.item["type"] != kind:
@@ -107,7 +107,7 @@ class ResponseTranslation(Translation):
         return [*made, self._at_part(delta, delta=event.text, **more)]
 
     def _opened(self, item: JsonObject) -> list[JsonObject]:
-        self._open = _Open(item)
+        self._open = _OpenItem(item)
         return [self._at_item("response.output_item.added", item=item)]
 
     def _closed(self, status: str = "completed") -> list[JsonObject]:
@@ -152,9 +152,9 @@ class ResponseTranslation(Translation):
         choice = answer.best()[0]
         events: list[ApiEvent] = []
         if thinking := choice.text("thinking"):
-            events.append(TextPart(0, "thinking", thinking))
+            events.append(NewText(0, "thinking", thinking))
         if text := choice.text("answer"):
-            events.append(TextPart(0, "answer", text, answer.answer_tokens(choice)))
+            events.append(NewText(0, "answer", text, answer.answer_tokens(choice)))
         for number, call in enumerate(choice.calls):
             events.append(CallBegun(0, number, call.id, call.name))
             events.append(CallArguments(0, number, call.arguments))

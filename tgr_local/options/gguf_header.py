@@ -71,7 +71,7 @@ class Array:
 
 
 @dataclass(frozen=True)
-class Header:
+class GgufHeader:
     """Contents of the header of this file, which may be one part of a split model."""
 
     n_bytes: int
@@ -91,7 +91,7 @@ class Header:
         return sum(math.prod(tensor.shape) for tensor in self.tensors.values())
 
 
-def read(path: Path) -> Header:
+def read(path: Path) -> GgufHeader:
     """Reads the header. Raises ModelError for a file that is not GGUF or is damaged, OSError as
     `open` does."""
     if path.exists() and not path.is_file():  # reading a pipe would wait
@@ -100,7 +100,7 @@ def read(path: Path) -> Header:
         check_kind(path, file.read(_HEAD))
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
-                return _Reader(data, os.fstat(file.fileno()).st_size).header()
+                return _HeaderReader(data, os.fstat(file.fileno()).st_size).header()
             except (struct.error, ValueError, RecursionError) as error:
                 raise ModelError(f"{path} has a damaged header: {error}") from None
 
@@ -161,7 +161,7 @@ def _one_line(data: bytes) -> str:
     return text if text.isprintable() else ""
 
 
-class _Reader:
+class _HeaderReader:
     """Reads forward through the header, starting after the magic."""
 
     def __init__(self, data: mmap.mmap, n_bytes: int) -> None:
@@ -169,7 +169,7 @@ class _Reader:
         self._n_entries, self._text_left = 0, _MAX_TEXTS
         self._arrays: dict[str, Array] = {}
 
-    def header(self) -> Header:
+    def header(self) -> GgufHeader:
         version = self._number("I")
         if version not in (2, 3):
             raise ValueError(f"its version is {version}, but must be 2 or 3")
@@ -186,7 +186,7 @@ class _Reader:
         text = metadata.get("general.alignment", "")
         alignment = int(text) if text.isdecimal() and 0 < int(text) < 2**32 else _ALIGNMENT
         data_offset = -(-self._at // alignment) * alignment
-        return Header(self._n_bytes, metadata, self._arrays, tensors, data_offset)
+        return GgufHeader(self._n_bytes, metadata, self._arrays, tensors, data_offset)
 
     def _count(self, n: int) -> None:
         self._n_entries += n

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tgr_local.options import gguf_header, model_names, settings
-from tgr_local.options.gguf_header import Header
+from tgr_local.options.gguf_header import GgufHeader
 from tgr_local.options.resolve import advice
 from tgr_local.system import paths
 from tgr_local.system.errors import ModelError, describe
@@ -183,7 +183,7 @@ class Card:
     """Summary of the header of a model file."""
 
     path: Path
-    header: Header
+    header: GgufHeader
 
     @property
     def metadata(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from tgr_local.server.loaded import LoadedModel
 from tgr_local.system.errors import TgrError, describe
 
 
-class Place:
+class PooledModel:
     """State of one model in the pool."""
 
     def __init__(self, name: str) -> None:
@@ -38,7 +38,7 @@ class Place:
 class Lease:
     """One request's use of a model. `end` it, whether or not it was granted."""
 
-    def __init__(self, place: Place, ended: Callable[[Lease, bool], object]) -> None:
+    def __init__(self, place: PooledModel, ended: Callable[[Lease, bool], object]) -> None:
         """`ended` is called at the end, with whether the lease was granted before."""
         self.place = place
         self._ended = ended

@@ -125,7 +125,7 @@ def memory_needed(engine: Engine, request: PreparedRequest) -> int:
     return maps + at_once * moment + n_replies * (n_steps * record + text)
 
 
-class Memory:
+class RequestMemory:
     """The memory that running requests share: a request that needs more than is left waits."""
 
     def __init__(self, engine: Engine, limits: ServerConfig) -> None:

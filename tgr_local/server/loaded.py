@@ -17,7 +17,7 @@ from tgr_local.engine import Cancel, Engine, EngineStats, SteeredEngine
 from tgr_local.methods import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.options.resolve import resolve
-from tgr_local.server.limits import Memory, cache_line, limit_cache, longest_conversation
+from tgr_local.server.limits import RequestMemory, cache_line, limit_cache, longest_conversation
 from tgr_local.server.lora import ScaleTurns
 from tgr_local.server.prompt_cache import PromptCache, PromptFolder
 from tgr_local.server.slots import SlotFiles, Slots
@@ -63,7 +63,7 @@ class LoadedModel:
             self._n_cells = limit_cache(engine, self.config, setup.method)
             self.cache = cache_line(engine)
             """Size of its KV cache, as a line for the owner."""
-            self.memory = Memory(engine, setup.limits)
+            self.memory = RequestMemory(engine, setup.limits)
             self.slots = Slots(files)
             self.scales = ScaleTurns(engine)
             self.last_stats = engine.stats()

@@ -61,10 +61,10 @@ PATHS = {
 def add_page(app: FastAPI) -> None:
     """Adds a route for every file of the page."""
     for path, file in PATHS.items():
-        app.router.routes.append(Route(path, _File(file).respond, methods=["GET"]))
+        app.router.routes.append(Route(path, _PageFile(file).respond, methods=["GET"]))
 
 
-class _File:
+class _PageFile:
     """A file that is read once."""
 
     def __init__(self, path: Path) -> None:

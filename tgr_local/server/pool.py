@@ -26,7 +26,7 @@ from typing import Protocol, TypeVar
 
 from tgr_local.engine import Cancel, MemoryNeed
 from tgr_local.server.errors import ApiError
-from tgr_local.server.lease import Lease, Place, without_folder
+from tgr_local.server.lease import Lease, PooledModel, without_folder
 from tgr_local.server.loaded import LoadedModel
 from tgr_local.server.model_events import ModelEvents
 from tgr_local.system.errors import CancelledError, ModelError, TgrError, describe
@@ -66,9 +66,9 @@ class Pool:
     ) -> None:
         self._loader, self._most, self._idle_seconds = loader, most, idle_seconds
         self._rest_seconds, self._told, self._clock = rest_seconds, tell, clock
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, PooledModel] = {}
         self._waiting: list[Lease] = []  # in order of arrival
-        self._coming: Place | None = None  # is being loaded, or waits for room
+        self._coming: PooledModel | None = None  # is being loaded, or waits for room
         self._cancel = Cancel()  # of the present load
         self._runner: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -116,7 +116,7 @@ class Pool:
         """A lease on a model, which is loaded if it is not there. ApiError when the pool closes."""
         if self._closing:
             raise ApiError(503, "the server is shutting down")
-        place = self._places.setdefault(name, Place(name))
+        place = self._places.setdefault(name, PooledModel(name))
         lease = Lease(place, self._ended)
         is_there = place.model is not None and not place.leaves and not self._is_next(place)
         self._waiting.append(lease)
@@ -128,7 +128,7 @@ class Pool:
 
     def want(self, name: str) -> None:
         """Loads a model that no request waits for."""
-        place = self._places.setdefault(name, Place(name))
+        place = self._places.setdefault(name, PooledModel(name))
         place.is_idle, place.is_wanted = False, place.model is None
         self._grant_waiting()
         self._kick()
@@ -170,7 +170,7 @@ class Pool:
             if model is not None:
                 await in_thread(model.close)
 
-    def _grant(self, lease: Lease, place: Place) -> None:
+    def _grant(self, lease: Lease, place: PooledModel) -> None:
         self._waiting.remove(lease)
         place.n_leases += 1
         place.used = self._clock()
@@ -189,16 +189,16 @@ class Pool:
                 self._cancel.cancel()  # others wait for another model
         self._kick()
 
-    def _is_next(self, place: Place) -> bool:
+    def _is_next(self, place: PooledModel) -> bool:
         """Whether a request that came before needs the place of this model."""
         loaded = self._loaded()
         is_needed = any(lease.place.model is None for lease in self._waiting)
         return is_needed and len(loaded) >= self._most and _victim(loaded) is place
 
-    def _is_awaited(self, place: Place) -> bool:
+    def _is_awaited(self, place: PooledModel) -> bool:
         return place.is_wanted or any(lease.place is place for lease in self._waiting)
 
-    def _fail(self, place: Place, failure: Exception) -> None:
+    def _fail(self, place: PooledModel, failure: Exception) -> None:
         """Every request that waits for the model gets the error."""
         for lease in [lease for lease in self._waiting if lease.place is place]:
             self._waiting.remove(lease)
@@ -206,7 +206,7 @@ class Pool:
 
     # ---- models come and go, one after another ----
 
-    def _loaded(self) -> list[Place]:
+    def _loaded(self) -> list[PooledModel]:
         return [place for place in self._places.values() if place.model is not None]
 
     def _kick(self) -> None:
@@ -229,7 +229,7 @@ class Pool:
             else:
                 await self._bring(place)
 
-    async def _bring(self, place: Place) -> None:
+    async def _bring(self, place: PooledModel) -> None:
         """Makes room for a model and loads it; the requests that wait for it begin, or fail."""
         self._coming, self._cancel = place, Cancel()
         self.events.status(place.name, LOADING)
@@ -268,7 +268,7 @@ class Pool:
             self._coming, place.is_wanted = None, False
             self._grant_waiting()
 
-    async def _measure(self, place: Place) -> None:
+    async def _measure(self, place: PooledModel) -> None:
         """Raises the error for a file that is not a model before another one is unloaded for it."""
         place.need = MemoryNeed(0, 0)
         try:
@@ -278,7 +278,7 @@ class Pool:
                 raise
             # the engine says better what is wrong
 
-    async def _make_room(self, place: Place) -> None:
+    async def _make_room(self, place: PooledModel) -> None:
         """Unloads models until another one may be loaded. Raises CancelledError if it need not be
         any more."""
         while loaded := self._loaded():
@@ -288,10 +288,10 @@ class Pool:
                 return
             await self._free_one(place)
 
-    async def _free_one(self, place: Place) -> None:
+    async def _free_one(self, place: PooledModel) -> None:
         """Unloads the model that was used least recently, an idle one if there is one, else one
         that becomes idle. Raises CancelledError if the place need not be filled any more."""
-        victim: Place | None = None
+        victim: PooledModel | None = None
         try:
             while loaded := self._loaded():
                 if self._cancel.is_set() or not self._is_awaited(place):
@@ -316,7 +316,7 @@ class Pool:
             if place.model is not None and not place.leaves:
                 self._grant(lease, place)
 
-    async def _unload(self, place: Place) -> None:
+    async def _unload(self, place: PooledModel) -> None:
         """Frees a model that nobody uses."""
         model, place.model = place.model, None
         place.is_idle, place.is_needed = False, False
@@ -328,7 +328,7 @@ class Pool:
 
     # ---- idle time ----
 
-    def _rest_later(self, place: Place) -> None:
+    def _rest_later(self, place: PooledModel) -> None:
         """Lets a model rest once it has been idle for a while."""
         if place.rest:
             place.rest.cancel()
@@ -337,7 +337,7 @@ class Pool:
             loop = asyncio.get_running_loop()
             place.rest = loop.call_later(self._rest_seconds, self._rest, place)
 
-    def _rest(self, place: Place) -> None:
+    def _rest(self, place: PooledModel) -> None:
         place.rest = None
         if (model := place.model) is not None and not place.n_leases:
 
@@ -347,7 +347,7 @@ class Pool:
 
             threading.Thread(target=rest, name="rest", daemon=True).start()
 
-    def _idle_left(self, place: Place) -> float:
+    def _idle_left(self, place: PooledModel) -> float:
         return place.used + self._idle_seconds - self._clock()
 
     def _set_timer(self) -> None:
@@ -363,7 +363,7 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, ModelError) and "not enough memory" in str(error)
 
 
-def _victim(loaded: list[Place]) -> Place:
+def _victim(loaded: list[PooledModel]) -> PooledModel:
     """The model that goes first: idle, already to be unloaded, used least recently."""
     return min(loaded, key=lambda one: (one.n_leases > 0, not one.leaves, one.used))
 

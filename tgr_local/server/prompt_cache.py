@@ -39,7 +39,7 @@ from tgr_local.engine.prefix_files import TEMPORARY
 from tgr_local.options.config import ServerConfig
 from tgr_local.system import paths
 from tgr_local.system.errors import CancelledError, PrefixError, PrefixRoomError, TgrError, describe
-from tgr_local.system.slots import Slots
+from tgr_local.system.slots import FairSlots
 
 LEAST_TOKENS = 256  # fewer are read again in a few seconds
 ENDING = ".prompt"
@@ -131,7 +131,7 @@ class PromptCache:
         # by digest and scales, the latest used last
         self._known_of: dict[bytes, dict[tuple[Adapter, ...], _Known]] = {}
         self._no_room: dict[Path, float] = {}  # when they found none
-        self._lock, self._loading = threading.Lock(), Slots(1)
+        self._lock, self._loading = threading.Lock(), FairSlots(1)
         self._changed, self._closed = threading.Event(), False
         if engine.known_hash:  # files of this model are there only if it is
             self._look()
@@ -163,7 +163,7 @@ class PromptCache:
         if not self.has_looked(digest) and self._engine.known_hash:  # the first request with these
             self._look(digest, cancel)
         for prompt in prompts:
-            text = _Text(np.array(prompt, np.int32), digest)
+            text = _OwnedPrompt(np.array(prompt, np.int32), digest)
             while not self._restore(text, cancel):
                 pass  # its file is no longer known: the next best
 
@@ -179,7 +179,7 @@ class PromptCache:
                 if len(tokens) >= LEAST_TOKENS:
                     _ = self._engine.model_hash  # may take long: before the scales are held
                 with self._hold():
-                    text = _Text(np.array(tokens, np.int32), digest)
+                    text = _OwnedPrompt(np.array(tokens, np.int32), digest)
                     if not self.has_looked(digest) and self._engine.known_hash:
                         self._look(digest)
                     path, n_kept = self._best(text, _n_worth)
@@ -245,7 +245,7 @@ class PromptCache:
         engine = self._engine
         norms = 4 * engine.n_layer
         n_bytes = len(tokens) * (engine.cell_bytes + norms + 4) + engine.state_bytes + _HEADER
-        replaced = [path, *self._parts(path, _Text(np.array(tokens, np.int32), digest))]
+        replaced = [path, *self._parts(path, _OwnedPrompt(np.array(tokens, np.int32), digest))]
         with self._folder.writing:
             if not self._folder.make_room(n_bytes, replaced):
                 self._folder.tell(
@@ -262,7 +262,7 @@ class PromptCache:
                 most_bytes=self._folder.most,
             )
         if saved:
-            whole = _Text(np.array(saved.tokens, np.int32), digest)
+            whole = _OwnedPrompt(np.array(saved.tokens, np.int32), digest)
             parts = self._parts(path, whole)
             with self._lock:
                 self._known(digest).prompts[path] = whole.tokens
@@ -272,7 +272,7 @@ class PromptCache:
             with self._folder.writing:  # less than `tokens` may have been saved, and replaced
                 self._folder.make_room(0)
 
-    def _parts(self, path: Path, whole: _Text) -> list[Path]:
+    def _parts(self, path: Path, whole: _OwnedPrompt) -> list[Path]:
         """The files that another one makes superfluous: it has all of them, and is worth loading
         for them alone."""
         if not self._engine.rolls_back:
@@ -294,7 +294,7 @@ class PromptCache:
     # ---- what is known ----
 
     def _best(
-        self, text: _Text, n_same: Callable[[_Tokens, _Tokens], int]
+        self, text: _OwnedPrompt, n_same: Callable[[_Tokens, _Tokens], int]
     ) -> tuple[Path | None, int]:
         """The file that has most of a text, by `n_same`, the shortest of several, and how much."""
         with self._lock:
@@ -312,12 +312,12 @@ class PromptCache:
     def _n_loadable(self, known: _Tokens, tokens: _Tokens) -> int:
         return min(self._n_usable(known, tokens), _n_worth(known, tokens))
 
-    def _n_remembered(self, text: _Text) -> int:
+    def _n_remembered(self, text: _OwnedPrompt) -> int:
         known = (one for one, digest in remembered(self._engine) if digest == text.digest)
         usable = (self._n_usable(np.array(one, np.int32), text.tokens) for one in known)
         return max(usable, default=0)
 
-    def _restore(self, text: _Text, cancel: Cancel) -> bool:
+    def _restore(self, text: _OwnedPrompt, cancel: Cancel) -> bool:
         """Loads the best file for a prompt if that pays; False where it proved useless."""
         path, n = self._best(text, self._n_loadable)
         if path is None or n < LEAST_TOKENS:
@@ -376,7 +376,7 @@ class PromptCache:
 
 
 @dataclass(frozen=True, eq=False)
-class _Text:
+class _OwnedPrompt:
     """The tokens of a prompt, and whose it is."""
 
     tokens: _Tokens

@@ -13,11 +13,11 @@ from tgr_local.engine import Cancel
 from tgr_local.openai.validation import RequestBody, RequestError
 from tgr_local.system import confined
 from tgr_local.system.confined import ConfinedError
-from tgr_local.system.slots import Slots
+from tgr_local.system.slots import FairSlots
 
 TEXT_MOST = 1 << 16
 """Characters of a text: about a second. The page sends a longer one in parts."""
-_TURN = Slots(1)  # one text at a time: the other processes are for the templates of chats
+_TURN = FairSlots(1)  # one text at a time: the other processes are for the templates of chats
 _MARKUP = Path(__file__).with_name("markup.py")
 
 

@@ -23,7 +23,7 @@ from tgr_local.openai import answer
 from tgr_local.openai.answer import Translation
 from tgr_local.openai.bodies import CommonRequest, SampledRequest
 from tgr_local.openai.completions import progress_object
-from tgr_local.openai.events import ApiEvent, Searched, TextPart, Usage
+from tgr_local.openai.events import ApiEvent, NewText, Searched, Usage
 from tgr_local.openai.requests import PreparedRequest
 from tgr_local.openai.validation import RequestBody
 from tgr_local.options.config import EngineConfig, ServerConfig
@@ -211,7 +211,7 @@ class Service:
                 if "first_part" not in facts:
                     facts["first_part"] = round(time.monotonic() - created, 4)
                     facts["queued"] = round(start - created, 4)
-                if self.limits.log_prompts and isinstance(made, TextPart):
+                if self.limits.log_prompts and isinstance(made, NewText):
                     _log_text(facts, made)
                 put(events.encoded(made))
 
@@ -363,7 +363,7 @@ def _said(choice: answer.Choice) -> dict[str, Any]:
     } | ({"calls": calls} if calls else {})
 
 
-def _log_text(facts: Facts, part: TextPart) -> None:
+def _log_text(facts: Facts, part: NewText) -> None:
     """Notes a part of a stream, which may be cut."""
     choices: list[dict[str, Any]] = facts.setdefault("reply", [])
     found = next((one for one in choices if one["index"] == part.index), None)

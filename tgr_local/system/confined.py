@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 from tgr_local.system import confined_worker
 from tgr_local.system.confined_worker import CPU_SECONDS, RESULT_BYTES
 from tgr_local.system.errors import CancelledError, InstallError, TgrError
-from tgr_local.system.slots import Flag, Slots
+from tgr_local.system.slots import FairSlots, Flag
 
 WALL_SECONDS = 20.0  # wall time, for a worker that sleeps or that a busy machine slows down
 _MOST_BYTES = RESULT_BYTES + (1 << 20)  # of an answer; an honest worker never sends more
@@ -349,7 +349,7 @@ class _Worker:
 
 
 _idle: list[_Worker] = []
-_slots = Slots(_MAX_WORKERS)
+_slots = FairSlots(_MAX_WORKERS)
 
 
 @atexit.register
@@ -362,7 +362,7 @@ def _after_fork() -> None:
     # the pipes of the workers belong to the parent
     global _slots
     _idle.clear()
-    _slots = Slots(_MAX_WORKERS)
+    _slots = FairSlots(_MAX_WORKERS)
 
 
 if hasattr(os, "register_at_fork"):

@@ -13,7 +13,7 @@ _EXTENDED_LIMITS = 9
 _memory = 0
 
 
-class Limits(ctypes.Structure):
+class JobLimits(ctypes.Structure):
     """JOBOBJECT_EXTENDED_LIMIT_INFORMATION."""
 
     _fields_ = (
@@ -39,7 +39,7 @@ def limit(*, memory: int = 0, seconds: float = 0.0) -> None:
     _memory = memory or _memory
     flags = (_PROCESS_MEMORY if _memory else 0) | (_PROCESS_TIME if seconds else 0)
     ticks = int(1e7 * (os.times().user + seconds)) if seconds else 0
-    limits = Limits(process_time=ticks, flags=flags | _NO_ERROR_WINDOW, process_memory=_memory)
+    limits = JobLimits(process_time=ticks, flags=flags | _NO_ERROR_WINDOW, process_memory=_memory)
     job, size = _job(), ctypes.sizeof(limits)
     if not _kernel().SetInformationJobObject(job, _EXTENDED_LIMITS, ctypes.byref(limits), size):
         raise ctypes.WinError(ctypes.get_last_error())

@@ -22,7 +22,7 @@ class Flag(Protocol):
     ) -> contextlib.AbstractContextManager[object]: ...
 
 
-class _Turn:
+class _Waiter:
     """One wait for a place."""
 
     def __init__(self) -> None:
@@ -30,12 +30,12 @@ class _Turn:
         self.called: queue.SimpleQueue[None] = queue.SimpleQueue()
 
 
-class Slots:
+class FairSlots:
     """`n` places, given in the order in which they were asked for."""
 
     def __init__(self, n: int) -> None:
         self._n_free = n  # 0 while somebody waits
-        self._queue: deque[_Turn] = deque()
+        self._queue: deque[_Waiter] = deque()
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
@@ -48,7 +48,7 @@ class Slots:
             self._give_back()
 
     def _take(self, cancel: Flag | None) -> None:
-        turn = _Turn()
+        turn = _Waiter()
         with self._lock:
             if self._n_free:
                 self._n_free -= 1
@@ -66,7 +66,7 @@ class Slots:
             self._leave(turn)
             raise
 
-    def _leave(self, turn: _Turn) -> None:
+    def _leave(self, turn: _Waiter) -> None:
         with self._lock:
             if not turn.has_place:
                 self._queue.remove(turn)

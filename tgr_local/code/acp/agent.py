@@ -21,8 +21,8 @@ from acp.connection import Connection
 
 from tgr_local.code.acp import blocks, store
 from tgr_local.code.acp.editor import Editor
-from tgr_local.code.acp.store import Entry
-from tgr_local.code.acp.turn import Turn, available_commands
+from tgr_local.code.acp.store import PromptEntry
+from tgr_local.code.acp.turn import PromptRun, available_commands
 from tgr_local.code.session import CodeSession
 from tgr_local.code.workplace import Workplace
 from tgr_local.console.command_table import is_command
@@ -47,7 +47,7 @@ _MODES = [
 
 
 @dataclass(frozen=True)
-class Settings:
+class AgentSettings:
     """Settings from the command line."""
 
     load: Callable[[Cancel], Engine]
@@ -60,7 +60,7 @@ class Settings:
 
 
 @dataclass
-class Session:
+class OpenSession:
     """An open session."""
 
     id: str
@@ -73,7 +73,7 @@ class Session:
     named: tuple[str, ...] = ()
     title: str = ""
     model: str = ""
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[PromptEntry] = field(default_factory=list)
     n_kept: int = 0
     """Number of first entries that its file has."""
     notes: list[str] = field(default_factory=list)
@@ -88,10 +88,10 @@ class Agent:
 
     connection: Connection
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, OpenSession] = {}
         self._worker = ThreadPoolExecutor(1, "prompts")
         self._engine: Engine | None = None
         self._prefetches = False
@@ -165,11 +165,11 @@ class Agent:
         session.mode = mode_id
         return schema.SetSessionModeResponse()
 
-    async def _opened(self, session_id: str, cwd: str, mode: str) -> Session:
+    async def _opened(self, session_id: str, cwd: str, mode: str) -> OpenSession:
         if not os.path.isabs(cwd):
             raise ValueError(f"cwd is {cwd!r:.200}, but must be an absolute path")
         workplace = await asyncio.to_thread(Workplace, Path(cwd), self._settings.code)
-        session = Session(session_id, os.path.normpath(cwd), workplace, mode)
+        session = OpenSession(session_id, os.path.normpath(cwd), workplace, mode)
         if session_id in self._sessions:
             _check_free(self._sessions[session_id])
             del self._sessions[session_id]
@@ -184,14 +184,14 @@ class Agent:
             self._worker.submit(self._prefetch)
         return session
 
-    def _session(self, session_id: str) -> Session:
+    def _session(self, session_id: str) -> OpenSession:
         if session_id not in self._sessions:
             text = f"there is no open session {session_id!r:.80}; session/load opens a saved one"
             raise ValueError(text)
         session = self._sessions[session_id] = self._sessions.pop(session_id)  # now the latest
         return session
 
-    def _greet(self, session: Session, servers: Any, folders: Any) -> None:
+    def _greet(self, session: OpenSession, servers: Any, folders: Any) -> None:
         """Says which commands there are, after the answer to the request that opens a session."""
         if servers:
             session.notes.append("MCP servers are ignored: the assistant runs your tests alone.")
@@ -202,7 +202,7 @@ class Agent:
         self._greetings.add(task)
         task.add_done_callback(self._greetings.discard)
 
-    async def _update(self, session: Session, update: Any) -> None:
+    async def _update(self, session: OpenSession, update: Any) -> None:
         value = update.model_dump(mode="json", by_alias=True, exclude_none=True)
         params = {"sessionId": session.id, "update": value}
         with contextlib.suppress(ConnectionError):
@@ -237,16 +237,16 @@ class Agent:
             session.cancel.cancel()
             session.job.cancel()
 
-    def _carry_out(self, session: Session, cancel: Cancel, prompt: Any) -> schema.StopReason:
+    def _carry_out(self, session: OpenSession, cancel: Cancel, prompt: Any) -> schema.StopReason:
         asked = blocks.read(prompt, session.cwd, session.workplace)
         code = session.code or self._code_session(session, cancel)
-        entry = Entry(asked.text)
+        entry = PromptEntry(asked.text)
         editor = Editor(self.connection, self._loop, session.id, entry, cancel)
         for note in (*session.notes, *asked.notes):
             editor.say(note)
         session.notes = []
         try:
-            return Turn(code, editor, session.cwd, lambda: session.mode == ACCEPT).run(asked)
+            return PromptRun(code, editor, session.cwd, lambda: session.mode == ACCEPT).run(asked)
         finally:
             session.test, session.named = code.code.test, code.named
             if not session.title and not is_command(asked.text):
@@ -255,7 +255,7 @@ class Agent:
                 session.entries.append(entry)
                 _save(session)
 
-    def _code_session(self, session: Session, cancel: Cancel) -> CodeSession:
+    def _code_session(self, session: OpenSession, cancel: Cancel) -> CodeSession:
         settings = self._settings
         if recovered := session.workplace.recover():
             session.notes.append(recovered)
@@ -292,8 +292,8 @@ class Agent:
             await asyncio.to_thread(self._engine.close)
 
 
-def _save(session: Session) -> None:
-    header = store.Header(
+def _save(session: OpenSession) -> None:
+    header = store.SessionHeader(
         session.cwd, session.mode, session.test, session.named, session.title, session.model
     )
     try:
@@ -303,10 +303,10 @@ def _save(session: Session) -> None:
         print(f"tgr-local: the session is not kept: {describe(error)}", file=sys.stderr)
 
 
-def _check_free(session: Session) -> None:
+def _check_free(session: OpenSession) -> None:
     if session.job is not None:
         raise ValueError("a prompt of this session is under way; cancel it first")
 
 
-def _modes(session: Session) -> schema.SessionModeState:
+def _modes(session: OpenSession) -> schema.SessionModeState:
     return schema.SessionModeState(current_mode_id=session.mode, available_modes=_MODES)

@@ -98,14 +98,14 @@ def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
     return Asked(text, workplace.named(named), tuple(notes))
 
 
-class _Place(NamedTuple):
+class _UriTarget(NamedTuple):
     path: str
     """Relative to the session's folder."""
     lines: str
     """The fragment of the URI."""
 
 
-def _place(uri: str, cwd: str, workplace: Workplace) -> _Place | None:
+def _place(uri: str, cwd: str, workplace: Workplace) -> _UriTarget | None:
     """Returns the place of a URI in the session's folder; None = elsewhere."""
     try:
         parts = urlsplit(uri)
@@ -123,7 +123,7 @@ def _place(uri: str, cwd: str, workplace: Workplace) -> _Place | None:
         path = os.path.relpath(
             os.path.join(parent, os.path.basename(place)), workplace.project.folder
         )
-    return None if not os.path.isabs(place) or _leaves(path) else _Place(path, fragment)
+    return None if not os.path.isabs(place) or _leaves(path) else _UriTarget(path, fragment)
 
 
 def _leaves(path: str) -> bool:

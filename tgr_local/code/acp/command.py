@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
         return load_with_progress(model, engine_config, chats=True, cancel=cancel)
 
-    settings = agent.Settings(
+    settings = agent.AgentSettings(
         load=load,
         user_options=given(args, SearchConfig),
         method=methods.get(args.method),

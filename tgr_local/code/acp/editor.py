@@ -15,7 +15,7 @@ from acp import RequestError, helpers, schema
 from acp.connection import Connection
 from pydantic import ValidationError
 
-from tgr_local.code.acp.store import Entry
+from tgr_local.code.acp.store import PromptEntry
 from tgr_local.engine import Cancel
 from tgr_local.system.errors import CancelledError
 from tgr_local.system.sanitize import printable
@@ -33,7 +33,7 @@ class Editor:
         connection: Connection,
         loop: asyncio.AbstractEventLoop,
         session_id: str,
-        entry: Entry,
+        entry: PromptEntry,
         cancel: Cancel,
     ) -> None:
         self._connection, self._loop, self._session_id = connection, loop, session_id

@@ -21,7 +21,7 @@ from tgr_local.code.judging.ranking import ranked
 from tgr_local.code.reading.context import Context
 from tgr_local.code.reading.prompt import Form
 from tgr_local.code.report import context_lines
-from tgr_local.code.rounds import Outcome
+from tgr_local.code.rounds import TaskOutcome
 from tgr_local.console.render import plural
 from tgr_local.options.config import CodeConfig
 from tgr_local.system.sanitize import printable
@@ -118,7 +118,7 @@ class Follower:
             self._begin_tests()
         self._send_rows()
 
-    def round_ends(self, outcome: Outcome) -> None:
+    def round_ends(self, outcome: TaskOutcome) -> None:
         self._close(outcome.ranked)
         self._set(write="completed", test="completed")
 

@@ -19,7 +19,7 @@ from acp.agent.router import build_agent_router
 from acp.connection import Connection
 from pydantic import ValidationError
 
-from tgr_local.code.acp.agent import Agent, Settings
+from tgr_local.code.acp.agent import Agent, AgentSettings
 from tgr_local.code.acp.wire import Wire
 from tgr_local.system.errors import describe
 from tgr_local.system.sanitize import printable_line
@@ -28,7 +28,7 @@ _BAD, _FAILED, _UNKNOWN = -32602, -32603, -32601
 _LAST_SECONDS = 2.0  # for the answers to prompts that were stopped
 
 
-def run(settings: Settings) -> int:
+def run(settings: AgentSettings) -> int:
     """Serves the client on stdin and stdout until one of them ends; returns the exit code."""
     if sys.stdin.isatty():
         print("tgr-local: an editor starts this command: docs/code.md", file=sys.stderr)
@@ -48,7 +48,7 @@ def _streams() -> tuple[BinaryIO, BinaryIO]:
     return source, sink
 
 
-async def _serve(settings: Settings, source: BinaryIO, sink: BinaryIO) -> None:
+async def _serve(settings: AgentSettings, source: BinaryIO, sink: BinaryIO) -> None:
     wire = Wire(source, sink)
     agent = Agent(settings)
     requests = _Requests(agent)

@@ -40,7 +40,7 @@ Update = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Header:
+class SessionHeader:
     """Properties of a session, without its messages."""
 
     cwd: str
@@ -54,7 +54,7 @@ class Header:
 
 
 @dataclass
-class Entry:
+class PromptEntry:
     """A prompt and what was said to it."""
 
     prompt: str
@@ -93,7 +93,9 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-def save(session_id: str, header: Header, entries: Sequence[Entry], n_kept: int = 0) -> list[Entry]:
+def save(
+    session_id: str, header: SessionHeader, entries: Sequence[PromptEntry], n_kept: int = 0
+) -> list[PromptEntry]:
     """Writes a session, of whose entries the file has got the first `n_kept` before; the entries
     that it has now, with those of other editors, as far as there is room. Raises OSError."""
     path = _path(session_id)
@@ -109,9 +111,9 @@ def save(session_id: str, header: Header, entries: Sequence[Entry], n_kept: int 
     return kept
 
 
-def _write(path: Path, header: Header, entries: Sequence[Entry]) -> list[Entry]:
+def _write(path: Path, header: SessionHeader, entries: Sequence[PromptEntry]) -> list[PromptEntry]:
     lines: list[str] = []
-    kept: list[Entry] = []
+    kept: list[PromptEntry] = []
     room = MAX_BYTES
     for entry in reversed(entries):
         line = json.dumps(asdict(entry)) + "\n"  # ASCII, so that any text can be written and read
@@ -127,7 +129,7 @@ def _write(path: Path, header: Header, entries: Sequence[Entry]) -> list[Entry]:
     return kept
 
 
-def load(session_id: str, cwd: str) -> tuple[Header, list[Entry]]:
+def load(session_id: str, cwd: str) -> tuple[SessionHeader, list[PromptEntry]]:
     """A saved session of a folder. Raises ValueError where there is none, or it is one of another
     folder, and TgrError where its file is damaged."""
     if not _ID.fullmatch(session_id):
@@ -172,7 +174,7 @@ def _all() -> list[Path]:
     return [path for _, path in sorted(found, reverse=True) if _ID.fullmatch(path.stem)]
 
 
-def _read(path: Path) -> tuple[Header, list[str]]:
+def _read(path: Path) -> tuple[SessionHeader, list[str]]:
     """The first line of a file, and the others."""
     try:
         with open_plain(path) as file:
@@ -188,21 +190,21 @@ def _read(path: Path) -> tuple[Header, list[str]]:
         raise _damaged(path, 1) from None
 
 
-def _header(value: Any) -> Header:
+def _header(value: Any) -> SessionHeader:
     if value["format"] != _FORMAT:
         raise ValueError
     texts = {name: require_type(str, value[name]) for name in ("cwd", "mode", "test", "title")}
     named = tuple(require_type(str, one) for one in require_type(list, value["named"]))
-    return Header(**texts, named=named, model=require_type(str, value.get("model", "")))
+    return SessionHeader(**texts, named=named, model=require_type(str, value.get("model", "")))
 
 
-def _entry(path: Path, number: int, line: str) -> Entry:
+def _entry(path: Path, number: int, line: str) -> PromptEntry:
     try:
         value = json.loads(line)
         updates = require_type(list, value["updates"])
         for update in updates:
             schema.SessionNotification.model_validate({"sessionId": "", "update": update})
-        return Entry(require_type(str, value["prompt"]), updates)
+        return PromptEntry(require_type(str, value["prompt"]), updates)
     except _DAMAGE:
         raise _damaged(path, number) from None
 

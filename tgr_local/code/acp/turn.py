@@ -62,7 +62,7 @@ def available_commands() -> list[schema.AvailableCommand]:
 
 
 @dataclass(frozen=True)
-class Turn:
+class PromptRun:
     """A prompt to be carried out."""
 
     session: CodeSession

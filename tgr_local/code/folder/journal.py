@@ -52,7 +52,7 @@ class Accepted:
 
 
 @dataclass(frozen=True)
-class _File:
+class _ChangedFile:
     """A file of an entry. Its bytes before and after lie in the journal, beside the entry."""
 
     path: str
@@ -68,11 +68,11 @@ class _File:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _ChangeEntry:
     """Changes that belong together."""
 
     folder: Path
-    files: tuple[_File, ...]
+    files: tuple[_ChangedFile, ...]
     undoes: int = 0
     """The number of the entry that this one undoes."""
 
@@ -80,7 +80,7 @@ class _Entry:
     def number(self) -> int:
         return int(self.folder.name)
 
-    def path(self, file: _File, kind: str) -> Path:
+    def path(self, file: _ChangedFile, kind: str) -> Path:
         """Returns the place of a file's bytes: those before and after, and new ones on their
         way."""
         return self.folder / f"{[one.path for one in self.files].index(file.path)}.{kind}"
@@ -203,7 +203,7 @@ def _journal(project: Project, *, complete: bool = True) -> Iterator[Path]:
 # ---- entries ----
 
 
-def _entries(journal: Path) -> list[_Entry]:
+def _entries(journal: Path) -> list[_ChangeEntry]:
     """All entries that are whole, the oldest first."""
     return [entry for n in sorted(_numbers(journal)) if (entry := _read(journal / str(n)))]
 
@@ -212,30 +212,31 @@ def _numbers(journal: Path) -> list[int]:
     return [int(path.name) for path in journal.iterdir() if path.name.isdecimal()]
 
 
-_FILE = {**typing.get_type_hints(_File), "mode": Count, "new_folders": list[str]}
+_FILE = {**typing.get_type_hints(_ChangedFile), "mode": Count, "new_folders": list[str]}
 
 
-def _read(folder: Path) -> _Entry | None:
+def _read(folder: Path) -> _ChangeEntry | None:
     try:
         about: dict[str, Any] = json_checks.loads((folder / _ENTRY).read_bytes())
         json_checks.check({"files": [_FILE], "undoes": Count}, about)
         files = tuple(
-            _File(**{**file, "new_folders": tuple(file["new_folders"])}) for file in about["files"]
+            _ChangedFile(**{**file, "new_folders": tuple(file["new_folders"])})
+            for file in about["files"]
         )
-        return _Entry(folder, files, about["undoes"])
+        return _ChangeEntry(folder, files, about["undoes"])
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _is_open(entry: _Entry) -> bool:
+def _is_open(entry: _ChangeEntry) -> bool:
     """Whether it can be undone."""
     return not entry.undoes and not (entry.folder / _UNDONE).exists()
 
 
 def _begin(
     journal: Path, new: Sequence[tuple[str, Path, bytes | None, bytes | None]],
-    undone: _Entry | None = None,
-) -> _Entry:  # fmt: skip
+    undone: _ChangeEntry | None = None,
+) -> _ChangeEntry:  # fmt: skip
     """Writes an entry: for each file its path, place, bytes before and after. It counts from the
     rename on, when everything in it is on the disk."""
     for path, place, _, _ in new:
@@ -248,15 +249,15 @@ def _begin(
     draft = journal / "draft"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir()
-    files: list[_File] = []
+    files: list[_ChangedFile] = []
     for path, place, before, after in new:
         old = {file.path: file for file in undone.files} if undone else {}
         mode = os.stat(place).st_mode & 0o7777 if before is not None else 0o666 & ~_umask()
         if undone and before is None:
             mode = old[path].mode
         folders = old[path].new_folders if undone else _missing_folders(place)
-        file = _File(path, str(place), _hash(before), _hash(after), mode, folders)
-        entry = _Entry(draft, (*files, file))
+        file = _ChangedFile(path, str(place), _hash(before), _hash(after), mode, folders)
+        entry = _ChangeEntry(draft, (*files, file))
         for kind, data in (("before", before), ("after", after)):
             if data is not None:
                 exchange.write(entry.path(file, kind), data, mode)
@@ -270,10 +271,10 @@ def _begin(
     exchange.sync(draft)
     os.rename(draft, journal / str(number))
     exchange.sync(journal)
-    return _Entry(journal / str(number), tuple(files), undone.number if undone else 0)
+    return _ChangeEntry(journal / str(number), tuple(files), undone.number if undone else 0)
 
 
-def _kept(entry: _Entry, file: _File, kind: str) -> bytes | None:
+def _kept(entry: _ChangeEntry, file: _ChangedFile, kind: str) -> bytes | None:
     """The bytes of a file before or after an entry; None where there is none. Raises JournalError
     where the journal no longer has them."""
     expected = file.before if kind == "before" else file.after
@@ -298,10 +299,10 @@ def _umask() -> int:
 # ---- what an entry does ----
 
 
-def _carry_out(entry: _Entry) -> None:
+def _carry_out(entry: _ChangeEntry) -> None:
     """Gives each file its bytes after. Raises JournalError for a file whose bytes are neither those
     before nor those after: then the others have those before again."""
-    done: list[_File] = []
+    done: list[_ChangedFile] = []
     for file in entry.files:
         try:
             _exchange(entry, file)
@@ -319,7 +320,7 @@ def _carry_out(entry: _Entry) -> None:
     exchange.sync(entry.folder)
 
 
-def _exchange(entry: _Entry, file: _File, *, back: bool = False) -> None:
+def _exchange(entry: _ChangeEntry, file: _ChangedFile, *, back: bool = False) -> None:
     """Gives one file its bytes after, or before."""
     place = Path(file.place)
     kind = "before" if back else "after"
@@ -359,7 +360,7 @@ def _recover(journal: Path) -> tuple[str, ...]:
     return tuple(completed)
 
 
-def _settle(entry: _Entry, file: _File) -> None:
+def _settle(entry: _ChangeEntry, file: _ChangedFile) -> None:
     """Clears up what a killed process left of one file; its start is that of bytes we know."""
     kept = [data for kind in ("before", "after") if (data := _kept(entry, file, kind)) is not None]
     place, staging = Path(file.place), entry.path(file, "new")

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Literal
 
 from tgr_local.code.judging import test_output
-from tgr_local.code.judging.test_output import Counts, Failure
+from tgr_local.code.judging.test_output import Failure, OutputCounts
 from tgr_local.system.sandbox import backends, commands
 from tgr_local.system.sandbox.backends import Backend
-from tgr_local.system.sandbox.commands import Limits, Outcome, Place
+from tgr_local.system.sandbox.commands import CommandLimits, CommandOutcome, Place
 from tgr_local.system.slots import Flag
 
 Ended = Literal[
@@ -129,7 +129,7 @@ class Verdict:
 def judge(
     place: Place,
     command: str,
-    limits: Limits | None = None,
+    limits: CommandLimits | None = None,
     *,
     backend: Backend = backends.DEFAULT,
     before: Verdict | None = None,
@@ -156,7 +156,7 @@ def judge(
 def check(
     place: Place,
     changed: Sequence[str],
-    limits: Limits | None = None,
+    limits: CommandLimits | None = None,
     *,
     python: str = "python3",
     backend: Backend = backends.DEFAULT,
@@ -179,7 +179,7 @@ def check(
     done = "imported" if kinds["imported"] or n_failed else "parsed"
     if n_skipped == len(changed):
         done = "unchecked"
-    ended = _ended(outcome, Counts(done, passed=len(changed)))
+    ended = _ended(outcome, OutputCounts(done, passed=len(changed)))
     whole = ended == "passed" and not n_failed and not n_errors
     output = "".join(f"{one.file}: {one.message}\n" for one in bad)
     if len(said) < len(changed):
@@ -210,7 +210,7 @@ def warning(backend: Backend) -> str:
     return f"the tests, with code of the model, run {backends.where(backend)}"
 
 
-def _ended(outcome: Outcome, counts: Counts) -> Ended:
+def _ended(outcome: CommandOutcome, counts: OutputCounts) -> Ended:
     if outcome.stopped:
         return _LIMITS[outcome.stopped]
     if outcome.code == 0:

@@ -37,7 +37,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Counts:
+class OutputCounts:
     """The tests of one output."""
 
     framework: str = ""
@@ -55,12 +55,12 @@ class Counts:
         return self.passed + self.failed + self.errors
 
 
-def read(output: str) -> Counts:
+def read(output: str) -> OutputCounts:
     """The counts of an output; of several frameworks, those of the last summary."""
     text = _TOO_LONG.sub("…", plain(output))
     found = [(end, counts) for reader in _READERS if (got := reader(text)) for end, counts in [got]]
     if not found:
-        return Counts()
+        return OutputCounts()
     counts = max(found, key=lambda one: one[0])[1]
     return replace(counts, failures=tuple(_each_once(counts.failures))[:_MOST_FAILURES])
 
@@ -114,7 +114,7 @@ _PYTEST_HEAD = re.compile(r"^_{3,} (?:ERROR (?:at \w+ of|collecting) )?(\S[^\n]*
 _PYTEST_PLACE = re.compile(r"^([^\s:>][^\n:]*\.py):(\d+): (?=\S|$)", re.MULTILINE)
 
 
-def _pytest(text: str) -> tuple[int, Counts] | None:
+def _pytest(text: str) -> tuple[int, OutputCounts] | None:
     summary = _last(_PYTEST, text)
     found = (summary.end(), _pytest_said(summary[1])) if summary else _pytest_quiet(text)
     if not found:
@@ -136,14 +136,14 @@ def _pytest(text: str) -> tuple[int, Counts] | None:
     return end, replace(counts, failures=tuple(failures))
 
 
-def _pytest_said(said: str) -> Counts:
-    return Counts(
+def _pytest_said(said: str) -> OutputCounts:
+    return OutputCounts(
         "pytest", _numbers(said, "passed|xpassed"), _numbers(said, "failed"),
         _numbers(said, "errors?"), _numbers(said, "skipped|xfailed"),
     )  # fmt: skip
 
 
-def _pytest_quiet(text: str) -> tuple[int, Counts] | None:
+def _pytest_quiet(text: str) -> tuple[int, OutputCounts] | None:
     """Twice quiet, as by ``-q`` for a project whose settings have it too, there is no summary: a
     letter for each test, and a list of those that failed or could not be run."""
     lines = list(_PYTEST_LETTERS.finditer(text))
@@ -155,7 +155,7 @@ def _pytest_quiet(text: str) -> tuple[int, Counts] | None:
     if listing and not lines:  # no test ran
         errors = len(_PYTEST_ERROR.findall(text, listing.end()))
     n = {letter: letters.count(letter) for letter in ".XFsx"}
-    counts = Counts("pytest", n["."] + n["X"], n["F"], errors, n["s"] + n["x"])
+    counts = OutputCounts("pytest", n["."] + n["X"], n["F"], errors, n["s"] + n["x"])
     return max(match.end() for match in (*lines, listing) if match), counts
 
 
@@ -176,7 +176,7 @@ _UNITTEST_HEAD = re.compile(r"^(?:FAIL|ERROR): (\S+)(?: \((\S+)\))?[^\n]*$", re.
 _FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+)(?:, in (\w+))?', re.MULTILINE)
 
 
-def _unittest(text: str) -> tuple[int, Counts] | None:
+def _unittest(text: str) -> tuple[int, OutputCounts] | None:
     summary = _last(_UNITTEST, text)
     if not summary:
         return None
@@ -202,7 +202,7 @@ def _unittest(text: str) -> tuple[int, Counts] | None:
         errors = min(errors, n_ran)
         failed = min(failed, n_ran - errors)
     passed = max(0, n_ran - failed - errors - skipped)
-    return summary.end(), Counts("unittest", passed, failed, errors, skipped, tuple(failures))
+    return summary.end(), OutputCounts("unittest", passed, failed, errors, skipped, tuple(failures))
 
 
 # ---- go, cargo, jest and vitest, TAP ----
@@ -214,7 +214,7 @@ _GO_PACKAGE = re.compile(
 _GO_PLACE = re.compile(r"^[ \t]+([\w./-]+\.go):(\d+): ([^\n]*)$", re.MULTILINE)
 
 
-def _go(text: str) -> tuple[int, Counts] | None:
+def _go(text: str) -> tuple[int, OutputCounts] | None:
     """Counts tests of Go. Without -v a package that passes prints one line, which counts as one
     test."""
     packages = list(_GO_PACKAGE.finditer(text))
@@ -231,7 +231,7 @@ def _go(text: str) -> tuple[int, Counts] | None:
             file, line, message = (place[1], int(place[2]), place[3]) if place else ("", 0, "")
             failures.append(Failure(test[2], file, line, message))
     failures += [Failure(package[3], message="does not build") for package in broken]
-    counts = Counts("go test", passed, n["FAIL"], len(broken), n["SKIP"], tuple(failures))
+    counts = OutputCounts("go test", passed, n["FAIL"], len(broken), n["SKIP"], tuple(failures))
     return packages[-1].end(), counts
 
 
@@ -245,7 +245,7 @@ _CARGO_PANIC = re.compile(
 )
 
 
-def _cargo(text: str) -> tuple[int, Counts] | None:
+def _cargo(text: str) -> tuple[int, OutputCounts] | None:
     results = list(_CARGO.finditer(text))
     if not results:
         return None
@@ -256,21 +256,25 @@ def _cargo(text: str) -> tuple[int, Counts] | None:
         file, line, message = (panic[2], int(panic[3]), panic[4]) if panic else ("", 0, "")
         failures.append(Failure(match[1], file, line, message))
     passed, failed, skipped = (sum(int(one[i]) for one in results) for i in (1, 2, 3))
-    return results[-1].end(), Counts("cargo test", passed, failed, 0, skipped, tuple(failures))
+    return results[-1].end(), OutputCounts(
+        "cargo test", passed, failed, 0, skipped, tuple(failures)
+    )
 
 
 _JEST = re.compile(r"^[ \t]*Tests:? +((?:\d+ (?:failed|passed|skipped|todo|pending)[,| ]*)+)", re.M)
 _JEST_FAILED = re.compile(r"^[ \t]*(?:●|FAIL) +(\S[^\n]*? [›>] [^\n]*)$", re.MULTILINE)
 
 
-def _jest(text: str) -> tuple[int, Counts] | None:
+def _jest(text: str) -> tuple[int, OutputCounts] | None:
     summary = _last(_JEST, text)
     if not summary:
         return None
     failures = tuple(Failure(" ".join(m[1].split())) for m in _JEST_FAILED.finditer(text))
     said = summary[1]
     passed, failed = _numbers(said, "passed"), _numbers(said, "failed")
-    counts = Counts("jest", passed, failed, 0, _numbers(said, "skipped|todo|pending"), failures)
+    counts = OutputCounts(
+        "jest", passed, failed, 0, _numbers(said, "skipped|todo|pending"), failures
+    )
     return summary.end(), counts
 
 
@@ -278,7 +282,7 @@ _TAP = re.compile(r"^(not )?ok (\d+)(?: -? ?([^\n#]*))?(#[^\n]*)?$", re.MULTILIN
 _TAP_PLAN = re.compile(r"^1\.\.\d+|^TAP version \d+", re.MULTILINE)
 
 
-def _tap(text: str) -> tuple[int, Counts] | None:
+def _tap(text: str) -> tuple[int, OutputCounts] | None:
     lines = list(_TAP.finditer(text)) if _TAP_PLAN.search(text) else []
     if not lines:
         return None
@@ -286,9 +290,9 @@ def _tap(text: str) -> tuple[int, Counts] | None:
     bad = [line for line, skip in zip(lines, skips, strict=True) if line[1] and not skip]
     failures = tuple(Failure((line[3] or "").strip() or f"test {line[2]}") for line in bad)
     passed = len(lines) - len(bad) - sum(skips)
-    return lines[-1].end(), Counts("TAP", passed, len(bad), 0, sum(skips), failures)
+    return lines[-1].end(), OutputCounts("TAP", passed, len(bad), 0, sum(skips), failures)
 
 
-_READERS: tuple[Callable[[str], tuple[int, Counts] | None], ...] = (
+_READERS: tuple[Callable[[str], tuple[int, OutputCounts] | None], ...] = (
     _pytest, _unittest, _go, _cargo, _jest, _tap,
 )  # fmt: skip

@@ -20,7 +20,7 @@ from tgr_local.code import edits
 from tgr_local.code.edits import Document, Function, syntax
 from tgr_local.code.edits.syntax import Definition
 from tgr_local.code.reading import evidence, outline, prompt
-from tgr_local.code.reading.evidence import Paths, Place
+from tgr_local.code.reading.evidence import CodeLine, Paths
 
 _MOST_FILES = 2000
 """Files whose definitions are compared with the task."""
@@ -165,7 +165,7 @@ class _Builder:
     def _is_test(self, path: str) -> bool:
         return evidence.is_test(path) or path == self.wish.script
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[CodeLine]:
         return evidence.places(self.wish.output, Paths(self.paths, self._links()))
 
     def _links(self) -> dict[str, str]:

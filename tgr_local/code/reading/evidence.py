@@ -52,7 +52,7 @@ Lines = tuple[int, int]
 """The first and the last one, counted from 1."""
 
 
-class Place(NamedTuple):
+class CodeLine(NamedTuple):
     """A line of a file of the project."""
 
     path: str
@@ -118,9 +118,9 @@ class Paths:
         return [first for _, first in sorted(found, reverse=True)]
 
 
-def places(output: str, paths: Paths) -> list[Place]:
+def places(output: str, paths: Paths) -> list[CodeLine]:
     """The places that an output names, in its order, each once."""
-    found: list[tuple[int, Place]] = []
+    found: list[tuple[int, CodeLine]] = []
     output = output[-_MOST:]
     for pattern in _PLACES:
         for match in pattern.finditer(output):
@@ -128,7 +128,7 @@ def places(output: str, paths: Paths) -> list[Place]:
             if any(part in text for part in _FOREIGN):
                 continue
             if path := paths.within(text):
-                found.append((match.start(), Place(path, int(match["line"] or 0))))
+                found.append((match.start(), CodeLine(path, int(match["line"] or 0))))
     return list(dict.fromkeys(place for _, place in sorted(found, key=lambda one: one[0])))
 
 

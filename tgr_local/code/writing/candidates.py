@@ -98,7 +98,7 @@ def write_candidates(
 
     Raises CancelledError by `cancel`, and the errors of `generate_many` and of `judge`.
     """
-    return _Writer(engine, batch, judge, on_update, cancel).write()
+    return _CandidateWriter(engine, batch, judge, on_update, cancel).write()
 
 
 class Remembered:
@@ -125,7 +125,7 @@ class Remembered:
 
 
 @dataclass
-class _Answer:
+class _CandidateAnswer:
     """State of a candidate's answer while it is written."""
 
     departure: Departure | None = None
@@ -136,7 +136,7 @@ class _Answer:
 
 
 @dataclass
-class _Writer:
+class _CandidateWriter:
     engine: Engine
     batch: Batch
     judge: Judge
@@ -152,7 +152,7 @@ class _Writer:
         self._tests: list[Future[None]] = []
         self._n_looked = 0
         self._candidates: list[Candidate] = []
-        self._answers: list[_Answer] = []
+        self._answers: list[_CandidateAnswer] = []
         self._later: list[Departure] = []  # of further waves, the next ones first
         self._n_waves = 0
 
@@ -256,7 +256,7 @@ class _Writer:
             self._candidates.append(Candidate(batch.first + index, batch.config.seed + index))
             departure = some[index - first] if index - first < len(some) else None
             begun = departure.text if departure else ""
-            self._answers.append(_Answer(departure, begun))
+            self._answers.append(_CandidateAnswer(departure, begun))
             self._update(index, begun, begun=begun)
         return range(first, first + n)
 

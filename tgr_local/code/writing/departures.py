@@ -69,7 +69,7 @@ class Departure:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundDepartures:
     """The departures, best first, and what it took to find them."""
 
     departures: tuple[Departure, ...] = ()
@@ -78,7 +78,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _CopyPosition:
     """A place where an answer may differ from a copy."""
 
     index: int
@@ -95,7 +95,7 @@ def find(
     n: int,
     tried: Collection[str] = (),
     cancel: Cancel | None = None,
-) -> Found:
+) -> FoundDepartures:
     """Returns up to `n` departures from any of the copies, which share their first tokens; none
     begins with a text of `tried`. None for a model whose cache cannot be rolled back.
 
@@ -105,7 +105,7 @@ def find(
     some = [(copy, places) for copy in copies if (places := _places(engine, copy))][:_MOST_COPIES]
     most = min(_LOOKED_AT * n, _MOST_LOOKS, engine.n_seq_max - len(some) - 1)
     if most < 1 or not some or not engine.rolls_back:
-        return Found()
+        return FoundDepartures()
     first = min(places[0].index for _, places in some)
     tokens = [list(copy.tokens) for copy, _ in some]
     start = min(first, *(n_equal(tokens[0], one) for one in tokens)) - 1
@@ -133,7 +133,7 @@ def find(
         likely = [_HEAD * float(np.sum(one.feed_logprobs, dtype=np.float64)) for one in heads]
         kept = sorted(range(len(some)), key=lambda i: -likely[i])[:_READ_WHOLE]
         bodies = run([_body(cells[i], tokens[i], firsts[i]) for i in kept])
-        rare: list[tuple[float, int, _Place]] = []
+        rare: list[tuple[float, int, _CopyPosition]] = []
         for i, body in zip(kept, bodies, strict=True):
             for place in some[i][1]:
                 is_end = place.index == len(tokens[i])
@@ -155,7 +155,7 @@ def find(
                 # equal functions of two classes have equal departures
                 if made.text not in found or found[made.text].logprob < made.logprob:
                     found[made.text] = made
-    return Found(tuple(_spread(list(found.values()))[:n]), n_positions)
+    return FoundDepartures(tuple(_spread(list(found.values()))[:n]), n_positions)
 
 
 def _spread(found: Sequence[Departure]) -> list[Departure]:
@@ -230,7 +230,7 @@ def _back(old: Sequence[str], new: Sequence[str], first: int) -> int | None:
 # ---- places ----
 
 
-def _places(engine: Engine, copy: Copy) -> list[_Place]:
+def _places(engine: Engine, copy: Copy) -> list[_CopyPosition]:
     """Returns the places where an answer may differ: at the tokens behind the head, but for those
     of comments, docstrings, imports and the beginnings of what stands at the top; and at the end.
     None where the tokens do not end with the code."""
@@ -253,9 +253,9 @@ def _places(engine: Engine, copy: Copy) -> list[_Place]:
     for index, piece in enumerate(pieces, first):
         visible = at + len(piece) - len(piece.lstrip())
         if at > 0 and not any(a <= visible < b for a, b in fixed):
-            found.append(_Place(index, at, _is_away(copy, code[:visible])))
+            found.append(_CopyPosition(index, at, _is_away(copy, code[:visible])))
         at += len(piece)
-    return [*found, _Place(len(copy.tokens), len(code))]
+    return [*found, _CopyPosition(len(copy.tokens), len(code))]
 
 
 def _is_away(copy: Copy, before: bytes) -> bool:
@@ -310,7 +310,7 @@ def _body(cells: Cells, tokens: list[int], first: int) -> EngineTask:
     return EngineTask(cells, tokens[first - 1 :], feed_logprobs=True)
 
 
-def _look(cells: Cells, tokens: list[int], place: _Place, n: int) -> EngineTask:
+def _look(cells: Cells, tokens: list[int], place: _CopyPosition, n: int) -> EngineTask:
     """Shows the likeliest tokens at a place."""
     before = cells.fork()
     before.truncate(place.index - 1)
@@ -319,7 +319,7 @@ def _look(cells: Cells, tokens: list[int], place: _Place, n: int) -> EngineTask:
 
 
 def _departure(
-    engine: Engine, copy: Copy, place: _Place, token: int, logprob: float
+    engine: Engine, copy: Copy, place: _CopyPosition, token: int, logprob: float
 ) -> Departure | None:
     """The departure with a token; None where it is the copy's, or differs from it in layout, quotes
     or a comment only."""

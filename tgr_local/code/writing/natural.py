@@ -33,7 +33,7 @@ _ENOUGH_PROSE = 2
 
 
 @dataclass(frozen=True)
-class Code:
+class FencedBlock:
     """A fenced block of an answer."""
 
     before: str
@@ -110,10 +110,10 @@ def _has_no_calls(document: Document) -> bool:
     return not statements(tree)
 
 
-def codes(answer: str) -> list[Code]:
+def codes(answer: str) -> list[FencedBlock]:
     """The fenced blocks of an answer; the whole answer where it has no fence and is Python."""
     lines = lines_of(answer)
-    found: list[Code] = []
+    found: list[FencedBlock] = []
     at, before = 0, ""
     while at < len(lines):
         opens = _FENCE.fullmatch(lines[at].rstrip())
@@ -139,11 +139,11 @@ def codes(answer: str) -> list[Code]:
         n_behind = sum(bool(line.strip()) for line in lines[end + 1 : behind])
         body = "\n".join(line.removeprefix(indent) for line in lines[at + 1 : end])
         if body.strip():
-            code = Code(before, info.strip(), f"{body}\n", end < len(lines), n_behind)
+            code = FencedBlock(before, info.strip(), f"{body}\n", end < len(lines), n_behind)
             found.append(code)
         at, before = end + 1, ""
     if not found and not python_error(answer) and names("x.py", answer):
-        found.append(Code("", "python", answer))
+        found.append(FencedBlock("", "python", answer))
     return found
 
 
@@ -155,7 +155,9 @@ def _closes(line: str, fence: str, indent: str) -> bool:
     return within < 4 and line.startswith(fence) and not line.strip(fence[0])
 
 
-def _placed(code: Code, documents: Sequence[Document], is_cut: bool) -> tuple[str, str] | None:
+def _placed(
+    code: FencedBlock, documents: Sequence[Document], is_cut: bool
+) -> tuple[str, str] | None:
     """The path and the new text of the document that a block changes; None for commands and
     outputs. `is_cut` where the block has no end. Raises EditError."""
     named = _named(code, documents)
@@ -202,7 +204,7 @@ def _placed(code: Code, documents: Sequence[Document], is_cut: bool) -> tuple[st
     raise EditError("the answer has code that has no place in the open files")
 
 
-def _named(code: Code, documents: Sequence[Document]) -> str:
+def _named(code: FencedBlock, documents: Sequence[Document]) -> str:
     """The file that a block names as a whole line before it, behind its fence or in its first
     comment; empty without one."""
     _, _, rest = code.info.partition(":" if ":" in code.info else " ")
@@ -216,7 +218,7 @@ def _named(code: Code, documents: Sequence[Document]) -> str:
     return ""
 
 
-def _comment_path(code: Code) -> str:
+def _comment_path(code: FencedBlock) -> str:
     found = _COMMENT.fullmatch(code.first_line)
     return found[1] if found else ""
 

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from math import lcm
 from typing import Any
 
-from tgr_local.generation.schemas.numbers import Interval
+from tgr_local.generation.schemas.numbers import NumberRange
 
 KINDS = ("object", "array", "string", "number", "boolean", "null")
 Conjunction = tuple[Any, ...]
@@ -25,7 +25,7 @@ class Alternative:
     kind: str
     values: Mapping[str, Any] | None = None
     """The only values, by what `canonical` makes of them; None = all of the type."""
-    interval: Interval = field(default_factory=Interval)
+    interval: NumberRange = field(default_factory=NumberRange)
     whole: bool = False
     step: int = 1
     """A number that divides them; only where `whole`."""

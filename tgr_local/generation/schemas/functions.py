@@ -23,7 +23,7 @@ from tgr_local.generation.schemas.grammar import conjunction_grammar, literal
 from tgr_local.generation.schemas.normal import Normal, SchemaError, is_free
 from tgr_local.generation.schemas.patterns import REPEATS_MOST
 from tgr_local.generation.schemas.references import below
-from tgr_local.generation.schemas.work import Work, WorkError
+from tgr_local.generation.schemas.work import StepBudget, WorkError
 
 _NUMBER = -9007199254740000  # the constants are numbers below it, or texts with it
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems")
@@ -49,7 +49,7 @@ _ASSERTIONS = set().union(*_EXACT.values()) | {
 class Followable:
     """Schemas that the converter follows, and what its grammar needs afterwards."""
 
-    work: Work = field(default_factory=Work)
+    work: StepBudget = field(default_factory=StepBudget)
     """Work for all functions together."""
     functions: list[dict[str, Any]] = field(default_factory=list)
     unfollowed: list[str] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Followable:
             self.functions.append(dict(function))
             return
         self.changed = True
-        made = _Parameters(self, given, f"tools.{function.get('name')}.parameters").schema()
+        made = _FunctionParameters(self, given, f"tools.{function.get('name')}.parameters").schema()
         self.functions.append({**function, "parameters": made})
 
     def constant(self, grammar_of: Callable[[str], str], place: str, *, is_text: bool) -> Any:
@@ -103,13 +103,13 @@ def followable(
 ) -> Followable:
     """Some functions, each with a name and perhaps ``parameters``, as the converter follows them.
     Raises nothing for any schema, but what `check` raises, which is called again and again."""
-    made = Followable(Work(check))
+    made = Followable(StepBudget(check))
     for function in functions:
         made.add(function)
     return made
 
 
-class _Parameters:
+class _FunctionParameters:
     """Parameters of one function."""
 
     def __init__(self, made: Followable, given: Any, place: str) -> None:

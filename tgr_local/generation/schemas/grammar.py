@@ -21,7 +21,7 @@ from tgr_local.generation.schemas.alternatives import (
 )
 from tgr_local.generation.schemas.normal import Normal, SchemaError, is_free
 from tgr_local.generation.schemas.references import below
-from tgr_local.generation.schemas.work import Work, WorkError
+from tgr_local.generation.schemas.work import StepBudget, WorkError
 
 _BASE = {
     "space": '" "?',
@@ -63,7 +63,7 @@ def schema_grammar(schema: Any, check: Callable[[], object] | None = None) -> st
         raise SchemaError(f"{place or 'it'} {why}")
 
     try:
-        return conjunction_grammar(Normal(schema, refuse, Work(check)), (schema,))
+        return conjunction_grammar(Normal(schema, refuse, StepBudget(check)), (schema,))
     except RecursionError:
         raise SchemaError("it is nested too deeply") from None
     except WorkError as error:
@@ -73,10 +73,10 @@ def schema_grammar(schema: Any, check: Callable[[], object] | None = None) -> st
 def conjunction_grammar(normal: Normal, schemas: Conjunction, prefix: str = "") -> str:
     """GBNF of what some schemas of a document allow together; the names of its rules begin with
     `prefix`, and the first one is the root. Raises SchemaError, WorkError and RecursionError."""
-    return _Writer(normal, prefix).grammar(schemas)
+    return _GrammarWriter(normal, prefix).grammar(schemas)
 
 
-class _Writer:
+class _GrammarWriter:
     def __init__(self, normal: Normal, prefix: str) -> None:
         self._normal, self._prefix = normal, prefix
         self._rules: dict[str, str] = {}

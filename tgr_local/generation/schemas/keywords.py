@@ -16,10 +16,10 @@ from tgr_local.generation.schemas.alternatives import (
     canonical,
     kind_of,
 )
-from tgr_local.generation.schemas.numbers import Interval
+from tgr_local.generation.schemas.numbers import NumberRange
 from tgr_local.generation.schemas.patterns import pattern
 from tgr_local.generation.schemas.references import below
-from tgr_local.generation.schemas.work import Work
+from tgr_local.generation.schemas.work import StepBudget
 
 Unfollowed = Callable[[str, str], None]
 """Receives the place of a keyword, and what is wrong with it."""
@@ -54,7 +54,7 @@ class Keywords:
         place: str,
         unfollowed: Unfollowed,
         both: Common,
-        work: Work,
+        work: StepBudget,
     ) -> None:
         self._schema, self._place, self._work = schema, place, work
         self._unfollowed, self._both = unfollowed, both
@@ -157,11 +157,11 @@ class Keywords:
             return made
         return replace(made, whole=True, step=step.numerator)
 
-    def _bounded(self, end: str, key: str, exclusive: str) -> Interval:
+    def _bounded(self, end: str, key: str, exclusive: str) -> NumberRange:
         """The numbers that the bounds at the "low" or "high" `end` leave."""
 
-        def bounded(bound: Fraction | None, is_open: bool) -> Interval:
-            return Interval(**{end: bound, f"{end}_open": is_open})  # type: ignore[arg-type]
+        def bounded(bound: Fraction | None, is_open: bool) -> NumberRange:
+            return NumberRange(**{end: bound, f"{end}_open": is_open})  # type: ignore[arg-type]
 
         if isinstance(is_open := self._given.get(exclusive), bool):  # as draft 4 has it
             return bounded(self._rational(key), is_open)

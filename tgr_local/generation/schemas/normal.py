@@ -27,8 +27,8 @@ from tgr_local.generation.schemas.alternatives import (
 )
 from tgr_local.generation.schemas.keywords import Keywords, Unfollowed, checked
 from tgr_local.generation.schemas.references import References, below
-from tgr_local.generation.schemas.ways import NOWHERE, Found, Way
-from tgr_local.generation.schemas.work import Work
+from tgr_local.generation.schemas.ways import NOWHERE, SchemaResult, Way
+from tgr_local.generation.schemas.work import StepBudget
 
 _ALTERNATIVES_MOST = 1000
 
@@ -40,13 +40,13 @@ class SchemaError(ValueError):
 class Normal:
     """The alternatives of one document's schemas."""
 
-    def __init__(self, document: Any, unfollowed: Unfollowed, work: Work) -> None:
+    def __init__(self, document: Any, unfollowed: Unfollowed, work: StepBudget) -> None:
         self.references = References(document, work.count)
         self.unfollowed = unfollowed
         self.count = work.count
         self._work = work
-        self._known: dict[tuple[int, ...], Found] = {}
-        self._expansions: dict[int, Found] = {}
+        self._known: dict[tuple[int, ...], SchemaResult] = {}
+        self._expansions: dict[int, SchemaResult] = {}
         self._texts: dict[int, str] = {}  # `canonical` of lists and objects of the document
         self._kept: list[Any] = []  # keeps ids from being given again
         self._way = Way()
@@ -67,16 +67,16 @@ class Normal:
         different = {id(one): one for one in schemas}.values()
         return self._all([self.expanded(one) for one in different])
 
-    def _try(self, make: Callable[[Any], Sequence[Alternative]], given: Any) -> Found:
+    def _try(self, make: Callable[[Any], Sequence[Alternative]], given: Any) -> SchemaResult:
         before, self._narrowed = self._narrowed, 0
         try:
-            return Found(make(given), self._narrowed > 0)
+            return SchemaResult(make(given), self._narrowed > 0)
         except SchemaError as error:
-            return Found(failure=str(error))
+            return SchemaResult(failure=str(error))
         finally:
             self._narrowed = before
 
-    def _taken(self, found: Found) -> Sequence[Alternative]:
+    def _taken(self, found: SchemaResult) -> Sequence[Alternative]:
         if found.failure:
             raise SchemaError(found.failure)
         self._narrowed += found.is_narrower

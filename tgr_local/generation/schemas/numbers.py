@@ -14,7 +14,7 @@ NUMBER = f'{INTEGER} ("." [0-9]{{1,16}})? ([eE] [-+]? [0-9]{{1,2}})?'
 
 
 @dataclass(frozen=True)
-class Interval:
+class NumberRange:
     """Numbers from `low` to `high`; None = without an end."""
 
     low: Fraction | None = None
@@ -23,7 +23,7 @@ class Interval:
     """Whether the bound itself does not belong to it."""
     high_open: bool = False
 
-    def within(self, other: Interval) -> Interval:
+    def within(self, other: NumberRange) -> NumberRange:
         """The numbers that both have."""
         low, low_open = self.low, self.low_open
         if other.low is not None and (low is None or other.low >= low):
@@ -31,7 +31,7 @@ class Interval:
         high, high_open = self.high, self.high_open
         if other.high is not None and (high is None or other.high <= high):
             high, high_open = other.high, other.high_open or (other.high == high and high_open)
-        return Interval(low, high, low_open, high_open)
+        return NumberRange(low, high, low_open, high_open)
 
     def holds(self, value: Fraction) -> bool:
         """Whether a number belongs to it."""
@@ -48,11 +48,11 @@ class Interval:
             return False
         return self.low > self.high or not (self.low != self.high or self.holds(self.low))
 
-    def negative(self) -> Interval:
+    def negative(self) -> NumberRange:
         """Returns the interval of the negated numbers."""
         low = None if self.low is None else -self.low
         high = None if self.high is None else -self.high
-        return Interval(high, low, self.high_open, self.low_open)
+        return NumberRange(high, low, self.high_open, self.low_open)
 
     def whole(self, scale: int = 1) -> tuple[int, int]:
         """The first and the last whole number of it, times `scale`."""
@@ -66,13 +66,13 @@ class Interval:
         return low, high
 
 
-_POSITIVE = Interval(low=Fraction(0))
+_POSITIVE = NumberRange(low=Fraction(0))
 
 
-def integers(interval: Interval, step: int = 1) -> str:
+def integers(interval: NumberRange, step: int = 1) -> str:
     """GBNF of the whole numbers of an interval that `step`, a power of ten, divides. Empty where
     there are none."""
-    if interval == Interval() and step == 1:
+    if interval == NumberRange() and step == 1:
         return INTEGER
     low, high = interval.whole()
     low, high = -(-low // step), high // step
@@ -87,17 +87,17 @@ def integers(interval: Interval, step: int = 1) -> str:
     return " | ".join(choices) if low <= high else ""
 
 
-def numbers(interval: Interval) -> str:
+def numbers(interval: NumberRange) -> str:
     """GBNF of the numbers of an interval. Empty where it has none that can be written."""
-    if interval == Interval():
+    if interval == NumberRange():
         return NUMBER
     choices = list(_decimals(interval.within(_POSITIVE), ""))
-    below = interval.negative().within(Interval(low=Fraction(0), low_open=True))
+    below = interval.negative().within(NumberRange(low=Fraction(0), low_open=True))
     choices += _decimals(below, '"-" ')
     return " | ".join(choices)
 
 
-def _decimals(interval: Interval, sign: str) -> Iterator[str]:
+def _decimals(interval: NumberRange, sign: str) -> Iterator[str]:
     """Whole numbers, and numbers with a point, of an interval from 0 on."""
     if interval.empty:
         return
@@ -110,7 +110,7 @@ def _decimals(interval: Interval, sign: str) -> Iterator[str]:
         yield f'{sign}({_whole(low_part + 1, high_part - 1)}) "." [0-9]{{1,6}}'
     for part in dict.fromkeys((low_part, high_part)):  # the bounds lie in these
         inside = interval.within(
-            Interval(Fraction(part), Fraction(part + 1), low_open=False, high_open=True)
+            NumberRange(Fraction(part), Fraction(part + 1), low_open=False, high_open=True)
         )
         for n_digits in range(1, _fraction_digits(interval) + 1):
             scale = 10**n_digits
@@ -120,7 +120,7 @@ def _decimals(interval: Interval, sign: str) -> Iterator[str]:
                 yield f'{sign}"{part}." {_same_length(*digits)}'
 
 
-def _fraction_digits(interval: Interval) -> int:
+def _fraction_digits(interval: NumberRange) -> int:
     """Digits behind the point that numbers near a bound may have."""
     needed = 3
     for bound in (interval.low, interval.high):

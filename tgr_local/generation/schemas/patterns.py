@@ -108,14 +108,14 @@ def pattern(expression: str) -> Pattern:
     ValueError that names what is wrong or has no grammar."""
     if len(expression) > _LENGTH_MOST:
         raise ValueError(f"{len(expression)} characters, but it may have {_LENGTH_MOST}")
-    reader = _Reader(expression)
+    reader = _PatternReader(expression)
     found = reader.alternatives(top=True)
     if reader.at < len(expression):
         raise ValueError("a parenthesis that was not opened")
     return found
 
 
-class _Reader:
+class _PatternReader:
     """Reads an expression once, from its first character to its last."""
 
     def __init__(self, expression: str) -> None:

@@ -15,7 +15,7 @@ NOWHERE = 1 << 30
 
 
 @dataclass(frozen=True)
-class Found:
+class SchemaResult:
     """The result for some schemas: it is found once, however many lead to them."""
 
     alternatives: Sequence[Alternative] = ()
@@ -33,10 +33,10 @@ class Way:
     """Depth of each schema by its `id`, from the outermost one on."""
     lowest: int = NOWHERE
     """Depth of the outermost one that the schema led back to, so far."""
-    found: dict[int, tuple[Found, int]] = field(default_factory=dict)
+    found: dict[int, tuple[SchemaResult, int]] = field(default_factory=dict)
     """Results for schemas that led back to one of these, and its depth."""
 
-    def leave(self, schema: Any, found: Found, before: int) -> bool:
+    def leave(self, schema: Any, found: SchemaResult, before: int) -> bool:
         """Ends the expansion of the innermost one; `before` was the lowest depth. Whether what was
         found depends on nothing that led to it."""
         depth, lowest = self.depths.pop(id(schema)), self.lowest

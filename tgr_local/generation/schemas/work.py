@@ -14,7 +14,7 @@ class WorkError(Exception):
     this is no SchemaError: whoever was given the schema makes one of it."""
 
 
-class Work:
+class StepBudget:
     """The steps that the schemas of one request may take together."""
 
     def __init__(self, check: Callable[[], object] | None = None, most: int = WORK_MOST) -> None:

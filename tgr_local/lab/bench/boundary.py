@@ -22,7 +22,7 @@ import numpy as np
 from tgr_local import methods
 from tgr_local.engine import New
 from tgr_local.lab.bench import subject
-from tgr_local.lab.bench.measure import Floats, Row, Spread, Target, alternate_timed, clock
+from tgr_local.lab.bench.measure import Figure, Floats, Spread, Target, alternate_timed, clock
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.run import Request, Run
@@ -37,7 +37,7 @@ PAPER = (
 )
 
 
-class Boundary:
+class BoundaryParts:
     """The parts for one chunk length, in a session of their own. Use it in a ``with`` block."""
 
     def __init__(
@@ -83,19 +83,19 @@ class Boundary:
         """Cuts the sequence back to the query."""
         self._forks.prefix.truncate(Q)
 
-    def __enter__(self) -> Boundary:
+    def __enter__(self) -> BoundaryParts:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._forks.session.close()
 
 
-def decomposition(plan: Plan) -> Iterator[Row]:
+def decomposition(plan: Plan) -> Iterator[Figure]:
     """The defaults of the method: S, K and s of `SearchConfig`."""
     config = SearchConfig()
     s, n = config.rollout_len, config.n_candidates
     parts = np.zeros((5, plan.repeats + 1))  # the first round warms up
-    with Boundary(plan, config.chunk_len, n, s) as boundary:
+    with BoundaryParts(plan, config.chunk_len, n, s) as boundary:
         for i in range(plan.repeats + 1):
             boundary.begin()
             parts[0, i] = boundary.rebuild()
@@ -113,13 +113,13 @@ def decomposition(plan: Plan) -> Iterator[Row]:
     what = f"one boundary, S={config.chunk_len} K={n} s={s}: "
     for name, took in seconds.items():
         values = {"s": Spread.of(took)}
-        yield Row("boundary", f"{what}{name}", Spread.of(took / plain), "plain chunks", values)
+        yield Figure("boundary", f"{what}{name}", Spread.of(took / plain), "plain chunks", values)
     values = {"s plain chunk": Spread.of(plain)}
     total = sum(seconds.values())
     share = Spread.of(total / plain)
-    yield Row("boundary", f"{what}all", share, "plain chunks", values, note=PAPER)
+    yield Figure("boundary", f"{what}all", share, "plain chunks", values, note=PAPER)
     saving = Spread.of((total - rebuild - injected * s / config.chunk_len) / plain)
-    yield Row("boundary", f"{what}with reuse_winner and shift_cells", saving, "plain chunks")
+    yield Figure("boundary", f"{what}with reuse_winner and shift_cells", saving, "plain chunks")
 
 
 def _scoring_seconds(plan: Plan, config: SearchConfig) -> float:
@@ -139,13 +139,13 @@ def _scoring_seconds(plan: Plan, config: SearchConfig) -> float:
     return float(np.median(seconds[1:] or seconds))
 
 
-def sweep(plan: Plan) -> Iterator[Row]:
+def sweep(plan: Plan) -> Iterator[Figure]:
     """The whole boundary for other S, K and s, from the same parts without scoring, which is too
     small to matter. A rollout of 64 tokens also gives the times of 8, 16 and 32."""
     for chunk_len in CHUNKS:
         fixed = np.zeros((4, plan.few))
         rollouts = np.zeros((len(COUNTS), len(LENGTHS), plan.few))
-        with Boundary(plan, chunk_len, COUNTS[-1], LENGTHS[-1]) as boundary:
+        with BoundaryParts(plan, chunk_len, COUNTS[-1], LENGTHS[-1]) as boundary:
             for i in range(plan.few):
                 boundary.begin()
                 fixed[0, i] = boundary.rebuild()
@@ -156,7 +156,7 @@ def sweep(plan: Plan) -> Iterator[Row]:
             yield _swept(chunk_len, n, fixed, rollouts[j])
 
 
-def _swept(chunk_len: int, n: int, fixed: Floats, rollouts: Floats) -> Row:
+def _swept(chunk_len: int, n: int, fixed: Floats, rollouts: Floats) -> Figure:
     rebuild, plain, injected, delimiter = fixed
     totals = {
         s: Spread.of((rebuild + took + injected + delimiter) / plain)
@@ -165,10 +165,10 @@ def _swept(chunk_len: int, n: int, fixed: Floats, rollouts: Floats) -> Row:
     total = totals.pop(32)
     values = {f"s={s}": spread for s, spread in totals.items()}
     what = f"one boundary, S={chunk_len} K={n} s=32: all"
-    return Row("sweep", what, total, "plain chunks", values)
+    return Figure("sweep", what, total, "plain chunks", values)
 
 
-def whole_methods(plan: Plan) -> Iterator[Row]:
+def whole_methods(plan: Plan) -> Iterator[Figure]:
     """base, markov, and the method at its defaults, with one of its two savings, and with both."""
     # short chunks have other proportions of S, K and s, so the targets do not apply to them
     config = SearchConfig(max_chunks=3)
@@ -196,7 +196,7 @@ def whole_methods(plan: Plan) -> Iterator[Row]:
         ("with reuse_winner and shift_cells", with_both, "base", base, 1.06 if gpu else 1.05),
         ("markov", markov, "base", base, None),
     ):
-        yield Row(
+        yield Figure(
             "runs",
             f"time per reply token, {at}: {what} / {name}",
             Spread.of(seconds / reference),

@@ -17,7 +17,7 @@ from tgr_local.options.flags import Parser, add_config_flags, configured
 from tgr_local.system.sanitize import printable_json
 
 if TYPE_CHECKING:
-    from tgr_local.lab.bench.measure import Row
+    from tgr_local.lab.bench.measure import Figure
     from tgr_local.lab.bench.plan import Plan
 
 SHAPE, TYPE, REPEATS, LONG_TOKENS = "0.6b", "q8_0", 5, 32768
@@ -132,16 +132,16 @@ def run(args: argparse.Namespace) -> int:
     }
     from tgr_local.engine import default_threads, load_with_progress
     from tgr_local.lab.bench import long_reply, measure, plan, subject
-    from tgr_local.lab.bench.peers import Settings
+    from tgr_local.lab.bench.peers import ContextSettings
     from tgr_local.options.model_files import size
 
     # as llama.cpp, without fewer threads while other programs want the cores
     config = dataclasses.replace(config, n_threads=config.n_threads or default_threads(path))
     if "figure" in files:
         long_reply.matplotlib_figure()
-    rows: list[Row] = []
+    rows: list[Figure] = []
     with load_with_progress(path, config, chats=False) as engine:
-        settings = Settings.of(engine)
+        settings = ContextSettings.of(engine)
         about = plan.about(engine, settings)
         say: Callable[[str], None] = (
             (lambda _: None) if args.json == "-" else lambda text: print(text, flush=True)
@@ -192,12 +192,12 @@ def _purpose(names: Sequence[str], bounded: bool) -> str:
     return f"{text}; about {QUICK_SECONDS / 60:.0f} minutes" if bounded else text
 
 
-def measured(name: str, plan: Plan) -> Iterator[Row]:
+def measured(name: str, plan: Plan) -> Iterator[Figure]:
     """The rows of a group, one after the other, with a progress line while it is measured."""
     from tgr_local.lab.bench import boundary, concurrency, decode, long_reply, roofline
     from tgr_local.system.progress import ProgressLine
 
-    groups: dict[str, Callable[[Plan], Iterator[Row]]] = {
+    groups: dict[str, Callable[[Plan], Iterator[Figure]]] = {
         "decode": decode.steps,
         "prefill": decode.prefill,
         "plain": decode.plain,

@@ -16,8 +16,8 @@ import numpy as np
 from tgr_local.engine import Participant, Task
 from tgr_local.generation import load
 from tgr_local.lab.bench import subject
-from tgr_local.lab.bench.measure import Row, Spread, Target, alternate, alternate_timed
-from tgr_local.lab.bench.peers import Raw, Settings, Subprocess
+from tgr_local.lab.bench.measure import Figure, Spread, Target, alternate, alternate_timed
+from tgr_local.lab.bench.peers import ContextSettings, Raw, Subprocess
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.options.model_files import embedded_model
 from tgr_local.system.errors import TgrError
@@ -28,7 +28,7 @@ SPREAD = 32  # largest difference to PREFIX
 TOKENS = 96  # tokens of a reply
 
 
-def plain(plan: Plan) -> Iterator[Row]:
+def plain(plan: Plan) -> Iterator[Figure]:
     """Plain replies to prompts of different lengths, each in a session of its own. For the peer all
     prompts have the mean length, and it does not sample."""
     n = N
@@ -53,12 +53,12 @@ def plain(plan: Plan) -> Iterator[Row]:
             with ThreadPoolExecutor(n) as pool:
                 list(pool.map(one, [group.participant(i) for i in range(n)], range(n)))
 
-        settings = Settings.of(engine)
+        settings = ContextSettings.of(engine)
         # the cells of a stream are a multiple of 256
         with Subprocess(Raw, engine.path, settings, n * 256, n, unified=False) as raw:
             seconds = alternate(plan.repeats, [together, partial(raw.own_steps, prefix, n, TOKENS)])
     rates = n * TOKENS / seconds
-    yield Row(
+    yield Figure(
         "concurrency",
         f"{n} plain replies of the embedded model: tgr-local / raw, one stream each",
         Spread.of(rates[0] / rates[1]),
@@ -68,7 +68,7 @@ def plain(plan: Plan) -> Iterator[Row]:
     )
 
 
-def searches(plan: Plan) -> Iterator[Row]:
+def searches(plan: Plan) -> Iterator[Figure]:
     """k searches of one question at a time. Every measurement has a process of its own, so that its
     memory is that of k searches only. Rates count decoded positions, since replies differ in
     length."""
@@ -82,7 +82,7 @@ def searches(plan: Plan) -> Iterator[Row]:
         return np.array([one[name] for one in found[k]])
 
     for k in counts:
-        yield Row(
+        yield Figure(
             "searches",
             f"{k} tgr-latent search{'es' if k > 1 else ''} of the embedded model",
             Spread.of(measured(k, "positions") / measured(k, "seconds")),
@@ -95,10 +95,12 @@ def searches(plan: Plan) -> Iterator[Row]:
         )
     one, eight = (measured(k, "positions") / measured(k, "seconds") for k in (1, 8))
     what = "8 searches at a time / one"
-    yield Row("searches", what, Spread.of(eight / one), "times", target=Target(2.5, at_least=True))
+    yield Figure(
+        "searches", what, Spread.of(eight / one), "times", target=Target(2.5, at_least=True)
+    )
 
 
-def startup(plan: Plan) -> Iterator[Row]:
+def startup(plan: Plan) -> Iterator[Figure]:
     """Yields the time from starting a process to an answer's first byte, interpreter included."""
     command = [
         sys.executable, "-m", "tgr_local", "run", "--model", str(embedded_model()), "--raw",
@@ -117,7 +119,7 @@ def startup(plan: Plan) -> Iterator[Row]:
 
     (seconds,) = alternate_timed(plan.repeats, [first_byte])
     what = "from the start of a process to the first token of the embedded model"
-    yield Row("startup", what, Spread.of(seconds), "s", target=Target(0.6))
+    yield Figure("startup", what, Spread.of(seconds), "s", target=Target(0.6))
 
 
 def cold_start(k: int, seed: int) -> dict[str, float]:

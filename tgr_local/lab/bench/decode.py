@@ -11,7 +11,7 @@ import numpy as np
 
 from tgr_local.engine import Engine, Sampling, Task
 from tgr_local.lab.bench import subject
-from tgr_local.lab.bench.measure import Row, Spread, Target, alternate, alternate_timed
+from tgr_local.lab.bench.measure import Figure, Spread, Target, alternate, alternate_timed
 from tgr_local.lab.bench.peers import Library, Raw, Subprocess
 from tgr_local.lab.bench.plan import Plan
 
@@ -22,7 +22,7 @@ PROMPT = 384  # tokens of the prompt of a text with drafts
 CHANGE = 24  # tokens of it from one that is not copied to the next
 
 
-def steps(plan: Plan) -> Iterator[Row]:
+def steps(plan: Plan) -> Iterator[Figure]:
     """One token for each of n sequences that share a prefix. The peer does not sample."""
     counts = (1, K) if plan.quick else (1, 2, 4, K, 16, 32)
     n_steps = {n: plan.n_steps if n <= K else 8 for n in counts}
@@ -41,7 +41,7 @@ def steps(plan: Plan) -> Iterator[Row]:
     own = {n: seconds[2 * i] / n_steps[n] for i, n in enumerate(counts)}
     peer = {n: seconds[2 * i + 1] / n_steps[n] for i, n in enumerate(counts)}
     for n in counts:
-        yield Row(
+        yield Figure(
             "decode",
             f"decode step of {n} sequence{'s' * (n > 1)}: tgr-local / raw llama_decode",
             Spread.of(own[n] / peer[n]),
@@ -51,7 +51,7 @@ def steps(plan: Plan) -> Iterator[Row]:
                 "ms raw": Spread.of(1e3 * peer[n]),
             },
         )
-    yield Row(
+    yield Figure(
         "decode",
         f"decode step of {K} sequences / of one",
         Spread.of(own[K] / own[1]),
@@ -61,7 +61,7 @@ def steps(plan: Plan) -> Iterator[Row]:
     )
 
 
-def prefill(plan: Plan) -> Iterator[Row]:
+def prefill(plan: Plan) -> Iterator[Figure]:
     """A prompt up to the first new token, which the peer does not sample."""
     for n in (128,) if plan.quick else (128, 512, 2048):
         tokens = subject.prompt(plan.engine, n)
@@ -70,7 +70,7 @@ def prefill(plan: Plan) -> Iterator[Row]:
                 plan.few if n > 128 else plan.repeats,
                 [partial(subject.prefill, plan.engine, tokens), partial(raw.read, tokens)],
             )
-        yield Row(
+        yield Figure(
             "prefill",
             f"prefill of {n} tokens: tgr-local / raw llama_decode",
             Spread.of(peer / own),
@@ -79,7 +79,7 @@ def prefill(plan: Plan) -> Iterator[Row]:
         )
 
 
-def plain(plan: Plan) -> Iterator[Row]:
+def plain(plan: Plan) -> Iterator[Figure]:
     """A plain reply of one sequence; all three sample from the full vocabulary."""
     engine, n_ctx = plan.engine, PLAIN + 8
     with (
@@ -95,7 +95,7 @@ def plain(plan: Plan) -> Iterator[Row]:
             ],
         )
     for name, rate, bound in (("Llama.generate", generate, 1.0), ("raw loop", loop, 0.98)):
-        yield Row(
+        yield Figure(
             "plain",
             f"plain reply of {PLAIN} tokens: tgr-local / {name}",
             Spread.of(own / rate),
@@ -105,7 +105,7 @@ def plain(plan: Plan) -> Iterator[Row]:
         )
 
 
-def capture(plan: Plan) -> Iterator[Row]:
+def capture(plan: Plan) -> Iterator[Figure]:
     """The cost of an injection and of captured states in a step. Log-probabilities are always on:
     the pass that samples also computes them."""
     n = plan.n_steps
@@ -121,7 +121,7 @@ def capture(plan: Plan) -> Iterator[Row]:
     without = seconds[0]
     names = ("injection", "states", "injection and states")
     for name, with_ in zip(names, seconds[1:], strict=True):
-        yield Row(
+        yield Figure(
             "capture",
             f"decode step of {K} sequences: with {name} / with neither",
             Spread.of(100 * (with_ / without - 1)),
@@ -131,7 +131,7 @@ def capture(plan: Plan) -> Iterator[Row]:
         )
 
 
-def sampling(plan: Plan) -> Iterator[Row]:
+def sampling(plan: Plan) -> Iterator[Figure]:
     """The parts of a step by the engine's own clocks."""
     share, rest = np.zeros(plan.repeats), np.zeros(plan.repeats)
     n = plan.n_steps
@@ -145,14 +145,14 @@ def sampling(plan: Plan) -> Iterator[Row]:
             decoded = after.decode_seconds - before.decode_seconds
             share[i] = 100 * sampling_seconds / whole
             rest[i] = 1e6 * (whole - sampling_seconds - decoded) / n
-    yield Row(
+    yield Figure(
         "sampling",
         f"sampling of {K} sequences, {plan.engine.n_vocab:,} tokens, log-probabilities included",
         Spread.of(share),
         "% of the step",
         target=Target(3 if plan.settings.on_cpu else 12),
     )
-    yield Row(
+    yield Figure(
         "sampling",
         f"everything except decoding and sampling, {K} sequences",
         Spread.of(rest),
@@ -161,7 +161,7 @@ def sampling(plan: Plan) -> Iterator[Row]:
     )
 
 
-def lookup(plan: Plan) -> Iterator[Row]:
+def lookup(plan: Plan) -> Iterator[Figure]:
     """A text that copies its prompt with changes, one that says nothing again, and one of few
     words whose order nothing foretells. A grammar with one token at every place decides the texts,
     since random weights copy nothing by themselves; each row costs as if the model had chosen
@@ -186,7 +186,7 @@ def lookup(plan: Plan) -> Iterator[Row]:
         after = engine.stats()
         n_drafted = after.n_drafted - before.n_drafted
         n_accepted = after.n_accepted - before.n_accepted
-        yield Row(
+        yield Figure(
             "lookup",
             f"text of {n} tokens {what}: with drafts / without",
             Spread.of(plain / drafted),

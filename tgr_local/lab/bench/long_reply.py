@@ -25,9 +25,9 @@ import numpy as np
 from tgr_local import methods
 from tgr_local.engine import fill_prefix
 from tgr_local.lab.bench import shapes, subject
-from tgr_local.lab.bench.boundary import BURST, Boundary, Q
+from tgr_local.lab.bench.boundary import BURST, BoundaryParts, Q
 from tgr_local.lab.bench.cold_start import of_status, peak_resident
-from tgr_local.lab.bench.measure import Floats, Row, Spread, clock
+from tgr_local.lab.bench.measure import Figure, Floats, Spread, clock
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import SPARE_CELLS
@@ -40,7 +40,7 @@ COMPUTED = ("4b", "8b")  # shapes whose memory is computed
 STYLES = {"base": "C0o-", "markov": "C1^--", "tgr-latent": "C2s-"}  # of the picture
 
 
-def growth(plan: Plan) -> Iterator[Row]:
+def growth(plan: Plan) -> Iterator[Figure]:
     """tgr-latent and markov, which reset, compared with base at doubling lengths."""
     config = SearchConfig()
     if plan.quick:
@@ -53,7 +53,7 @@ def growth(plan: Plan) -> Iterator[Row]:
     growing = [resident_with(plan, Q + length + SPARE_CELLS) for length in lengths]
     measured = np.array(seconds_at(plan, config, lengths))
     for length, resident, (base, markov, tgr) in zip(lengths, growing, measured, strict=True):
-        yield Row(
+        yield Figure(
             "long",
             f"time per token after {length:,} tokens: tgr-latent / base",
             Spread.of(tgr / base),
@@ -77,7 +77,7 @@ def doubling(first: int, last: int) -> list[int]:
     return [*lengths, last]
 
 
-def _chunks(plan: Plan, config: SearchConfig) -> Iterator[Row]:
+def _chunks(plan: Plan, config: SearchConfig) -> Iterator[Figure]:
     """The first chunk rebuilds nothing, so it has no row."""
     config, method = replace(config, max_chunks=CHUNKS), methods.get("tgr-latent")
     run = Run(plan.engine, Request(subject.prompt(plan.engine, Q), config, method))
@@ -86,7 +86,7 @@ def _chunks(plan: Plan, config: SearchConfig) -> Iterator[Row]:
         seconds, start = time.perf_counter() - start, time.perf_counter()
         if i > 1 and len(step.tokens):
             took = Spread.of([1e3 * seconds / len(step.tokens)])
-            yield Row("long", f"chunk {i} of a reply of tgr-latent: time per token", took, "ms")
+            yield Figure("long", f"chunk {i} of a reply of tgr-latent: time per token", took, "ms")
 
 
 def resident_with(plan: Plan, n_cells: int) -> int:
@@ -101,7 +101,7 @@ def seconds_at(plan: Plan, config: SearchConfig, lengths: list[int]) -> list[Flo
     n, s = config.n_candidates, config.rollout_len
     tokens = subject.prompt(plan.engine, Q + lengths[-1])
     n_cells = len(tokens) + BURST + SPARE_CELLS
-    boundary = Boundary(plan, config.chunk_len, n, s, beside=n_cells)
+    boundary = BoundaryParts(plan, config.chunk_len, n, s, beside=n_cells)
     fill_prefix(plan.engine, tokens, READ)
     measured = []
     with boundary, subject.Forks(plan.engine, tokens, 1, n_cells=n_cells) as forks:
@@ -120,7 +120,7 @@ def seconds_at(plan: Plan, config: SearchConfig, lengths: list[int]) -> list[Flo
     return measured[::-1]
 
 
-def _crossings(lengths: list[int], seconds: Floats) -> Iterator[Row]:
+def _crossings(lengths: list[int], seconds: Floats) -> Iterator[Figure]:
     """Yields the reply lengths from which tgr-latent is faster than base, whose time per token
     grows linearly with the length."""
     if len(lengths) < 2:
@@ -137,10 +137,10 @@ def _crossings(lengths: list[int], seconds: Floats) -> Iterator[Row]:
         ("the whole reply", 2 * np.array(found)),  # its mean token is in its middle
     ):
         what = f"reply length from which {what} takes less time with tgr-latent than with base"
-        yield Row("long", what, Spread.of(tokens), "tokens", note=note)
+        yield Figure("long", what, Spread.of(tokens), "tokens", note=note)
 
 
-def computed_memory(lengths: list[int], n_cells: int) -> Iterator[Row]:
+def computed_memory(lengths: list[int], n_cells: int) -> Iterator[Figure]:
     """Weights and cache of larger shapes: their Q8_0 file and an F16 cache."""
     for name in COMPUTED:
         shape = shapes.SHAPES[name]
@@ -149,7 +149,7 @@ def computed_memory(lengths: list[int], n_cells: int) -> Iterator[Row]:
         constant = weights + n_cells * cell_bytes
         for length in lengths:
             growing = weights + (Q + length + SPARE_CELLS) * cell_bytes
-            yield Row(
+            yield Figure(
                 "long",
                 f"computed: {name} shape, Q8_0, F16 cache, {length:,} tokens: base / tgr-latent",
                 Spread.of([growing / constant]),
@@ -175,7 +175,7 @@ def matplotlib_figure() -> Any:
         ) from None
 
 
-def draw(rows: Iterable[Row], path: Path) -> None:
+def draw(rows: Iterable[Figure], path: Path) -> None:
     """Time per token and resident memory against the length of the reply; nothing without such
     rows. The file's ending is its format."""
     at = [row.values for row in rows if "ms base" in row.values]

@@ -61,7 +61,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Row:
+class Figure:
     """One comparison: its result, the target for the result's median, and the values behind it."""
 
     group: str
@@ -114,7 +114,7 @@ def clock(contender: Callable[[], object]) -> float:
 # ---- output ----
 
 
-def verdict(row: Row) -> str:
+def verdict(row: Figure) -> str:
     """``at most 3: met``, or nothing."""
     return f"{row.target}: {'met' if row.met else 'MISSED'}" if row.target else ""
 
@@ -129,7 +129,7 @@ def _fact(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def as_text(row: Row) -> str:
+def as_text(row: Figure) -> str:
     """One to three lines: the result with its target, the values behind it, the note."""
     lines = [f"{row.what:74}  {row.result} {row.unit}"]
     if row.target:
@@ -138,13 +138,13 @@ def as_text(row: Row) -> str:
     return "\n".join([*lines, *(f"    {line}" for line in (values, row.note) if line)])
 
 
-def as_json(about: dict[str, Any], rows: Iterable[Row]) -> str:
+def as_json(about: dict[str, Any], rows: Iterable[Figure]) -> str:
     return json.dumps(
         {"machine": about, "rows": [row.record() for row in rows]}, indent=2, ensure_ascii=False
     )
 
 
-def as_markdown(about: dict[str, Any], rows: Sequence[Row]) -> str:
+def as_markdown(about: dict[str, Any], rows: Sequence[Figure]) -> str:
     """The machine as a list, then one table."""
     lines = [f"- {name}: {fact}" for name, fact in facts(about)]
     lines += ["", "| measured | median (range) | values | target |", "|---|---|---|---|"]

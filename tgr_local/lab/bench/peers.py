@@ -69,7 +69,7 @@ def _drop_amx(llama_cpp: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ContextSettings:
     """Settings that determine the speed of a context, the same for the subject and the peers."""
 
     n_threads: int
@@ -79,7 +79,7 @@ class Settings:
     config: EngineConfig
 
     @classmethod
-    def of(cls, engine: Engine) -> Settings:
+    def of(cls, engine: Engine) -> ContextSettings:
         config, flash_attn = engine.config, engine.config.flash_attn
         on_cpu = all(name.upper().startswith("CPU") for name in engine.devices())
         # the engine's "auto"; llama.cpp itself chooses "on" on a CPU, which is slower
@@ -102,7 +102,7 @@ class Settings:
         }
 
 
-def _library_for(settings: Settings) -> Any:
+def _library_for(settings: ContextSettings) -> Any:
     """`library`; TgrError where the engine uses a GPU and llama_cpp cannot."""
     lib = library()
     if not settings.on_cpu and not lib.llama_supports_gpu_offload():
@@ -119,7 +119,13 @@ class Raw:
     otherwise each has a stream of its own. Use it in a ``with`` block."""
 
     def __init__(
-        self, path: Path, settings: Settings, n_ctx: int, n_seqs: int, *, unified: bool = True
+        self,
+        path: Path,
+        settings: ContextSettings,
+        n_ctx: int,
+        n_seqs: int,
+        *,
+        unified: bool = True,
     ) -> None:
         self._lib = lib = _library_for(settings)
         self._n_batch = settings.config.n_batch
@@ -234,7 +240,7 @@ class Raw:
 class Library:
     """The measured model as `llama_cpp.Llama`. Use it in a ``with`` block."""
 
-    def __init__(self, path: Path, settings: Settings, n_ctx: int) -> None:
+    def __init__(self, path: Path, settings: ContextSettings, n_ctx: int) -> None:
         self._llama = _library_for(settings).Llama(
             str(path),
             n_ctx=n_ctx,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tgr_local.engine import Engine, backend_devices, physical_cores
-from tgr_local.lab.bench.peers import Settings
+from tgr_local.lab.bench.peers import ContextSettings
 from tgr_local.system import cores
 from tgr_local.system.versions import processor, versions
 
@@ -17,7 +17,7 @@ class Plan:
     """`quick` takes fewer sizes and shorter chunks."""
 
     engine: Engine
-    settings: Settings
+    settings: ContextSettings
     repeats: int
     quick: bool
     long_tokens: int
@@ -34,7 +34,7 @@ class Plan:
         return 8 if self.quick else 16
 
 
-def about(engine: Engine, settings: Settings) -> dict[str, Any]:
+def about(engine: Engine, settings: ContextSettings) -> dict[str, Any]:
     """Facts that a reader needs to repeat or to question a measurement."""
     devices = [f"{d.name} ({d.description})" for d in backend_devices() if d.kind != "cpu"]
     return {

@@ -24,10 +24,10 @@ import numpy as np
 from tgr_local.engine import Engine
 from tgr_local.lab.bench import subject
 from tgr_local.lab.bench.decode import PREFIX, K
-from tgr_local.lab.bench.measure import Row, Spread, alternate
+from tgr_local.lab.bench.measure import Figure, Spread, alternate
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.options import gguf_header
-from tgr_local.options.gguf_header import Header
+from tgr_local.options.gguf_header import GgufHeader
 from tgr_local.system.errors import TgrError
 
 READ_AHEAD = 512  # tokens of the prefill that gives the peak rate
@@ -35,7 +35,7 @@ SIZE = 1 << 30  # bytes that are read to measure the memory
 
 
 @dataclass(frozen=True)
-class Work:
+class TokenCost:
     """Bytes and multiply-adds of a dense model per token, from its file's header."""
 
     weight_bytes: float
@@ -48,7 +48,7 @@ class Work:
     """Multiply-adds per cell that a token attends to."""
 
     @classmethod
-    def of(cls, engine: Engine) -> Work:
+    def of(cls, engine: Engine) -> TokenCost:
         looked_up, looked_up_bytes = 0, 0
         header = gguf_header.read(engine.path)
         if "output.weight" in header.tensors and "token_embd.weight" in header.tensors:
@@ -84,14 +84,14 @@ def _products(metadata: Mapping[str, str], n_embd: int) -> int:
     return n_head * (number("key_length", width) + number("value_length", width))
 
 
-def _length(header: Header, name: str) -> int:
+def _length(header: GgufHeader, name: str) -> int:
     """Bytes of a tensor that is not the last: up to the next one."""
     begin = header.tensors[name].offset
     later = (tensor.offset for tensor in header.tensors.values() if tensor.offset > begin)
     return min(later, default=begin) - begin
 
 
-def shares(plan: Plan) -> Iterator[Row]:
+def shares(plan: Plan) -> Iterator[Figure]:
     """The share of the roofline for one sequence and for K."""
     engine, n = plan.engine, plan.n_steps
     text = subject.prompt(engine, READ_AHEAD)
@@ -100,20 +100,20 @@ def shares(plan: Plan) -> Iterator[Row]:
     engine.grow_cache(PREFIX + K * n + READ_AHEAD + 16)
     with (
         subject.Forks(engine, text[:PREFIX], K, n) as forks,
-        Reader(engine.n_threads, plan.settings.on_cpu) as reader,
+        MemoryReader(engine.n_threads, plan.settings.on_cpu) as reader,
     ):
         contenders: list[Callable[[], object]] = [partial(forks.steps, c, n) for c in counts]
         contenders += [partial(subject.prefill, engine, text), reader.read]
         seconds = alternate(plan.few, contenders)
-    work = Work.of(engine)
+    work = TokenCost.of(engine)
     # prefill uses the output layer for the last token only, and attends to half the text on average
     output = engine.n_vocab * engine.n_embd
     prefill = work.products(READ_AHEAD, READ_AHEAD / 2) - (READ_AHEAD - 1) * output
     peak = Spread.of(prefill / seconds[-2])
     rate = reader.n_bytes / seconds[-1] if reader.n_bytes else None
-    yield Row("roofline", "multiply-adds of a prefill of 512 tokens", peak.scaled(1e-9), "G/s")
+    yield Figure("roofline", "multiply-adds of a prefill of 512 tokens", peak.scaled(1e-9), "G/s")
     if rate is not None:
-        yield Row("roofline", f"memory, {reader.how}", Spread.of(1e-9 * rate), "GB/s")
+        yield Figure("roofline", f"memory, {reader.how}", Spread.of(1e-9 * rate), "GB/s")
     for i, count in enumerate(counts):
         took = seconds[i] / n
         own = (n + 1) / 2  # mean number of a sequence's own cells
@@ -129,7 +129,7 @@ def shares(plan: Plan) -> Iterator[Row]:
         }
         what = f"decode step of {count} sequence{'s' * (count > 1)}: share of its roofline"
         limit = "memory" if by_memory >= by_products else "multiply-adds"
-        yield Row(
+        yield Figure(
             "roofline", what, Spread.of(100 * least / took), "%", values, note=f"limited by {limit}"
         )
 
@@ -137,7 +137,7 @@ def shares(plan: Plan) -> Iterator[Row]:
 # ---- the bandwidth of memory ----
 
 
-class Reader:
+class MemoryReader:
     """Reads an array much larger than any cache. One `read` moves `n_bytes`; 0 where the memory of
     a GPU cannot be measured. Use it in a ``with`` block."""
 
@@ -162,7 +162,7 @@ class Reader:
             return 0.0
         return float(sum(self._pool.map(np.sum, self._parts)))
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> MemoryReader:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -18,7 +18,7 @@ Place = tuple[str, str]  # task, system
 
 
 @dataclass(frozen=True)
-class Work:
+class MissingWork:
     """Work that a phase lacks before the run starts."""
 
     n_samples: int
@@ -34,7 +34,7 @@ class Estimate:
     far. The first samples of a batch to be done are the short ones, so a first estimate may be low.
     """
 
-    def __init__(self, work: Mapping[Place, Work]) -> None:
+    def __init__(self, work: Mapping[Place, MissingWork]) -> None:
         self._left = dict(work)
         self.n_samples = sum(one.n_samples for one in work.values())
         self.n_phases = sum(one.n_samples > 0 for one in work.values())
@@ -63,7 +63,7 @@ class Estimate:
         if work is None or not work.n_samples:
             return
         share = work.most / work.n_samples
-        self._left[place] = Work(work.n_samples - 1, round(work.most - share))
+        self._left[place] = MissingWork(work.n_samples - 1, round(work.most - share))
         self.n_done += 1
         if sample.finish != "error":
             self._spent += sample.cost

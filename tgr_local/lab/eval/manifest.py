@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tgr_local.lab.eval.samples import Sample
-from tgr_local.lab.eval.task import Metric, Problem, Task
+from tgr_local.lab.eval.task import EvalTask, Metric, Problem
 from tgr_local.lab.eval.tasks import get
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import types_of
@@ -294,7 +294,7 @@ def grading_settings(
     return found | {name: version(name) for task in tasks for name in _packages(get(task))}
 
 
-def is_judged(task: Task) -> bool:
+def is_judged(task: EvalTask) -> bool:
     """Whether a judge grades its answers."""
     return task.metric == "score"
 
@@ -314,7 +314,7 @@ def grading_in_use(samples: Iterable[Sample]) -> set[str]:
     return found - {"sacrebleu"}  # every report computes it again
 
 
-def _packages(task: Task) -> list[str]:
+def _packages(task: EvalTask) -> list[str]:
     """The packages that compute its numbers."""
     own = [name.replace("_", "-") for name in task.packages]
     return own if task.metric == "pass" else [*own, "sacrebleu"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from tgr_local import methods
 from tgr_local.engine import Engine
-from tgr_local.lab.eval.estimate import Place, Work
+from tgr_local.lab.eval.estimate import MissingWork, Place
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.live import Live
 from tgr_local.lab.eval.making import SAMPLE_ERRORS, EngineMaker, Job, Maker, Phase, prompt_of
@@ -86,7 +86,7 @@ def run_phase(
 
 def work(
     engine: Engine, todo: Sequence[Phase], plan: SamplePlan, store: Store
-) -> dict[Place, Work]:
+) -> dict[Place, MissingWork]:
     """Returns the work that each phase lacks, with the forward tokens that it takes at most, by the
     limits of its system. Samples that cannot be made count nothing; a budget may end in the middle
     of a wave, so that it is exceeded by one sample of each seed, or a little more."""
@@ -107,7 +107,7 @@ def work(
             begun = {problem.id for problem, _, _ in missing}
             each = ((plan.budget + len(plan.seeds) * most.get(problem, 0)) for problem in begun)
             total = max(total, sum(each))
-        found[phase.task, phase.system.name] = Work(len(missing), total)
+        found[phase.task, phase.system.name] = MissingWork(len(missing), total)
     return found
 
 

@@ -38,7 +38,7 @@ _chosen: Backend = backends.DEFAULT
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProgramLimits:
     """Limits of one program."""
 
     seconds: float = 10.0
@@ -53,7 +53,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProgramOutcome:
     """Outcome of a program."""
 
     stopped: str
@@ -82,12 +82,12 @@ def choose(backend: Backend) -> None:
 
 
 def run(
-    code: str, stdin: str = "", limits: Limits | None = None, backend: Backend | None = None
-) -> Outcome:
+    code: str, stdin: str = "", limits: ProgramLimits | None = None, backend: Backend | None = None
+) -> ProgramOutcome:
     """Run `code` as a program of its own with this Python and its packages. Raises as `check`."""
     backend = backend or _chosen
     check(backend)
-    return _run(backend, code, stdin, limits or Limits())
+    return _run(backend, code, stdin, limits or ProgramLimits())
 
 
 def check(backend: Backend | None = None) -> None:
@@ -121,11 +121,11 @@ def obstacle(kind: Backend) -> str:
     if why := backends.lacking(kind):
         return why
     code = "import threading\nt = threading.Thread(target=print, args=('hello',))\nt.start()"
-    outcome = _run(kind, code, "", Limits(seconds=60))
+    outcome = _run(kind, code, "", ProgramLimits(seconds=60))
     return "" if outcome.stdout == "hello\n" and not outcome.why else outcome.why or "no output"
 
 
-def _run(kind: Backend, code: str, stdin: str, limits: Limits) -> Outcome:
+def _run(kind: Backend, code: str, stdin: str, limits: ProgramLimits) -> ProgramOutcome:
     with _folder() as folder, contextlib.ExitStack() as files:
         (folder / "program.py").write_text(code, encoding="utf-8", errors="replace")
         launcher = backends.LAUNCHER.read_text(encoding="utf-8")
@@ -151,7 +151,7 @@ def _run(kind: Backend, code: str, stdin: str, limits: Limits) -> Outcome:
         }
         command = [*_command(kind, folder, limits.disk), json.dumps(orders)]
         stopped, status = _wait(command, folder, streams, limits)
-        return Outcome(stopped, status, _head(streams[1]), _tail(streams[2]))
+        return ProgramOutcome(stopped, status, _head(streams[1]), _tail(streams[2]))
 
 
 @contextlib.contextmanager
@@ -185,7 +185,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _wait(
-    command: list[str], folder: Path, streams: Sequence[IO[bytes]], limits: Limits
+    command: list[str], folder: Path, streams: Sequence[IO[bytes]], limits: ProgramLimits
 ) -> tuple[str, int]:
     """Runs a command to its end or to a limit, then kills all of its processes."""
     stdin, stdout, stderr = streams
@@ -205,10 +205,12 @@ def _wait(
         usage.end(process)
 
 
-def _watch(process: subprocess.Popen[bytes], outputs: Sequence[IO[bytes]], limits: Limits) -> str:
+def _watch(
+    process: subprocess.Popen[bytes], outputs: Sequence[IO[bytes]], limits: ProgramLimits
+) -> str:
     """The limit that a process reached; empty where it ended itself."""
     deadline, pause = time.monotonic() + limits.seconds, _INTERVAL
-    memory = usage.Memory(limits.memory)
+    memory = usage.ProcessMemory(limits.memory)
     while True:
         left = deadline - time.monotonic()
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -53,7 +53,7 @@ def check_address(address: str) -> None:
         )
 
 
-class Worker:
+class NodeWorker:
     """The engine of a node, in a process that Ray starts there."""
 
     def load(
@@ -265,13 +265,13 @@ def _started(
     probes: Sequence[str],
     own: Mapping[str, str],
 ) -> list[RayNode]:
-    places = [_Place.of(node) for node in ray.nodes() if node["Alive"]]
+    places = [_Machine.of(node) for node in ray.nodes() if node["Alive"]]
     places = sorted((place for place in places if place.cpus or place.gpus), key=lambda p: p.name)
     if not places:
         raise TgrError("the Ray cluster has no node with processors or GPUs; start one: ray start")
     affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
     actors = [
-        ray.remote(Worker).options(
+        ray.remote(NodeWorker).options(
             num_cpus=place.cpus, num_gpus=place.gpus, max_concurrency=config.n_seq_max,
             scheduling_strategy=affinity(place.id, soft=False),
         ).remote()
@@ -299,7 +299,7 @@ def _started(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Place:
+class _Machine:
     """A machine of the cluster."""
 
     id: str
@@ -308,14 +308,14 @@ class _Place:
     gpus: float
 
     @staticmethod
-    def of(node: Mapping[str, Any]) -> _Place:
+    def of(node: Mapping[str, Any]) -> _Machine:
         free = node["Resources"]
         name = f"node {node['NodeManagerAddress']} ({node['NodeID'][:6]})"
-        return _Place(node["NodeID"], name, free.get("CPU", 0), free.get("GPU", 0))
+        return _Machine(node["NodeID"], name, free.get("CPU", 0), free.get("GPU", 0))
 
 
 def check_facts(name: str, found: Mapping[str, Any], own: Mapping[str, str]) -> None:
-    """TgrError where a node's answer to `Worker.load` is an error, or differs from `own`."""
+    """TgrError where a node's answer to `NodeWorker.load` is an error, or differs from `own`."""
     if "error" in found:
         raise TgrError(f"{name}: {found['error']}")
     facts = found["facts"]

@@ -1,7 +1,7 @@
 """The interface of a benchmark: its problems, and a grade for one answer.
 
 A task turns its official file into problems and a text into a grade. It does not know models,
-methods or the search. `Task.grade` may be slow, hang or crash: `grader.Grader` calls it in a
+methods or the search. `EvalTask.grade` may be slow, hang or crash: `grader.Grader` calls it in a
 process that can be killed.
 """
 
@@ -55,7 +55,7 @@ Another attempt may succeed."""
 
 
 @dataclass(frozen=True)
-class Task(ABC):
+class EvalTask(ABC):
     """A benchmark."""
 
     name: str

@@ -25,7 +25,7 @@ _NAMED = 3  # systems with their intervals in one part of the sentence
 
 
 @dataclass(frozen=True, eq=False)
-class _Finding:
+class _SystemGain:
     """One system against the reference."""
 
     outcome: Outcome
@@ -99,10 +99,10 @@ def _begun(unfinished: bool, sentence: str) -> str:
     return f"So far, {sentence}" if unfinished else sentence[:1].upper() + sentence[1:]
 
 
-def _findings(curves: Curves) -> list[_Finding]:
+def _findings(curves: Curves) -> list[_SystemGain]:
     """Every comparison that there is."""
     return [
-        _Finding(curve.outcome, gain, curves.n_differing(curve.outcome))
+        _SystemGain(curve.outcome, gain, curves.n_differing(curve.outcome))
         for curve in curves.curves
         if (gain := curves.gain(curve.outcome)) is not None
     ]
@@ -141,7 +141,7 @@ def _problems(n: int) -> str:
     return "1 problem" if n == 1 else f"{n:,} problems"
 
 
-def _compared(place: str, findings: Sequence[_Finding], curves: Curves) -> str:
+def _compared(place: str, findings: Sequence[_SystemGain], curves: Curves) -> str:
     """The comparison of two or more systems, without its full stop."""
     n = len(curves.base.graded)
     if level := _all_equal(curves, findings):
@@ -156,7 +156,7 @@ def _compared(place: str, findings: Sequence[_Finding], curves: Curves) -> str:
     return f"{place}, on {_problems(n)}, {_several(findings, curves.base)}"
 
 
-def _all_equal(curves: Curves, findings: Sequence[_Finding]) -> str:
+def _all_equal(curves: Curves, findings: Sequence[_SystemGain]) -> str:
     """Returns the sentence for systems that no problem separates; else empty."""
     if any(one.n_differing for one in findings):
         return ""
@@ -188,7 +188,7 @@ def _interval(gain: Interval) -> str:
     return f"{-low:.1f} fewer to {high:.1f} more"
 
 
-def _meaning(one: _Finding, base: Outcome, n: int, *, at_cost: bool) -> str:
+def _meaning(one: _SystemGain, base: Outcome, n: int, *, at_cost: bool) -> str:
     if one.n_differing < FEWEST:
         return (
             f"{_problems(one.n_differing)} that differ between them are too few to conclude which "
@@ -208,7 +208,7 @@ def _meaning(one: _Finding, base: Outcome, n: int, *, at_cost: bool) -> str:
     )
 
 
-def _several(findings: Sequence[_Finding], base: Outcome) -> str:
+def _several(findings: Sequence[_SystemGain], base: Outcome) -> str:
     clear = [f for f in findings if f.is_clear]
     parts = [
         _clear_ones([f for f in clear if f.gain.mean > 0], f"ahead of {base.label}"),
@@ -229,7 +229,7 @@ def _several(findings: Sequence[_Finding], base: Outcome) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _clear_ones(findings: Sequence[_Finding], relation: str) -> str:
+def _clear_ones(findings: Sequence[_SystemGain], relation: str) -> str:
     """`a (by 3.1 points, 95% interval 1.0 to 5.2) and b (by …) are ahead of base`."""
     if not findings:
         return ""

@@ -56,7 +56,7 @@ _PLAIN = {
 
 
 @dataclass(frozen=True)
-class Limits:
+class CommandLimits:
     """Limits of one command."""
 
     seconds: float = 120.0
@@ -94,7 +94,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommandOutcome:
     """Outcome of a command."""
 
     stopped: Stopped
@@ -110,24 +110,24 @@ class Outcome:
 def run(
     command: str,
     place: Place,
-    limits: Limits | None = None,
+    limits: CommandLimits | None = None,
     backend: Backend = backends.DEFAULT,
     cancel: Flag | None = None,
-) -> Outcome:
+) -> CommandOutcome:
     """Runs a command to its end or to a limit, and kills what is left of it.
 
     Raises InstallError where the backend does not work here, and CancelledError if `cancel` is set.
     """
     check(backend)
-    outcome, is_started = _run(command, place, limits or Limits(), backend, cancel)
+    outcome, is_started = _run(command, place, limits or CommandLimits(), backend, cancel)
     if not is_started:
         raise InstallError(f"the sandbox {backend} could not start: {outcome.output[-300:]}")
     return outcome
 
 
 def _run(
-    command: str, place: Place, limits: Limits, backend: Backend, cancel: Flag | None = None
-) -> tuple[Outcome, bool]:
+    command: str, place: Place, limits: CommandLimits, backend: Backend, cancel: Flag | None = None
+) -> tuple[CommandOutcome, bool]:
     """Returns the outcome of `run`, and whether the command was started."""
     user = backends.unused_user(backend)
     if user is not None:
@@ -160,7 +160,7 @@ def _run(
         seconds = time.monotonic() - start
         is_started = bool(stopped) or _has_byte(ready)
     code = process.returncode
-    outcome = Outcome(stopped, 128 - code if code < 0 else code, output.text(), seconds)
+    outcome = CommandOutcome(stopped, 128 - code if code < 0 else code, output.text(), seconds)
     return outcome, is_started
 
 
@@ -182,7 +182,7 @@ def defect(kind: Backend) -> str:
     command = shlex.join([*backends.python(), "-c", code])
     folder = Path(tempfile.mkdtemp(prefix="tgr-sandbox-"))
     try:
-        outcome, _ = _run(command, Place(folder, folder), Limits(seconds=60), kind)
+        outcome, _ = _run(command, Place(folder, folder), CommandLimits(seconds=60), kind)
     finally:
         usage.remove(folder)
     if outcome.stopped:
@@ -242,7 +242,12 @@ def _link(place: Place) -> None:
 
 
 def _command(
-    backend: Backend, command: str, place: Place, limits: Limits, user: int | None, ready: int
+    backend: Backend,
+    command: str,
+    place: Place,
+    limits: CommandLimits,
+    user: int | None,
+    ready: int,
 ) -> list[str]:
     orders = {
         "user": user,
@@ -313,14 +318,14 @@ def _watch(
     process: subprocess.Popen[bytes],
     output: _Output,
     place: Place,
-    limits: Limits,
+    limits: CommandLimits,
     cancel: Flag | None,
 ) -> Stopped:
     """Reads the output until the command ends; the limit that it reached."""
     deadline = time.monotonic() + limits.seconds
     folders = [folder for folder in (place.folder, place.scratch) if folder]
     disk = usage.Disk(folders, limits.disk, place.size)
-    memory = usage.Memory(limits.memory)
+    memory = usage.ProcessMemory(limits.memory)
     pause, next_check = _INTERVAL, time.monotonic()
     while True:
         if cancel is not None and cancel.is_set():

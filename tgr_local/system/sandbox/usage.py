@@ -137,7 +137,7 @@ def remove(folder: Path | str) -> None:
                 )  # fmt: skip
 
 
-class Memory:
+class ProcessMemory:
     """Memory of processes, measured while they run: their own, and what the system keeps for them
     in sockets and pipes, which counts for no process.
 

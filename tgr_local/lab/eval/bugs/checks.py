@@ -15,7 +15,7 @@ from itertools import islice
 from types import FrameType, TracebackType
 from typing import Any
 
-from tgr_local.lab.eval.bugs.family import Draft
+from tgr_local.lab.eval.bugs.family import FamilyMember
 from tgr_local.lab.eval.bugs.slots import arguments
 
 MOST_LINES = 1500
@@ -158,7 +158,7 @@ def passes(check: Check, result: Result) -> bool:
     return not result.error and bool(result.value == ast.literal_eval(check.expected))
 
 
-def draw(rng: random.Random, draft: Draft, n: int) -> list[Check]:
+def draw(rng: random.Random, draft: FamilyMember, n: int) -> list[Check]:
     """Up to `n` different checks that the correct text passes."""
     made: dict[tuple[tuple[str, ...], str], Check] = {}
     for _ in range(3 * n):
@@ -176,11 +176,11 @@ def draw(rng: random.Random, draft: Draft, n: int) -> list[Check]:
     return list(made.values())
 
 
-def _called(rng: random.Random, draft: Draft) -> tuple[tuple[str, ...], str]:
+def _called(rng: random.Random, draft: FamilyMember) -> tuple[tuple[str, ...], str]:
     return (), f"{draft.name}({', '.join(arguments(rng, draft.family.arguments))})"
 
 
-def _scripted(rng: random.Random, draft: Draft) -> tuple[tuple[str, ...], str]:
+def _scripted(rng: random.Random, draft: FamilyMember) -> tuple[tuple[str, ...], str]:
     """Setup lines and a last call for a class; methods that it lacks are not called."""
     family, name = draft.family, draft.name.lower()
 

@@ -52,7 +52,7 @@ class Defect:
         return text[: self.start] + self.new + text[self.end :]
 
 
-class _Source:
+class _ParsedText:
     """A text with its syntax tree and the places of nodes."""
 
     def __init__(self, text: str) -> None:
@@ -115,7 +115,7 @@ class _Source:
 
 def defects(text: str) -> list[Defect]:
     """All defects that the text can get; some do not change any result."""
-    source = _Source(text)
+    source = _ParsedText(text)
     found: list[Defect] = []
     for node in ast.walk(source.tree):
         if isinstance(node, ast.expr):
@@ -136,7 +136,7 @@ def draw(rng: random.Random, text: str, n: int = 6) -> list[Defect]:
     return [rng.choice(by_kind[kind]) for kind in kinds[:n]]
 
 
-def _of_expression(source: _Source, node: ast.expr) -> Iterator[Defect]:
+def _of_expression(source: _ParsedText, node: ast.expr) -> Iterator[Defect]:
     if isinstance(node, ast.BinOp):
         yield from _of_operation(source, node)
     elif isinstance(node, ast.Compare) and len(node.ops) == 1:
@@ -158,7 +158,7 @@ def _of_expression(source: _Source, node: ast.expr) -> Iterator[Defect]:
         yield from _of_subscript(source, node)
 
 
-def _of_operation(source: _Source, node: ast.BinOp) -> Iterator[Defect]:
+def _of_operation(source: _ParsedText, node: ast.BinOp) -> Iterator[Defect]:
     old = _symbol(node.op)
     for new in OPERATORS.get(old, ()):
         yield from source.between("operator", node.left, node.right, old, new)
@@ -180,7 +180,7 @@ def _symbol(operator: ast.AST) -> str:
     return names.get(type(operator), "")
 
 
-def _of_constant(source: _Source, node: ast.Constant) -> Iterator[Defect]:
+def _of_constant(source: _ParsedText, node: ast.Constant) -> Iterator[Defect]:
     value, parent = node.value, source.parents[node]
     if isinstance(parent, ast.Expr | ast.Slice | ast.Subscript):
         return
@@ -196,7 +196,7 @@ def _of_constant(source: _Source, node: ast.Constant) -> Iterator[Defect]:
         yield source.replace(kind, node, "' '" if value != " " else "''")
 
 
-def _of_name(source: _Source, node: ast.Name) -> Iterator[Defect]:
+def _of_name(source: _ParsedText, node: ast.Name) -> Iterator[Defect]:
     function, parent = source.function(node), source.parents[node]
     if function is None or (isinstance(parent, ast.Call) and parent.func is node):
         return
@@ -212,7 +212,7 @@ def _of_name(source: _Source, node: ast.Name) -> Iterator[Defect]:
         yield source.replace("variable", node, name)
 
 
-def _of_call(source: _Source, node: ast.Call) -> Iterator[Defect]:
+def _of_call(source: _ParsedText, node: ast.Call) -> Iterator[Defect]:
     if len(node.args) >= 2:
         first, second = node.args[:2]
         start, end = source.span(first)[0], source.span(second)[1]
@@ -229,7 +229,7 @@ def _of_call(source: _Source, node: ast.Call) -> Iterator[Defect]:
             yield Defect("call", end - len(node.func.attr), end, new)
 
 
-def _of_range(source: _Source, node: ast.Call) -> Iterator[Defect]:
+def _of_range(source: _ParsedText, node: ast.Call) -> Iterator[Defect]:
     last = node.args[-1] if len(node.args) < 3 else node.args[1]
     text = source.of(last)
     if isinstance(last, ast.BinOp):
@@ -243,7 +243,7 @@ def _of_range(source: _Source, node: ast.Call) -> Iterator[Defect]:
         yield source.replace("off_by_one", node.args[0], str(node.args[0].value + 1))
 
 
-def _of_subscript(source: _Source, node: ast.Subscript) -> Iterator[Defect]:
+def _of_subscript(source: _ParsedText, node: ast.Subscript) -> Iterator[Defect]:
     index = node.slice
     if isinstance(index, ast.Slice):
         for bound in (index.lower, index.upper):
@@ -264,7 +264,7 @@ def _of_subscript(source: _Source, node: ast.Subscript) -> Iterator[Defect]:
         yield source.replace("index", index, source.of(index.left))
 
 
-def _of_statement(source: _Source, node: ast.stmt) -> Iterator[Defect]:
+def _of_statement(source: _ParsedText, node: ast.stmt) -> Iterator[Defect]:
     if isinstance(node, ast.AugAssign):
         yield from _of_update(source, node)
     if isinstance(node, ast.Return) and node.value is not None:
@@ -279,7 +279,7 @@ def _of_statement(source: _Source, node: ast.stmt) -> Iterator[Defect]:
         yield from source.without("missing_update", node)
 
 
-def _of_update(source: _Source, node: ast.AugAssign) -> Iterator[Defect]:
+def _of_update(source: _ParsedText, node: ast.AugAssign) -> Iterator[Defect]:
     old = _symbol(node.op)
     start, end = source.span(node.target)[1], source.span(node.value)[0]
     at = source.text.find(f"{old}=", start, end)
@@ -288,7 +288,7 @@ def _of_update(source: _Source, node: ast.AugAssign) -> Iterator[Defect]:
     yield Defect("operator", at, at + len(old) + 1, "=")
 
 
-def _of_return(source: _Source, node: ast.Return) -> Iterator[Defect]:
+def _of_return(source: _ParsedText, node: ast.Return) -> Iterator[Defect]:
     assert node.value is not None
     function = source.function(node)
     if function is None:
@@ -304,7 +304,7 @@ def _of_return(source: _Source, node: ast.Return) -> Iterator[Defect]:
         yield source.replace("missing_return", node, source.of(node.value))
 
 
-def _of_test(source: _Source, node: ast.If | ast.While) -> Iterator[Defect]:
+def _of_test(source: _ParsedText, node: ast.If | ast.While) -> Iterator[Defect]:
     if isinstance(node.test, ast.Name | ast.Attribute | ast.Call):
         yield source.replace("condition", node.test, f"not {source.of(node.test)}")
     if isinstance(node, ast.If) and node.orelse and not isinstance(node.orelse[0], ast.If):

@@ -38,7 +38,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Draft:
+class FamilyMember:
     """One function or class of a family, correct."""
 
     family: Family
@@ -48,7 +48,7 @@ class Draft:
     doc: str
 
 
-def draw(rng: random.Random, family: Family) -> Draft:
+def draw(rng: random.Random, family: Family) -> FamilyMember:
     """A random member of the family."""
     form, doc = rng.choice(family.forms).strip("\n"), family.doc
     filled: dict[str, str] = {}
@@ -64,7 +64,7 @@ def draw(rng: random.Random, family: Family) -> Draft:
         # A choice of the family may have the name of a variable.
         if not set(named.values()) & set(filled.values()):
             break
-    return Draft(family, filled["f"], _fill(form, named), _fill(doc, named))
+    return FamilyMember(family, filled["f"], _fill(form, named), _fill(doc, named))
 
 
 def _fill(text: str, values: Mapping[str, str]) -> str:

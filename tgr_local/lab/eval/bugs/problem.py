@@ -17,7 +17,7 @@ from zlib import crc32
 from tgr_local.lab.eval.bugs import checks, defects
 from tgr_local.lab.eval.bugs.checks import Check, Result
 from tgr_local.lab.eval.bugs.classes import CLASSES
-from tgr_local.lab.eval.bugs.family import Draft, Family, draw
+from tgr_local.lab.eval.bugs.family import Family, FamilyMember, draw
 from tgr_local.lab.eval.bugs.lists import LISTS
 from tgr_local.lab.eval.bugs.numbers import NUMBERS
 from tgr_local.lab.eval.bugs.output import Test, bare_output, pytest_output, unittest_output
@@ -96,7 +96,7 @@ class Bug:
         return tuple(result for test in self.visible for result in test.results)
 
 
-def is_for(split: Split, draft: Draft, kinds: tuple[str, ...]) -> bool:
+def is_for(split: Split, draft: FamilyMember, kinds: tuple[str, ...]) -> bool:
     """Whether a function with such defects belongs to the split."""
     name = draft.family.name
     if name in UNSEEN:
@@ -165,7 +165,7 @@ def _parses(text: str) -> bool:
 
 
 def _assembled(
-    rng: random.Random, draft: Draft, right: str, wrong: str, kinds: tuple[str, ...],
+    rng: random.Random, draft: FamilyMember, right: str, wrong: str, kinds: tuple[str, ...],
     drawn: list[Check], results: list[Result],
 ) -> Bug | None:  # fmt: skip
     """The problem with its file and tests; None where no check fails."""
@@ -229,7 +229,7 @@ def _moved(result: Result, n_lines: int) -> Result:
     return replace(result, line=result.line + n_lines)
 
 
-def _others(rng: random.Random, draft: Draft) -> list[str]:
+def _others(rng: random.Random, draft: FamilyMember) -> list[str]:
     """Correct functions next to the defective one."""
     n = rng.choices(range(len(EXTRA_FUNCTIONS)), EXTRA_FUNCTIONS)[0]
     made: dict[str, str] = {draft.name: ""}

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import cast
 
-from tgr_local.lab.eval.task import Task
+from tgr_local.lab.eval.task import EvalTask
 from tgr_local.options.model_names import is_unmistakable, pull_hint
 
 _PLACES = {
@@ -44,12 +44,12 @@ _PLACES = {
 """Module and name of each task."""
 
 
-class _Tasks(Mapping[str, Task]):
+class _Tasks(Mapping[str, EvalTask]):
     """Imports a task when it is looked up."""
 
-    def __getitem__(self, name: str) -> Task:
+    def __getitem__(self, name: str) -> EvalTask:
         module, _, attribute = _PLACES[name].partition(":")
-        return cast(Task, getattr(importlib.import_module(f"{__name__}.{module}"), attribute))
+        return cast(EvalTask, getattr(importlib.import_module(f"{__name__}.{module}"), attribute))
 
     def __iter__(self) -> Iterator[str]:
         return iter(_PLACES)
@@ -58,10 +58,10 @@ class _Tasks(Mapping[str, Task]):
         return len(_PLACES)
 
 
-TASKS: Mapping[str, Task] = _Tasks()
+TASKS: Mapping[str, EvalTask] = _Tasks()
 
 
-def get(name: str) -> Task:
+def get(name: str) -> EvalTask:
     """The task of that name. Raises ValueError for another, with the nearest ones."""
     if name not in TASKS:
         near = difflib.get_close_matches(name.lower(), TASKS, n=3)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from tgr_local.lab.eval.programs import Limits
+from tgr_local.lab.eval.programs import ProgramLimits
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import user
-from tgr_local.lab.eval.tasks.code import Code, blocks, passes
+from tgr_local.lab.eval.tasks.code import CodeBenchmark, blocks, passes
 from tgr_local.lab.eval.tasks.data import Row, Source, find, sample
 from tgr_local.lab.eval.tasks.repairs import SEARCH, changed_file
 from tgr_local.system.files import utf8_text
@@ -42,10 +42,10 @@ exec(compile({code!r}, {path!r}, 'exec'), __module.__dict__)
 
 
 @dataclass(frozen=True)
-class AiderEdit(Code):
+class AiderEdit(CodeBenchmark):
     """Exercises with one solution file and one file of tests."""
 
-    limits: ClassVar[Limits] = Limits(seconds=60.0)
+    limits: ClassVar[ProgramLimits] = ProgramLimits(seconds=60.0)
 
     def load(
         self, path: Path | None = None, *, limit: int = 0, seed: int = 0, fetch: bool = False

@@ -7,13 +7,13 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tgr_local.lab.eval.task import Grade, Problem, Task
+from tgr_local.lab.eval.task import EvalTask, Grade, Problem
 from tgr_local.lab.eval.tasks.data import Row, Source, require, rows, sample
 from tgr_local.search.answers import boxed
 
 
 @dataclass(frozen=True)
-class Benchmark(Task):
+class Benchmark(EvalTask):
     """A task whose problems are the rows of an official file."""
 
     source: Source

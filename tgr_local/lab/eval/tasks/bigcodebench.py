@@ -7,10 +7,10 @@ import importlib.util
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tgr_local.lab.eval.programs import Limits
+from tgr_local.lab.eval.programs import ProgramLimits
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import user
-from tgr_local.lab.eval.tasks.code import Code, passes, program
+from tgr_local.lab.eval.tasks.code import CodeBenchmark, passes, program
 from tgr_local.lab.eval.tasks.data import Row, Source
 from tgr_local.system.python_source import syntax_tree
 
@@ -30,10 +30,12 @@ if not __result.testsRun or not __result.wasSuccessful():
 
 
 @dataclass(frozen=True)
-class BigCodeBench(Code):
+class BigCodeBench(CodeBenchmark):
     """The chat prompt is in words (Instruct), the completion prompt is the docstring (Complete)."""
 
-    limits: ClassVar[Limits] = Limits(seconds=240.0, memory=4 << 30, disk=256 << 20, processes=128)
+    limits: ClassVar[ProgramLimits] = ProgramLimits(
+        seconds=240.0, memory=4 << 30, disk=256 << 20, processes=128
+    )
 
     def problem(self, row: Row, index: str) -> Problem:
         head = row.text("complete_prompt")

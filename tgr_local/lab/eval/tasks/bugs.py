@@ -14,8 +14,8 @@ from typing import ClassVar
 from tgr_local.lab.eval import programs
 from tgr_local.lab.eval.bugs import problem as problems
 from tgr_local.lab.eval.bugs.problem import Bug, Split
-from tgr_local.lab.eval.programs import Limits
-from tgr_local.lab.eval.task import Grade, Problem, Task
+from tgr_local.lab.eval.programs import ProgramLimits
+from tgr_local.lab.eval.task import EvalTask, Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import NO_ANSWER, exact, n_generated
 from tgr_local.lab.eval.tasks.code import SLACK, passes
 from tgr_local.lab.eval.tasks.repairs import changed_file
@@ -35,13 +35,13 @@ as Class.method), and then the whole corrected function in a fenced block:
 
 
 @dataclass(frozen=True)
-class Bugs(Task):
+class Bugs(EvalTask):
     """Problems of one split of `tgr_local.lab.eval.bugs`."""
 
     split: Split
 
     needs_exec: ClassVar[bool] = True
-    limits: ClassVar[Limits] = Limits()
+    limits: ClassVar[ProgramLimits] = ProgramLimits()
 
     def load(
         self, path: Path | None = None, *, limit: int = 0, seed: int = 0, fetch: bool = False

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tgr_local.lab.eval import programs
-from tgr_local.lab.eval.programs import Limits
+from tgr_local.lab.eval.programs import ProgramLimits
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import NO_ANSWER, Benchmark, exact
 from tgr_local.system.python_source import syntax_tree
@@ -135,7 +135,7 @@ def as_module(code: str) -> str:
     return as_program(f"{IMPORTED}{code}")
 
 
-def passes(code: str, tests: str, limits: Limits) -> Grade:
+def passes(code: str, tests: str, limits: ProgramLimits) -> Grade:
     """Whether `code` followed by `tests` runs to its end."""
     word = secrets.token_hex(16)
     whole = as_module(f"{code}\n\n{tests}\n").encode(errors="replace").decode()
@@ -146,11 +146,11 @@ def passes(code: str, tests: str, limits: Limits) -> Grade:
 
 
 @dataclass(frozen=True)
-class Code(Benchmark):
+class CodeBenchmark(Benchmark):
     """A benchmark whose grading runs the model's program."""
 
     needs_exec: ClassVar[bool] = True
-    limits: ClassVar[Limits] = Limits()
+    limits: ClassVar[ProgramLimits] = ProgramLimits()
 
     def seconds(self, problem: Problem) -> float:
         return self.limits.seconds + SLACK

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from tgr_local.lab.eval.task import Grade, Problem, Task
+from tgr_local.lab.eval.task import EvalTask, Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import n_generated, user
 from tgr_local.lab.eval.tasks.gsm8k import compare
 from tgr_local.lab.eval.tasks.puzzles import evaluate
@@ -24,7 +24,7 @@ BOUND = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 
 @dataclass(frozen=True)
-class Generated(Task):
+class Generated(EvalTask):
     """A task whose problems are generated from the seed."""
 
     n_operands: int = 0

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import user
-from tgr_local.lab.eval.tasks.code import Code, blocks, defines, definitions, passes, program
+from tgr_local.lab.eval.tasks.code import (
+    CodeBenchmark,
+    blocks,
+    defines,
+    definitions,
+    passes,
+    program,
+)
 from tgr_local.lab.eval.tasks.data import Row, Source
 from tgr_local.lab.eval.tasks.repairs import changed_file
 
@@ -24,7 +31,7 @@ HELPERS = "\n".join(
 
 
 @dataclass(frozen=True)
-class HumanEval(Code):
+class HumanEval(CodeBenchmark):
     """A reply may repeat the function or only complete it."""
 
     def problem(self, row: Row, index: str) -> Problem:
@@ -80,7 +87,7 @@ class HumanEvalCode(HumanEval):
 
 
 @dataclass(frozen=True)
-class HumanEvalFix(Code):
+class HumanEvalFix(CodeBenchmark):
     """The variant with tests: the function without its docstring, then its tests."""
 
     def problem(self, row: Row, index: str) -> Problem:

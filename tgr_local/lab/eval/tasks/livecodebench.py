@@ -15,10 +15,10 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar
 
 from tgr_local.lab.eval import programs
-from tgr_local.lab.eval.programs import Limits
+from tgr_local.lab.eval.programs import ProgramLimits
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import exact
-from tgr_local.lab.eval.tasks.code import SLACK, Code, as_module, as_program, program
+from tgr_local.lab.eval.tasks.code import SLACK, CodeBenchmark, as_module, as_program, program
 from tgr_local.lab.eval.tasks.data import Row, Source, literal
 
 SYSTEM = (
@@ -64,10 +64,10 @@ print('\\n' + __json.dumps(getattr(__owner, {name!r})(*__inputs)))
 
 
 @dataclass(frozen=True)
-class LiveCodeBench(Code):
+class LiveCodeBench(CodeBenchmark):
     """Six seconds per test, as in the official runner."""
 
-    limits: ClassVar[Limits] = Limits(seconds=6.0, memory=4 << 30, disk=64 << 20)
+    limits: ClassVar[ProgramLimits] = ProgramLimits(seconds=6.0, memory=4 << 30, disk=64 << 20)
 
     def problem(self, row: Row, index: str) -> Problem:
         question, starter = row.text("question_content"), row.fields.get("starter_code") or ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import user
-from tgr_local.lab.eval.tasks.code import Code, definitions, passes, program
+from tgr_local.lab.eval.tasks.code import CodeBenchmark, definitions, passes, program
 from tgr_local.lab.eval.tasks.data import Row, Source
 from tgr_local.lab.eval.tasks.puzzles import whole
 
@@ -17,7 +17,7 @@ WRAPPERS = {"assert", "set", "sorted", "list", "tuple", "str", "len", "round", "
 
 
 @dataclass(frozen=True)
-class MBPP(Code):
+class MBPP(CodeBenchmark):
     """The full file and the sanitized one; of both the test split, ids 11 to 510."""
 
     def problem(self, row: Row, index: str) -> Problem | None:
