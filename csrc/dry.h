@@ -1,6 +1,7 @@
 // The DRY sampler: what a token loses if it goes on with a repetition. The penalties are llama.cpp's.
 #pragma once
 
+#include "sampling_params.h"
 #include "token_texts.h"
 
 #include "llama.h"
@@ -11,16 +12,6 @@
 #include <vector>
 
 namespace tgr {
-
-struct DryParams {
-    float                    multiplier     = 0.0f; // 0 = off
-    float                    base           = 1.0f; // growth with each token, at least 1
-    int32_t                  allowed_length = 0;    // of a repetition that costs nothing
-    int32_t                  last_n         = 0;    // newest tokens that it looks at; 0 = off, -1 = all
-    std::vector<std::string> breakers;              // texts at which a repetition ends
-
-    bool is_on() const { return multiplier != 0.0f && last_n != 0; }
-};
 
 class Dry {
 public:

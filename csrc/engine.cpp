@@ -129,12 +129,6 @@ void Engine::check_grammar(const std::string & grammar, const std::string & pref
     model_.check_grammar(grammar, prefix);
 }
 
-uint32_t Engine::edit_tokens(const EditParams & edits) const {
-    check_here();
-    const auto held = model_.weights();
-    return Edits(edits, model_.token_texts(), 0).cost();
-}
-
 //
 // sessions
 //

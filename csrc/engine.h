@@ -67,7 +67,6 @@ public:
     std::string              detokenize(const std::vector<llama_token> & tokens, bool special,
                                         const std::vector<llama_token> & shown = {}) const;
     void                     check_grammar(const std::string & grammar, const std::string & prefix) const;
-    uint32_t                 edit_tokens(const EditParams & edits) const; // of an answer at least
 
     // Enlarges the cache, if it grows on demand and no session is open or it is bounded, so that n_sessions of
     // n_cells fit.

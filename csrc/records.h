@@ -1,7 +1,7 @@
 // What goes into the engine and what comes out of it, as plain data.
 #pragma once
 
-#include "sampling.h"
+#include "sampling_params.h"
 
 #include "llama.h"
 

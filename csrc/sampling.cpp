@@ -449,12 +449,6 @@ Sampler::Sampler(const TokenTexts & texts, const SamplingParams & params, uint64
             }
         }
     }
-    if (params.edits) {
-        if (!params.grammar.empty()) {
-            throw ArgumentError("a text cannot have a grammar and be edits, too; leave one out");
-        }
-        edits_ = std::make_unique<Edits>(*params.edits, texts, params.edit_tokens);
-    }
 }
 
 void Sampler::reseed_every(int32_t n, std::vector<uint64_t> seeds) {
@@ -482,8 +476,7 @@ void Sampler::accept_grammar(const std::vector<llama_token> & tokens) {
             shares = true;
         }
         if (!(accept(tokens[i]) || waits_)) {
-            throw ArgumentError("grammar_history holds token ", tokens[i], ", which the ",
-                                edits_ ? "edits do" : "grammar does", " not allow there");
+            throw ArgumentError("grammar_history holds token ", tokens[i], ", which the grammar does not allow there");
         }
     }
     if (grammar_) {
@@ -491,12 +484,9 @@ void Sampler::accept_grammar(const std::vector<llama_token> & tokens) {
     }
 }
 
-// The edits, the grammar, or the search for its beginning, read a token. False for a token that they refuse; if it was
-// the grammar's first one, the search goes on behind the trigger.
+// The grammar, or the search for its beginning, reads a token. False for a token that is refused; if it was the
+// grammar's first one, the search goes on behind the trigger.
 bool Sampler::accept(llama_token token) {
-    if (edits_) {
-        return edits_->accept(token);
-    }
     if (grammar_) {
         return grammar_->accept(texts_, token);
     }
@@ -564,8 +554,6 @@ const float * Sampler::edited(const float * logits) {
     }
     if (grammar_) {
         grammar_->mask(texts_, values.data());
-    } else if (edits_) {
-        edits_->mask(values.data());
     }
     if (params_.top_n_sigma > 0.0f) {
         mask_below_sigma(values.data(), n_vocab_, params_.top_n_sigma);
@@ -575,10 +563,10 @@ const float * Sampler::edited(const float * logits) {
 
 Draw Sampler::sample(const float * logits, const Distribution & model) {
     Distribution now = model;
-    if (grammar_ || edits_ || has_penalties_ || dry_ || params_.top_n_sigma > 0.0f || !params_.logit_bias.empty()) {
+    if (grammar_ || has_penalties_ || dry_ || params_.top_n_sigma > 0.0f || !params_.logit_bias.empty()) {
         logits = edited(logits);
         if (!(max_of(logits, n_vocab_) >= -FLT_MAX)) {
-            throw ArgumentError("no token is left to sample: the grammar, the edits or logit_bias forbid every one");
+            throw ArgumentError("no token is left to sample: the grammar or logit_bias forbid every one");
         }
         now = distribution(logits, n_vocab_);
     }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "dry.h"
-#include "edits.h"
 #include "grammar.h"
+#include "sampling_params.h"
 #include "token_texts.h"
 #include "trigger.h"
 
@@ -19,32 +19,6 @@
 #include <vector>
 
 namespace tgr {
-
-// The defaults of options are in Python; these change nothing.
-struct SamplingParams {
-    float   temperature       = 1.0f; // under 1e-6 = the likeliest token
-    int32_t top_k             = 0;    // 0 = off
-    float   top_p             = 1.0f; // 1 = off
-    float   min_p             = 0.0f; // 0 = off
-    float   top_n_sigma       = 0.0f; // 0 = off
-    float   typical_p         = 1.0f; // 1 = off
-    float   dynatemp_range    = 0.0f; // 0 = off
-    float   dynatemp_exponent = 1.0f;
-    float   repeat_penalty    = 1.0f; // 1 = off
-    float   frequency_penalty = 0.0f;
-    float   presence_penalty  = 0.0f;
-    int32_t repeat_last_n     = 64;   // newest tokens that these three look at; -1 = all; Python hands them over
-    float   xtc_probability   = 0.0f; // 0 = off
-    float   xtc_threshold     = 1.0f; // above 0.5 = off
-
-    DryParams                                  dry;
-    std::string                                grammar;         // GBNF, empty = none
-    std::string                                grammar_prefix;  // text before the reply, which it reads first
-    std::optional<TriggerParams>               trigger;         // at which it begins; the prefix is not read then
-    std::shared_ptr<const EditParams>          edits;           // instead of a grammar; null = none
-    uint32_t                                   edit_tokens = 0; // of their answer at most; 0 = no limit
-    std::vector<std::pair<llama_token, float>> logit_bias;
-};
 
 // The model's own distribution, at temperature 1 and before any filter.
 struct Distribution {
@@ -64,10 +38,9 @@ struct Draw {
     float       logprob; // in the distribution that it was drawn from: after bias, penalties, filters and temperature
 };
 
-// One sequence's sampler. Bias, penalties, DRY and a grammar, or a constraint of edits, change the logits first; then
-// top-n-sigma, top-k, typical-p, top-p, min-p and XTC filter at temperature 1, and from the rest one is drawn at the
-// temperature, which may depend on their entropy. The same as a chain of llama.cpp's samplers, but without sorting or
-// copying the vocabulary.
+// One sequence's sampler. Bias, penalties, DRY and a grammar change the logits first; then top-n-sigma, top-k,
+// typical-p, top-p, min-p and XTC filter at temperature 1, and from the rest one is drawn at the temperature, which may
+// depend on their entropy. The same as a chain of llama.cpp's samplers, but without sorting or copying the vocabulary.
 class Sampler {
 public:
     // Throws ArgumentError for parameters out of bounds and for a grammar that does not parse.
@@ -86,8 +59,7 @@ public:
     // Counts a token before the generated text for the penalties.
     void accept_prompt(llama_token token);
 
-    // Advances the grammar, or the edits, by tokens that it has read already. Throws ArgumentError for one that
-    // it refuses.
+    // Advances the grammar by tokens that it has read already. Throws ArgumentError for one that it refuses.
     void accept_grammar(const std::vector<llama_token> & tokens);
 
 private:
@@ -101,7 +73,6 @@ private:
     std::unique_ptr<Grammar>            grammar_;  // null: there is none, or it has not begun
     std::optional<TriggerSearch>        waits_;    // for its beginning
     std::shared_ptr<const GrammarRules> rules_;
-    std::unique_ptr<Edits>              edits_;
     uint64_t                            work_          = 0; // that it may cost in one call
     bool                                has_penalties_ = false;
     std::deque<llama_token>             recent_; // tokens that penalties count

@@ -1,7 +1,6 @@
 #include "token_texts.h"
 
 #include "log.h"
-#include "token_trie.h"
 
 #include <algorithm>
 #include <atomic>
@@ -21,14 +20,6 @@ TokenTexts::TokenTexts(std::vector<std::string> texts) :
     n_tokens_(int32_t(texts.size())),
     serial_(++last_serial),
     given_(std::move(texts)) {}
-
-TokenTexts::~TokenTexts() = default;
-
-const TokenTrie & TokenTexts::trie() const {
-    prepare();
-    std::call_once(trie_once_, [this] { trie_ = std::make_unique<TokenTrie>(*this); });
-    return *trie_;
-}
 
 std::string piece_of(const llama_vocab * vocab, llama_token token, bool special) {
     char          piece[128];

@@ -4,15 +4,12 @@
 #include "llama.h"
 
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tgr {
-
-class TokenTrie;
 
 // A token's text, that of a control token only if `special`.
 std::string piece_of(const llama_vocab * vocab, llama_token token, bool special);
@@ -23,7 +20,6 @@ public:
 
     // A vocabulary of these texts, for tests; an empty text ends a reply.
     explicit TokenTexts(std::vector<std::string> texts);
-    ~TokenTexts();
 
     int32_t n_tokens() const { return n_tokens_; }
 
@@ -42,9 +38,6 @@ public:
     // Whether its text is part of a reply's text: a control token's is not.
     bool is_visible(llama_token token) const { return visible_[token]; }
 
-    // Of the visible tokens; made when it is asked for first.
-    const TokenTrie & trie() const;
-
     // The tokens with a text, sorted by it, and how many bytes each has in common with the one before.
     const std::vector<llama_token> & order() const { return order_; }
     const std::vector<uint32_t> &    shared() const { return shared_; }
@@ -61,20 +54,19 @@ public:
     llama_token find(const std::string & text) const;
 
 private:
-    const llama_vocab *                vocab_;
-    int32_t                            n_tokens_;
-    uint64_t                           serial_;
-    std::vector<std::string>           given_; // without a vocabulary
-    mutable std::once_flag             once_, trie_once_;
-    mutable std::unique_ptr<TokenTrie> trie_;
-    mutable std::string                bytes_;
-    mutable std::vector<size_t>        begin_; // [n_tokens + 1]
-    mutable std::vector<bool>          ends_, visible_;
-    mutable std::vector<llama_token>   order_;
-    mutable std::vector<uint32_t>      shared_;
-    mutable std::vector<llama_token>   end_tokens_;
-    mutable std::string                sorted_;
-    mutable std::vector<size_t>        sorted_begin_; // [order's size + 1]
+    const llama_vocab *              vocab_;
+    int32_t                          n_tokens_;
+    uint64_t                         serial_;
+    std::vector<std::string>         given_; // without a vocabulary
+    mutable std::once_flag           once_;
+    mutable std::string              bytes_;
+    mutable std::vector<size_t>      begin_; // [n_tokens + 1]
+    mutable std::vector<bool>        ends_, visible_;
+    mutable std::vector<llama_token> order_;
+    mutable std::vector<uint32_t>    shared_;
+    mutable std::vector<llama_token> end_tokens_;
+    mutable std::string              sorted_;
+    mutable std::vector<size_t>      sorted_begin_; // [order's size + 1]
 };
 
 } // namespace tgr

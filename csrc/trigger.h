@@ -4,6 +4,8 @@
 // so a word and a tag may have TRIGGER_BYTES, and the match of a pattern PATTERN_BYTES.
 #pragma once
 
+#include "sampling_params.h"
+
 #include <optional>
 #include <regex>
 #include <string>
@@ -15,13 +17,6 @@ namespace tgr {
 
 inline constexpr size_t TRIGGER_BYTES = 2048;
 inline constexpr size_t PATTERN_BYTES = 256;
-
-struct TriggerParams {
-    std::vector<std::string> words;      // the grammar begins with such a text
-    std::vector<std::string> patterns;   // … where the first group of an ECMAScript pattern matched, else the pattern
-    std::string              think_tag;  // begins thinking, in which no trigger counts; empty = there is none
-    std::vector<std::string> think_ends; // each ends it; one that is a trigger counts
-};
 
 class TriggerSearch {
 public:

@@ -46,7 +46,6 @@ class Coder(FakeEngine):
     """A model with a long context whose answers are those of a script, round after round."""
 
     n_ctx_train = 8000
-    edits = None
 
     def __init__(self, *rounds: Sequence[str]) -> None:
         super().__init__("coder.gguf")
@@ -64,10 +63,6 @@ class Coder(FakeEngine):
 
     def chat_prompt(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
         return "".join(f"[{one['role']}]\n{one['content']}" for one in messages)
-
-    def edit_tokens(self, edits: Any) -> int:
-        self.edits = edits
-        return 0
 
 
 def query_tokens(engine: Coder, messages: Any, config: SearchConfig, **_: Any) -> list[int]:

@@ -11,6 +11,7 @@ _TOKENS = re.compile(
     r"|(?P<name>[A-Za-z][\w-]*)|(?P<sign>[()|*+?])"
 )
 _CODES = re.compile(r"\\x(..)|\\u(....)|\\U(.{8})|\\(.)|(.)", re.DOTALL)
+_FREE = "`<=>| \t\fxé日"  # drawn of a set that says what is not in it
 _ENDS = {"n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -84,6 +85,9 @@ class Texts:
         parts = re.findall(
             r"(\\x..|\\U.{8}|\\u....|\\.|[^\\])(?:-(\\x..|\\U.{8}|\\u....|\\.|[^\\]))?", body
         )
+        if body.startswith("^"):
+            others = {_characters(low)[0] for low, _ in parts[1:]}
+            return source.choice([c for c in _FREE if c not in others])
         low, high = source.choice(parts)
         first = ord(_characters(low)[0])
         last = ord(_characters(high)[0]) if high else first

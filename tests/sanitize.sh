@@ -36,13 +36,12 @@ export OMP_NUM_THREADS=1
 status=0
 LD_PRELOAD="$(gcc -print-file-name=$runtime) $(gcc -print-file-name=libstdc++.so.6)" \
     TGR_TEST_HANG=300 "$venv/bin/pytest" -q -p no:cacheprovider --timeout 900 -o faulthandler_timeout=0 \
-    tests/test_engine*.py tests/test_{prefixes,fairness,grammars,edits,edits_engine,native}.py \
+    tests/test_engine*.py tests/test_{prefixes,fairness,grammars,edits,edit_grammar,native}.py \
     tests/test_{session_attention,attention_views,families,cancel,trajectory,drafts}.py \
     --deselect tests/test_engine.py::test_the_chat_template_opens_the_reply \
     --deselect tests/test_engine.py::test_words_of_any_length_are_tokenized \
     --deselect tests/test_engine_loading.py::test_weights_that_do_not_fit_into_memory \
     --deselect tests/test_engine_loading.py::test_control_c_ends_a_command_that_loads \
-    --deselect tests/test_edits_engine.py::test_several_replies_and_llama_cpp_pythons_functions_take_edits \
     --deselect tests/test_engine_memory.py::test_a_reserve_of_a_limited_address_space_stays \
     --deselect tests/test_engine_exit.py::test_a_forked_child_must_load_again || status=$?
 for report in "$reports".*; do

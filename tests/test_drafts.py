@@ -15,7 +15,6 @@ from fixture_types import Load, Model
 from gguf_models import N_PLAIN, write_mamba
 
 from tgr_local import SearchConfig, generate
-from tgr_local.code.edits import FORMATS, Document, Format, constraint, read_edits
 from tgr_local.engine import Cancel, Engine, Output, Sampling, Session, Task
 from tgr_local.engine.steered import SteeredEngine
 from tgr_local.system.errors import CancelledError
@@ -109,23 +108,6 @@ def test_sampled_texts_are_those_without_drafts(
             assert_equal(*both(one, REPEATED, seed=seed, n_top=3, **options))
     if options.get("n_generate", 60) > 2:
         assert drafted(engine)[0] > before[0]
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_edits_are_those_without_drafts(engine: Engine, session: Any, format: Format) -> None:
-    lines = "".join(f"    total = total + values[{i}]\n" for i in range(6))
-    files = [Document("calc.py", f"def add(values):\n    total = 0\n{lines}    return total")]
-    edits = constraint(files, format)
-    known = engine.tokenize(files[0].text)
-    n = engine.edit_tokens(edits) + 150
-    before = drafted(engine)
-    for temperature in (0.0, 0.8):
-        sampling = Sampling(temperature, edits=edits, edit_tokens=n, logit_bias=FEW)
-        with session(3 * n + len(known) + 100) as one:
-            ours, theirs = both(one, known, n_generate=n, sampling=sampling, ignore_eog=False)
-        assert_equal(ours, theirs)
-        read_edits(engine.detokenize(ours.tokens).decode(), files, format)
-    assert drafted(engine)[1] > before[1]
 
 
 def test_a_stop_text_ends_a_text_within_its_draft(engine: Engine, session: Any) -> None:

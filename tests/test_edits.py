@@ -1,17 +1,15 @@
-"""From an answer's text to changes, and the constraint that such an answer follows."""
+"""From an answer's text to changes; test_edit_grammar.py has the grammar of such an answer."""
 
 from __future__ import annotations
 
 import pytest
 
 from tgr_local.code.edits import (
-    Change,
     Document,
     EditError,
     Format,
     Function,
     Markers,
-    constraint,
     functions_of,
     read_edits,
 )
@@ -70,18 +68,6 @@ def test_a_fence_is_longer_than_those_in_the_files() -> None:
     assert fence == "`" * 6
     answer = f"README.md\n{fence}markdown\n```\nx\n```\n{fence}"
     assert after(answer, readme, CALC, format="file") == "```\nx\n```\n"
-
-
-def test_new_files_are_among_the_changes() -> None:
-    answer = "new/a.py\n```python\nx = 1\n```\n\npkg/__init__.py\n```python\n```"
-    new = ["new/a.py", "pkg/__init__.py"]
-    assert read_edits(answer, [CALC], "file", new_paths=new) == (
-        Change("new/a.py", "", "x = 1\n"),
-        Change("pkg/__init__.py", "", ""),
-    )
-    answer = "new/a.py\n<<<<<<< SEARCH\n=======\nx\n>>>>>>> REPLACE"
-    (change,) = read_edits(answer, [CALC], "replace", new_paths=new)
-    assert change == Change("new/a.py", "", "x\n")
 
 
 def test_what_models_write_around_an_edit_is_left_out() -> None:
@@ -198,9 +184,9 @@ def test_other_languages_have_the_functions_that_the_caller_names() -> None:
         Function("a.js", "", 1, 1),
     ):
         with pytest.raises(ValueError, match="function"):
-            constraint([code], "function", functions=[bad])
+            read_edits(answer, [code], "function", functions=[bad])
     with pytest.raises(ValueError, match="no functions; use the format file or replace"):
-        constraint([code], "function")
+        read_edits(answer, [code], "function")
 
 
 # --- hostile documents ---
@@ -224,24 +210,13 @@ def test_other_languages_have_the_functions_that_the_caller_names() -> None:
 )
 def test_a_path_stays_in_the_folder_and_on_its_line(path: str) -> None:
     with pytest.raises(ValueError, match="cannot be named in an edit"):
-        constraint([Document(path, "")], "file")
-    with pytest.raises(ValueError, match="cannot be named in an edit"):
-        constraint([CALC], "file", new_paths=[path])
+        read_edits("", [Document(path, "")], "file")
 
 
-def test_texts_are_bounded() -> None:
-    cases: list[tuple[Format, str, str]] = [
-        ("replace", "x" * (1 << 20) + "\n", "bytes"),
-        ("replace", "\n" * 70_000, "65536"),
-        ("file", f"{'`' * 200}\n", "128 plain"),
-        ("file", "\ud800", "Unicode"),
-    ]
-    for format, text, what in cases:
-        with pytest.raises(ValueError, match=what):
-            constraint([Document("a", text), Document("b", text[:10])], format)
+def test_documents_that_no_edit_can_change_are_refused() -> None:
+    with pytest.raises(ValueError, match="no valid Unicode"):
+        read_edits("", [Document("a", "\ud800")], "file")
     with pytest.raises(ValueError, match="open twice"):
-        constraint([CALC, CALC], "file")
+        read_edits("", [CALC, CALC], "file")
     with pytest.raises(ValueError, match="must be one of file, function, replace"):
-        constraint([CALC], "diff")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="open one"):
-        constraint([], "file")
+        read_edits("", [CALC], "diff")  # type: ignore[arg-type]

@@ -83,7 +83,7 @@ def test_an_option_of_another_type_is_named_with_its_value(name: str, value: Any
 
 
 def test_a_parameter_of_another_type_is_named_with_its_value(llama: TgrLlama) -> None:
-    for name in ("control_vector", "edits", "cancel"):
+    for name in ("control_vector", "cancel"):
         with pytest.raises(ValueError, match=f"^{name} is 3, but must be of type "):
             llama("a", max_tokens=1, **{name: 3})
     for tokens in (3, None, "abc", [1.5]):

@@ -110,7 +110,6 @@ void bind_records(py::module_ & m);
 void bind_output(py::module_ & m);
 void bind_job(py::module_ & m);
 void bind_session_request(py::module_ & m);
-void bind_edit_params(py::module_ & m);
 void bind_engine(py::module_ & m);
 
 } // namespace tgr

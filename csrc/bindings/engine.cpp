@@ -106,8 +106,6 @@ void bind_engine(py::module_ & m) {
              py::arg("parse_special"))
         .def("check_grammar", &Engine::check_grammar, release(),
              "ValueError for a text that is no GBNF, or refuses the prefix.", py::arg("grammar"), py::arg("prefix"))
-        .def("edit_tokens", &Engine::edit_tokens, release(), "Tokens that an answer of such edits takes at least.",
-             py::arg("edits"))
         .def(
             "detokenize",
             [](const Engine & e, const py::object & tokens, bool special, const py::object & shown) {

@@ -65,7 +65,6 @@ PYBIND11_MODULE(_engine, m) {
     bind_job(m);
     bind_session_request(m);
     py::class_<LockstepGroup, std::shared_ptr<LockstepGroup>>(m, "LockstepGroup", "Sessions that advance in lockstep.");
-    bind_edit_params(m);
     bind_engine(m);
     m.def("forked", &forked, "To be called in the child after a fork: engines made before cannot be used there.");
     m.def("available_memory", &available_ram, "Bytes of RAM that are available without swapping; None = unknown.");

@@ -72,10 +72,6 @@ static void read(const py::handle & record, const char * name, SamplingParams & 
         read(trigger, "think_tag", field.trigger->think_tag);
         read(trigger, "think_ends", field.trigger->think_ends);
     }
-    if (const py::object edits = sampling.attr("edits"); !edits.is_none()) {
-        field.edits = edits.attr("params").cast<std::shared_ptr<EditParams>>();
-    }
-    read(sampling, "edit_tokens", field.edit_tokens);
     read(sampling, "logit_bias", field.logit_bias);
 }
 

@@ -266,15 +266,14 @@ class _Solver:
             raise ValueError(
                 "no file of the project points to the task; name the files that may be changed"
             )
-        form, constraint = self._ask.form(context), None
+        form, grammar = self._ask.form(context), ""
         if not changes:
             self._ask.check(context, form, verdict, task.named)
-        if self._ask.has_learnt and self.code.constrained:
+        if self._ask.has_learnt and self.code.constrained and not self.config.grammar:
             functions = context.functions if form == "function" else None
-            constraint = edits.constraint(context.documents, form, functions=functions)
-            self.engine.edit_tokens(constraint)  # raises where the vocabulary can write none
+            grammar = edits.edit_grammar(context.documents, form, functions=functions)
         away = self._away(verdict, context.documents, read)
-        return Stage(changes, verdict, output, context, form, constraint, away)
+        return Stage(changes, verdict, output, context, form, grammar, away)
 
     def _away(
         self,
@@ -310,7 +309,7 @@ class _Solver:
         the number of new tokens that a round may still take which goes on; None = it begins."""
         k = self.code.candidates
         messages = self._ask.messages(stage)
-        query = self._ask.tokens(messages, stage.edits)
+        query = self._ask.tokens(messages, stage.grammar)
         needed = self._ask.needed(stage)
         room = self.engine.n_ctx_train - len(query)
         if room < LEAST_ANSWER:
@@ -322,7 +321,7 @@ class _Solver:
                 raise CapacityError(why)
             outcome.ended = why
             return None
-        config = self._ask.limited(min(needed, room), room)
+        config = self._ask.ruled(self._ask.limited(min(needed, room), room), stage.grammar)
         tests_decide = stage.verdict is not None and not stage.verdict.passes
         copies = self._ask.copies(stage, messages, query) if tests_decide else ()
         if self.code.budget:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tgr_local.code.edits import Change, Document
-from tgr_local.code.edits.constraint import check_path
+from tgr_local.code.edits.forms import check_path
 from tgr_local.code.edits.syntax import language
 from tgr_local.code.folder import journal
 from tgr_local.code.folder.copies import BROKEN, Copies

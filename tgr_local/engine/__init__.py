@@ -16,8 +16,7 @@ prefix_files.py    remembered prefixes in files, and one that was never read
 prompt_text.py     PromptText: a chat's prompt, in which what users write is not a control token
 rendering.py       a chat template applied to messages whose texts stay texts
 steered.py         SteeredEngine: a view of an engine, whose sessions are steered
-records.py         Sampling, GrammarTrigger, EditConstraint (an answer that can only be edits of
-                   given files), Output, EngineStats
+records.py         Sampling, GrammarTrigger, Output, EngineStats
 cancel.py          Cancel
 devices.py         devices of ggml, cores
 rpc.py             servers that hold a part of a model
@@ -66,11 +65,9 @@ from tgr_local.engine.prefix_files import save_prefix as save_prefix
 from tgr_local.engine.prefix_files import saved_tokens as saved_tokens
 from tgr_local.engine.prompt_text import ControlTexts as ControlTexts
 from tgr_local.engine.prompt_text import PromptText as PromptText
-from tgr_local.engine.records import EditConstraint as EditConstraint
 from tgr_local.engine.records import EngineStats as EngineStats
 from tgr_local.engine.records import GrammarTrigger as GrammarTrigger
 from tgr_local.engine.records import LayerFit as LayerFit
-from tgr_local.engine.records import Opening as Opening
 from tgr_local.engine.records import Output as Output
 from tgr_local.engine.records import Sampling as Sampling
 from tgr_local.engine.session import Injection as Injection

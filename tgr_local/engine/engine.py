@@ -20,7 +20,7 @@ from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.devices import default_threads
 from tgr_local.engine.native import native
 from tgr_local.engine.prompt_text import ControlTexts, PromptText
-from tgr_local.engine.records import EditConstraint, EngineStats, LayerFit, MemoryUse
+from tgr_local.engine.records import EngineStats, LayerFit, MemoryUse
 from tgr_local.engine.session import (
     INT_MAX,
     Added,
@@ -297,11 +297,6 @@ class Engine:
         """Raises ValueError for GBNF that does not parse, or that no text with `prefix` follows."""
         with threads.inside():
             self._native.check_grammar(grammar, prefix)
-
-    def edit_tokens(self, edits: EditConstraint) -> int:
-        """Tokens that an answer of edits takes at least, its end token included. Raises ValueError
-        where the model's vocabulary can write none."""
-        return int(self._native.edit_tokens(edits.params))
 
     def chat_prompt(
         self,

@@ -1,14 +1,10 @@
-"""Records that go into the engine and come out of it, apart from handles.
-
-csrc/edit_rules.h says what an answer of edits is; `tgr_local.code.edits` makes constraints and
-reads answers.
-"""
+"""Records that go into the engine and come out of it, apart from handles."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tgr_local.engine.native import native
 from tgr_local.options.config import SearchConfig
@@ -28,59 +24,6 @@ class GrammarTrigger:
     """Begins thinking; empty = there is none."""
     think_ends: tuple[str, ...] = ()
     """Each ends thinking; one that is a trigger, too, counts."""
-
-
-@dataclass(frozen=True)
-class Opening:
-    """Permitted beginning of a block of an answer."""
-
-    text: str
-    """Text with the end of its last line; no other one begins with it."""
-    file: int
-    """The number of its file."""
-    first: int = 0
-    end: int = 1
-    """The lines that the new text stands for, where it quotes none: no two blocks have the same."""
-    quotes: bool = False
-    """Whole lines of the file and the separator come before the new text."""
-
-
-@dataclass(frozen=True, eq=False)
-class EditConstraint:
-    """Form of an answer: blocks of an opening, perhaps quoted lines, new text and its closing
-    line. Its texts are those of a request, its bounds are in csrc/edit_rules.h.
-
-    The new text has no characters of `banned`. `again` opens another block of the same file. Raises
-    ValueError for texts that are too long, or do not fit together.
-    """
-
-    files: tuple[str, ...]
-    """Texts of the files, with "\\n" as line ends; empty = nothing may be quoted from that file."""
-    openings: tuple[Opening, ...]
-    closing: str
-    """The new text ends before the first line that begins so."""
-    separator: str = "\n"
-    """A line, with its end, that none of the files has."""
-    again: str = ""
-    banned: str = ""
-    params: native.EditParams = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        openings = [
-            (one.text.encode(), one.file, one.first, one.end, one.quotes) for one in self.openings
-        ]
-        object.__setattr__(
-            self,
-            "params",
-            native.EditParams(
-                [text.encode() for text in self.files],
-                openings,
-                self.again.encode(),
-                self.separator.encode(),
-                self.closing.encode(),
-                self.banned.encode(),
-            ),
-        )
 
 
 @dataclass(frozen=True)
@@ -113,11 +56,6 @@ class Sampling:
     thinking."""
     trigger: GrammarTrigger | None = None
     """Trigger that begins the grammar; None = with the reply."""
-    edits: EditConstraint | None = None
-    """Constraint on the text, instead of a grammar; None = anything."""
-    edit_tokens: int = 0
-    """Tokens of a text of edits at most, its end token included, from its beginning on; 0 = no
-    limit."""
     logit_bias: tuple[tuple[int, float], ...] = ()
 
     @classmethod

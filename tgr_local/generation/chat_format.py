@@ -68,15 +68,13 @@ def chat_query(
     tools: Tools | None = None,
     variables: Mapping[str, Any] | None = None,
     as_text: bool = False,
-    are_edits: bool = False,
     continued: Part | None = None,
     bounded: bool = True,
     cancel: Cancel | None = None,
 ) -> ChatQuery:
     """The messages in the model's template. `variables` are given to the template. With `as_text`
-    a reply is not read in a format unless it may have calls; nor is one whose answer consists of
-    edits (`are_edits`). `continued` is the part of the last message that the replies go on with. A
-    query that is not `bounded` may be of any length.
+    a reply is not read in a format unless it may have calls. `continued` is the part of the last
+    message that the replies go on with. A query that is not `bounded` may be of any length.
 
     Raises ModelError for a model without a template, ValueError for functions that make no usable
     grammar, CapacityError for a prompt that is far too long, and CancelledError by `cancel`.
@@ -97,7 +95,7 @@ def chat_query(
         request["tool_choice"] = "required" if tools.named else tools.choice
         if tools.parallel is not None:
             request["parallel"] = tools.parallel
-    is_text = as_text or are_edits or is_plain(engine, cancel)
+    is_text = as_text or is_plain(engine, cancel)
     if not tools.callable and is_text:
         applied = applied_template(
             engine, request["messages"], {**request, "only_prompt": True}, cancel
@@ -107,8 +105,7 @@ def chat_query(
                 check_begun(engine, config.grammar, content)
             tokens = tokens_within(engine, applied["text"], bounded=bounded)
             return ChatQuery(tokens, content, kind)
-        is_forced = bool(config.grammar or are_edits)
-        opened = opening(engine.chat_template, applied["prompt"], config, is_forced)
+        opened = opening(engine.chat_template, applied["prompt"], config, bool(config.grammar))
         return ChatQuery(tokens_within(engine, applied["text"] + opened, bounded=bounded))
     # the prompt describes all functions as they are given; the calls follow other schemas, or one
     callable_ones = [f for f in tools.functions if f["name"] == tools.named or not tools.named]

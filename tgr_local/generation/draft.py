@@ -139,7 +139,7 @@ class Draft:
 def _splitter(engine: Engine, request: Request, lines: LineLimits | None) -> TextSplitter:
     """Splits the text of a reply, of which a format is read whole."""
     form, closers = request.form, tuple[str, ...]()
-    is_read = form is not None and request.edits is None
+    is_read = form is not None
     if is_read and form and form.trigger:  # what has the tag ends with it
         closers = tuple(tag for tag in form.trigger.think_ends if CLOSE_THINK not in tag)
     return TextSplitter(
@@ -150,7 +150,6 @@ def _splitter(engine: Engine, request: Request, lines: LineLimits | None) -> Tex
         continued=request.continued,
         keep_tags=is_read,
         closers=closers,
-        tags_are_text=request.edits is not None,
         n_indent=lines.n_indent if lines and not is_read else 0,
         shown=request.shown,
     )

@@ -106,9 +106,9 @@ class Ending:
     def __init__(
         self, engine: Engine, request: Request, draft: Draft, limits: ReplyLimits, cancel: AnswerNow
     ) -> None:
-        self._engine, self._config, self._edits = engine, request.config, request.edits
+        self._engine, self._config = engine, request.config
         self._draft, self._limits, self._cancel = draft, limits, cancel
-        opened, ruled = opens_thinking(engine, request), request.config.grammar or request.edits
+        opened, ruled = opens_thinking(engine, request), request.config.grammar
         other = request.method.thinking is not None
         self.thinks_first = opened and bool(request.config.thinking_budget or ruled or other)
         """Whether the thinking is a run of its own: a rule or a method holds for the answer
@@ -146,8 +146,7 @@ class Ending:
             return "length" if draft.line_limit else "stop"
         if self.awaits_thinking and finish == "stop" and draft.text.kind == "thinking":
             return finish if draft.text.stopped else "thinking"
-        edits = bool(self._edits) and (draft.answers or not self.thinks_first)
-        loops = not edits and finish != "stop" and self._is_loop(text)
+        loops = finish != "stop" and self._is_loop(text)
         if not draft.answers:
             if draft.text.kind == "thinking":
                 self.closed_by = self._closing_option(finish, loops, len(text))

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 from tgr_local import methods
-from tgr_local.engine import Cancel, EditConstraint, Engine, LockstepGroup
+from tgr_local.engine import Cancel, Engine, LockstepGroup
 from tgr_local.generation.prompt import Prompt, advised, request_of
 from tgr_local.generation.reply import Event, Reply, write_reply
 from tgr_local.generation.thinking import settled
@@ -32,7 +32,6 @@ def generate_many(
     method: str | Method = DEFAULT_METHOD,
     raw: bool = False,
     verbatim: bool = False,
-    edits: EditConstraint | None = None,
     until: Callable[[int, str], bool] | None = None,
     on_event: Callable[[int, Event], None] | None = None,
     cancel: Cancel | None = None,
@@ -46,7 +45,7 @@ def generate_many(
     CancelledError has the replies so far, finished ones too, as `replies`.
     """
     return generate_each(
-        engine, [prompt], config, k, method=method, raw=raw, verbatim=verbatim, edits=edits,
+        engine, [prompt], config, k, method=method, raw=raw, verbatim=verbatim,
         until=until, on_event=on_event, cancel=cancel,
     )  # fmt: skip
 
@@ -61,7 +60,6 @@ def generate_each(
     raw: bool = False,
     verbatim: bool = False,
     apart: bool = False,
-    edits: EditConstraint | None = None,
     answer_tokens: int = 0,
     until: Callable[[int, str], bool] | None = None,
     on_event: Callable[[int, Event], None] | None = None,
@@ -74,9 +72,7 @@ def generate_each(
     method = methods.get(method)
     config = advised(engine, config)
     requests = [
-        request_of(
-            engine, prompt, config, method, raw=raw, verbatim=verbatim, edits=edits, cancel=cancel
-        )
+        request_of(engine, prompt, config, method, raw=raw, verbatim=verbatim, cancel=cancel)
         for prompt in prompts
     ]
     requests = [dataclasses.replace(one, answer_tokens=answer_tokens) for one in requests]

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from tgr_local.engine import Cancel, EditConstraint, Engine, PromptText
+from tgr_local.engine import Cancel, Engine, PromptText
 from tgr_local.generation.messages import (
     KINDS,
     begun_parts,
@@ -114,7 +114,6 @@ def query_tokens(
     *,
     raw: bool = False,
     anew: bool = False,
-    edits: EditConstraint | None = None,
     cancel: Cancel | None = None,
 ) -> list[int]:
     """The query Q: a question or messages in the model's chat template, or with `raw` the text
@@ -122,10 +121,10 @@ def query_tokens(
     the assistant. Raises ModelError for a model without a template, CapacityError for a text that
     is far too long for the model, and CancelledError by `cancel`.
 
-    Where the thinking must end before the answer begins (`thinking_budget`, `grammar`, `edits`),
+    Where the thinking must end before the answer begins (`thinking_budget`, `grammar`),
     it is opened here for models that open it themselves.
     """
-    return _query(engine, prompt, config, raw, anew, edits, cancel).tokens
+    return _query(engine, prompt, config, raw, anew, cancel).tokens
 
 
 def request_of(
@@ -136,17 +135,14 @@ def request_of(
     *,
     raw: bool = False,
     verbatim: bool = False,
-    edits: EditConstraint | None = None,
     cancel: Cancel | None = None,
 ) -> Request:
     """The request for a reply to a prompt, whose query is that of `query_tokens`; `config` is one
     of `advised`. After the beginning of an answer nothing is thought any more, and a grammar holds
     for both together. Raises as `query_tokens`, and ValueError for a beginning that the grammar
     does not allow."""
-    query = _query(engine, prompt, config, raw, False, edits, cancel)
-    request = Request(
-        query.tokens, config, method, raw, verbatim, continued=query.continued, edits=edits
-    )
+    query = _query(engine, prompt, config, raw, False, cancel)
+    request = Request(query.tokens, config, method, raw, verbatim, continued=query.continued)
     if not query.begun:
         return request
     if config.grammar:
@@ -160,7 +156,6 @@ def _query(
     config: SearchConfig,
     raw: bool,
     anew: bool,
-    edits: EditConstraint | None,
     cancel: Cancel | None,
 ) -> Query:
     """The query as `query_tokens` has it, and the text that the reply goes on with."""
@@ -183,7 +178,7 @@ def _query(
     text: PromptText = applied(engine, messages, request, cancel)["text"]
     if part:
         return Query(tokens_within(engine, text), begun, KINDS[part])
-    text += opening(engine.chat_template, text.text, config, bool(config.grammar or edits))
+    text += opening(engine.chat_template, text.text, config, bool(config.grammar))
     return Query(tokens_within(engine, text))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tgr_local import methods
-from tgr_local.engine import Cancel, EditConstraint, Engine
+from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.prompt import Prompt, advised, request_of
 from tgr_local.generation.text import TextDelta
 from tgr_local.generation.threads import streamed
@@ -110,7 +110,6 @@ def generate(
     method: str | Method = DEFAULT_METHOD,
     raw: bool = False,
     verbatim: bool = False,
-    edits: EditConstraint | None = None,
     on_event: OnEvent | None = None,
     cancel: Cancel | None = None,
 ) -> Reply:
@@ -124,10 +123,6 @@ def generate(
     closing tag. A reply without an answer still, other than `verbatim`, gets one that begins with a
     visible character.
 
-    With `edits` the answer can only be edits, which apply: it is whole within every limit of new
-    tokens, and stop texts and `loop_guard` end the thinking alone. ``max_seconds``, ``cancel``, and
-    for methods that search ``max_forward_tokens``, may still cut it off.
-
     Raises ValueError for bad arguments, CapacityError for a query that cannot fit, and
     CancelledError, with the reply so far, when `cancel` is set.
     """
@@ -136,7 +131,7 @@ def generate(
     if cancel:  # the reply so far needs the tokens as they come
         on_event = on_event or (lambda event: None)
     request = request_of(
-        engine, prompt, advised(engine, config), method, raw=raw, verbatim=verbatim, edits=edits,
+        engine, prompt, advised(engine, config), method, raw=raw, verbatim=verbatim,
         cancel=cancel,
     )  # fmt: skip
     reply = write_reply(engine, request, on_event=on_event, cancel=cancel)
@@ -170,7 +165,6 @@ def stream(
     method: str | Method = DEFAULT_METHOD,
     raw: bool = False,
     verbatim: bool = False,
-    edits: EditConstraint | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[Event]:
     """Yields the events of one reply as they come, and last the `Reply` itself.
@@ -180,7 +174,7 @@ def stream(
 
     def work(on_event: OnEvent, stop: Cancel) -> None:
         reply = generate(
-            engine, prompt, config, method=method, raw=raw, verbatim=verbatim, edits=edits,
+            engine, prompt, config, method=method, raw=raw, verbatim=verbatim,
             on_event=on_event, cancel=stop,
         )  # fmt: skip
         on_event(reply)
@@ -200,8 +194,6 @@ def write_reply(
     """The reply to a request. `until` is called with each piece of the answer, and True ends it
     there. `participants` place its runs in lockstep groups."""
     start, config = time.monotonic(), request.config
-    if config.grammar and request.edits:
-        raise ValueError("an answer cannot follow a grammar and consist of edits; leave one out")
     if config.grammar:  # a reply may end before its grammar is used
         engine.check_grammar(config.grammar)
     writer = ReplyWriter(engine, request, until=until, on_event=on_event, cancel=cancel)

@@ -25,9 +25,8 @@ class TextSplitter:
     tag or a stop text are buffered until it is clear. With `verbatim` all text is answer and does
     not change. With `keep_tags` the pieces together are the whole text, and any of `closers`, which
     belongs to the answer, ends the thinking as its tag does. `continued` = the prompt ends within
-    this part of the message; an answer keeps the white space at its beginning then. With
-    `tags_are_text` the answer has no tags and no stop texts: it ends by itself. `n_indent` is that
-    of `LineLimits`. `shown` = control tokens that belong to the text."""
+    this part of the message; an answer keeps the white space at its beginning then. `n_indent`
+    is that of `LineLimits`. `shown` = control tokens that belong to the text."""
 
     def __init__(
         self,
@@ -39,7 +38,6 @@ class TextSplitter:
         continued: Kind | None = None,
         keep_tags: bool = False,
         closers: tuple[str, ...] = (),
-        tags_are_text: bool = False,
         n_indent: int = 0,
         shown: Sequence[int] = (),
     ) -> None:
@@ -58,9 +56,6 @@ class TextSplitter:
         self._keeps_space = continued == "answer"
         self._verbatim, self._keep_tags, self._closers = verbatim, keep_tags, closers
         self._tags = () if verbatim else (OPEN_THINK, CLOSE_THINK)
-        self._tags_are_text = tags_are_text
-        if tags_are_text and not opened:
-            self._tags = self._stop = ()
         indent = rf"\n[ \t]{{0,{n_indent - 1}}}"
         self._dedent = re.compile(rf"{indent}([^ \t]|\Z)") if n_indent else None
         self._only_answer = False
@@ -82,8 +77,6 @@ class TextSplitter:
         self.stopped, stop, self._stop = False, self._stop, ()
         pieces = self.feed(tokens)
         self._stop, self._only_answer = stop, True
-        if self._tags_are_text:
-            self._tags = self._stop = ()
         return pieces
 
     def end(self) -> list[TextDelta]:

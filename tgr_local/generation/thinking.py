@@ -41,7 +41,7 @@ class Reserve:
 
     @classmethod
     def of(cls, engine: Engine, request: Request) -> Reserve:
-        """The reserve of a reply. Raises ValueError where the limits leave no room for an edit."""
+        """Returns the reserve of a reply."""
         request = with_method(request, request.method.thinking)
         query, config, method = request.query, request.config, request.method
         limit, option = config.token_limit, length_option(config)
@@ -55,14 +55,7 @@ class Reserve:
             limit, option = space - closing, context_limit(engine)
         elif fills and 0 < space < limit:  # too little for the end of a thinking
             option = context_limit(engine)
-        kept = request.answer_tokens or max(1, min(limit // _SHARE, _MOST_KEPT))
-        least = engine.edit_tokens(request.edits) if request.edits else 0
-        if limit < least:
-            raise ValueError(
-                f"{option} leaves {limit} tokens for the reply, but the shortest edit takes "
-                f"{least}; raise it, or shorten the prompt"
-            )
-        kept = min(limit, max(kept, least))
+        kept = min(limit, request.answer_tokens or max(1, min(limit // _SHARE, _MOST_KEPT)))
         # an answer reads the query again, with the newest tokens of the thinking
         budget, again = config.max_forward_tokens, len(query) - 1 + closing
         spare = budget - max(1, len(query) - 1) - again
@@ -94,7 +87,7 @@ def opens_thinking(engine: Engine, request: Request) -> bool:
 
 def may_open_thinking(engine: Engine, request: Request) -> bool:
     """Whether the model may open a thinking block in the reply itself."""
-    is_chat = not (request.raw or request.verbatim or request.edits)
+    is_chat = not (request.raw or request.verbatim)
     return is_chat and may_think(engine, request.query, request.config)
 
 
@@ -123,7 +116,7 @@ def opening_request(request: Request) -> Request:
 
 def thinking_request(request: Request) -> Request:
     """The request of a run that ends with the thinking."""
-    request = dataclasses.replace(with_method(request, request.method.thinking), edits=None)
+    request = with_method(request, request.method.thinking)
     config = request.config
     limit = config.token_limit
     return request.with_options(

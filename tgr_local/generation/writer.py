@@ -233,8 +233,6 @@ class ReplyWriter:
         request = request.fitted(self.engine)
         if not draft.answers:
             self._used = request.config
-        if request.edits:  # nothing but their end ends them
-            request = request.with_options(stop=())
         run = Run(
             self.engine,
             request,

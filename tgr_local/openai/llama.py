@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Unpack
 
-from tgr_local.engine import Cancel, EditConstraint, Engine
+from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import load
 from tgr_local.generation.control_vectors import ControlVector, hidden_states, steered
 from tgr_local.generation.pooling import pooling_of
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionChunk as OpenAIChatCompletionChunk
 
 _POOLINGS = tuple(POOLINGS.values())
-_OURS = {"control_vector": ControlVector, "edits": EditConstraint, "cancel": Cancel}
+_OURS = {"control_vector": ControlVector, "cancel": Cancel}
 """Parameters of requests that are no JSON."""
 
 
@@ -363,7 +363,6 @@ class TgrLlama:
         method: str | None = None,
         tgr: Mapping[str, Any] | None = None,
         control_vector: ControlVector | None = None,
-        edits: EditConstraint | None = None,
         cancel: Cancel | None = None,
     ) -> Any:
         """The reply to a conversation: a dict, or with `stream` an iterator of chunks.
@@ -373,8 +372,7 @@ class TgrLlama:
         ``message.reasoning_content`` and ``delta.reasoning_content``, the cost in ``usage`` and
         ``tgr``. `tgr` holds `SearchConfig` options for this request, such as
         ``{"n_candidates": 4, "thinking_budget": 512}``; `control_vector` is added at every token;
-        `cancel` ends it from another thread, or makes it answer now. With `edits`
-        (`tgr_local.code.edits.constraint`) the answer can only be edits of files. `tools` are
+        `cancel` ends it from another thread, or makes it answer now. `tools` are
         functions that the model may call, as OpenAI's API defines them, and `tool_choice` is
         "none", "auto", "required" or the function that must be called. Logits processors are not
         supported, since tokens are drawn outside of Python.
@@ -384,7 +382,7 @@ class TgrLlama:
         """
         request = chat_request(
             self.engine, self._body(locals()), config=self.config, method=self.method,
-            model=self.model_path, edits=edits,
+            model=self.model_path,
         )  # fmt: skip
         return self._run(request, control_vector, cancel)
 
@@ -455,7 +453,6 @@ class TgrLlama:
         method: str | None = None,
         tgr: Mapping[str, Any] | None = None,
         control_vector: ControlVector | None = None,
-        edits: EditConstraint | None = None,
         cancel: Cancel | None = None,
     ) -> Any:
         """Continues a text: returns a dict, or with `stream` an iterator of chunks.
@@ -472,7 +469,6 @@ class TgrLlama:
         body.setdefault("max_tokens", -1)
         request = completion_request(
             self.engine, body, config=self.config, method=self.method, model=self.model_path,
-            edits=edits,
         )  # fmt: skip
         if not (criteria := criteria_of(stopping_criteria)):
             return self._run(request, control_vector, cancel)
@@ -537,7 +533,7 @@ class TgrLlama:
         check_processors(parameters["logits_processor"])
         check_types(parameters, _OURS)
         ours = (
-            "self", "control_vector", "edits", "cancel", "logits_processor", "stopping_criteria",
+            "self", "control_vector", "cancel", "logits_processor", "stopping_criteria",
         )  # fmt: skip
         body = {k: v for k, v in parameters.items() if v is not None and k not in ours}
         for key in ("stop", "messages", "prompt"):

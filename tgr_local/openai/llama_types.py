@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import NotRequired, TypedDict
 
-from tgr_local.engine import Cancel, EditConstraint
+from tgr_local.engine import Cancel
 from tgr_local.generation.control_vectors import ControlVector
 
 Prompt: TypeAlias = str | Seq[int] | Seq[str] | Seq[Seq[int]]
@@ -212,7 +212,6 @@ class _Parameters(TypedDict, total=False):
     method: str | None
     tgr: Mapping[str, Any] | None
     control_vector: ControlVector | None
-    edits: EditConstraint | None
     cancel: Cancel | None
 
 

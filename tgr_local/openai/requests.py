@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tgr_local import methods
-from tgr_local.engine import Cancel, EditConstraint, Engine
+from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import ChatQuery, Tools, advised, chat_query, query_tokens
 from tgr_local.generation.messages import Part, continued_part, without_empty_end
 from tgr_local.methods import Method
@@ -93,8 +93,6 @@ class PreparedRequest:
     """The part of the message that the prompt ends within."""
     begun: str = ""
     """The text of an answer that the prompt ends with, without a `form`."""
-    edits: EditConstraint | None = None
-    """Constraint on the answers; None = anything."""
     until: Callable[[int, str], bool] | None = None
     """Called with the number of a reply and each piece of its answer; True ends it."""
 
@@ -109,7 +107,6 @@ class PreparedRequest:
             begun=self.begun,
             lines=self.lines,
             form=self.form,
-            edits=self.edits,
             logit_bias=self.logit_bias,
         )
 
@@ -131,7 +128,6 @@ def chat_request(
     method: str | Method = DEFAULT_METHOD,
     model: str | None = None,
     bounded: bool = True,
-    edits: EditConstraint | None = None,
     cancel: Cancel | None = None,
 ) -> PreparedRequest:
     """The body of a chat completion request, checked.
@@ -139,8 +135,7 @@ def chat_request(
     `config` (None = the defaults with what the model file advises), `method` and `model` hold
     where the body has nothing else; without a seed it gets a random one. In addition to OpenAI's
     and llama-cpp-python's parameters the body may hold ``tgr``, a dict of `SearchConfig` fields,
-    "method" and "progress". A prompt that is not `bounded` may have any length, to be counted. With
-    `edits` the answers can only be edits of files.
+    "method" and "progress". A prompt that is not `bounded` may have any length, to be counted.
     Raises RequestError, ModelError for a model without a template,
     CapacityError for a prompt longer than the model can take, and CancelledError by `cancel`.
     """
@@ -158,13 +153,11 @@ def chat_request(
     request = _prepared(
         engine, body, config, method, model, limit, logprobs, cancel, thinking=_thinking(body)
     )
-    query = _chat_query(
-        engine, body, functions, messages, part, request.config, edits is not None, bounded, cancel
-    )
+    query = _chat_query(engine, body, functions, messages, part, request.config, bounded, cancel)
     config = _with_format(request.config, query)
     if query.continued is not None:
         config = dataclasses.replace(config, thinking=query.continued == "thinking")
-    request = dataclasses.replace(
+    return dataclasses.replace(
         request,
         chat=True,
         prompts=(tuple(query.tokens),),
@@ -178,7 +171,6 @@ def chat_request(
         reads=not request.writes,
         extra={"thinking": body.shows_thinking},
     )
-    return _with_edits(engine, request, edits)
 
 
 def completion_request(
@@ -188,7 +180,6 @@ def completion_request(
     config: SearchConfig | None = None,
     method: str | Method = DEFAULT_METHOD,
     model: str | None = None,
-    edits: EditConstraint | None = None,
     cancel: Cancel | None = None,
 ) -> PreparedRequest:
     """The body of a legacy completion request, checked, as `chat_request` does.
@@ -201,10 +192,9 @@ def completion_request(
     prompts = given_prompts(engine, body.prompt)
     if body.suffix:
         prompts = [_around(engine, prompt, body.suffix) for prompt in prompts]
-    request = text_request(
+    return text_request(
         engine, body, prompts, config=config, method=method, model=model, cancel=cancel
     )
-    return _with_edits(engine, request, edits)
 
 
 def _around(engine: Engine, prompt: str | list[int], suffix: str) -> list[int]:
@@ -401,7 +391,6 @@ def _chat_query(
     messages: Sequence[Mapping[str, Any]],
     part: Part | None,
     config: SearchConfig,
-    are_edits: bool,
     bounded: bool,
     cancel: Cancel | None,
 ) -> ChatQuery:
@@ -431,7 +420,7 @@ def _chat_query(
     try:
         return chat_query(
             engine, messages, config, tools=tools, variables=variables,
-            as_text=bool(body.logprobs), are_edits=are_edits, continued=part, bounded=bounded,
+            as_text=bool(body.logprobs), continued=part, bounded=bounded,
             cancel=cancel,
         )  # fmt: skip
     except ValueError as error:
@@ -454,20 +443,6 @@ def _with_format(config: SearchConfig, query: ChatQuery) -> SearchConfig:
     return dataclasses.replace(
         config, grammar=query.grammar or config.grammar, stop=(*config.stop, *more)
     )
-
-
-def _with_edits(
-    engine: Engine, request: PreparedRequest, edits: EditConstraint | None
-) -> PreparedRequest:
-    """The request for answers that are edits. Raises ValueError where they cannot be."""
-    if edits is None:
-        return request
-    if request.form:
-        raise ValueError("an answer cannot call functions and consist of edits; leave tools out")
-    engine.edit_tokens(edits)  # raises where the vocabulary can write none
-    # nothing but their end ends them
-    config = dataclasses.replace(request.config, stop=())
-    return dataclasses.replace(request, edits=edits, config=config)
 
 
 def _thinking(body: ChatRequest) -> bool | None:

@@ -8,7 +8,6 @@ those of the chosen text as `chunk`, what is decoded again as `rebuild`, all oth
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
@@ -158,7 +157,6 @@ class Branches:
         self, run: Run, method: Method, *, limit: int, least: int, states: bool = False
     ) -> None:
         self.run, self.limit, self._states = run, limit, states
-        run.text_limit = limit
         self.engine, self.config, self.sampling = run.engine, run.config, run.sampling
         self._round = 0
         self._root: Sequence | None = None  # Q alone, for a model that cannot roll back to it
@@ -264,14 +262,13 @@ class Branches:
             sequence = branch.sequence.fork()
             (read,) = self.run.decode([Task(sequence, asked[len(before) - 1 : -1])])
             self.run.count(discarded=read.n_decoded)
-        sampling = dataclasses.replace(self.sampling, edit_tokens=n_tokens)
         task = Task(
             sequence,
             asked[-1:],
             n_generate=n_tokens,
-            sampling=sampling,
+            sampling=self.sampling,
             seed=self._seed(ROLLOUT, 0),
-            history=penalty_history(asked, sampling),
+            history=penalty_history(asked, self.sampling),
             stop=stop,
             n_top=self.run.n_top,
         )

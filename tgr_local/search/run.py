@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import (
     Cancel,
-    EditConstraint,
     Engine,
     Injection,
     OnTokens,
@@ -114,8 +113,6 @@ class Request:
     """Limits that end a `verbatim` text at one of its lines."""
     form: ReplyFormat | None = None
     """Format of the reply by a chat template; None = it is plain text."""
-    edits: EditConstraint | None = None
-    """Constraint on the answer, from its beginning to its end; None = anything."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """Tokens, and what is added to the logit of each."""
     answer_tokens: int = 0
@@ -137,12 +134,9 @@ class Request:
         return self.form.shown if self.form else ()
 
     def sampling(self, engine: Engine) -> Sampling:
-        """How the tokens after the query are drawn, with the grammar of the format or the
-        constraint of the edits."""
+        """How the tokens after the query are drawn, with the grammar of the format."""
         config, form = self.config, self.form
         sampling = Sampling.of(config, self.logit_bias)
-        if self.edits:
-            return dataclasses.replace(sampling, edits=self.edits, edit_tokens=config.token_limit)
         if form is None or not form.grammar:
             return dataclasses.replace(
                 sampling, grammar_prefix=self.begun if config.grammar else ""
@@ -212,8 +206,6 @@ class Run:
         self.sampling = request.sampling(self.engine)
         self.n_top = min(config.top_logprobs, self.engine.n_vocab)
         """Alternatives reported for each token."""
-        self.text_limit = config.token_limit
-        """Tokens of a text at most."""
         large = self.engine.n_params >= LEAST_DRAFTING
         self._drafts = config.draft_lookup == "auto" and large
 
@@ -420,9 +412,6 @@ class Run:
     ) -> Task:
         """Up to n_tokens after Q and `text`, whose last token is pending."""
         context, sampling = self.query + text, sampling or self.sampling
-        if sampling.edits:  # they end within what the limits leave
-            left = [self.text_limit, *([] if self.left is None else [len(text) + self.left])]
-            sampling = dataclasses.replace(sampling, edit_tokens=max(1, min(left)))
         return Task(
             sequence,
             context[-1:],
@@ -431,7 +420,7 @@ class Run:
             sampling=sampling,
             seed=seed,
             history=penalty_history(context, sampling),
-            grammar_history=text if sampling.grammar or sampling.edits else (),
+            grammar_history=text if sampling.grammar else (),
             stop=self.config.stop,
             shown=self.request.shown,
             tail=self._stop_tail(text),

@@ -1,18 +1,19 @@
-"""Turns an answer's text into changed files, and makes the constraint under which such an answer is
-written.
+"""Turns an answer's text into changed files, and makes the grammar that such an answer follows.
 
-constraint.py  constraint, read_edits: the three formats, from documents to changes; the format file
-function.py    the format function; Function: where one stands in a file
-replace.py     the format replace
+forms.py       read_edits: an answer in one of three forms becomes changes; the form file
+function.py    the form function; Function: where one stands in a file
+replace.py     the form replace
+grammar.py     edit_grammar: GBNF of the answers in a form
 blocks.py      Block: one edit as the answer has it; Markers: the lines between its parts, fences
 document.py    Document: a file's text; Change: its text before and after; EditError
 syntax.py      languages by file name; definitions in a syntax tree
 """
 
 from tgr_local.code.edits.blocks import Markers, fence_for
-from tgr_local.code.edits.constraint import FORMATS, Format, constraint, read_edits
 from tgr_local.code.edits.document import Change, Document, EditError
+from tgr_local.code.edits.forms import FORMATS, Format, read_edits
 from tgr_local.code.edits.function import Function, functions_of
+from tgr_local.code.edits.grammar import edit_grammar
 
 __all__ = [
     "FORMATS",
@@ -22,7 +23,7 @@ __all__ = [
     "Format",
     "Function",
     "Markers",
-    "constraint",
+    "edit_grammar",
     "fence_for",
     "functions_of",
     "read_edits",

@@ -21,7 +21,7 @@ from tgr_local.code.reading import prompt
 from tgr_local.code.reading.context import Context
 from tgr_local.code.reading.evidence import Lines
 from tgr_local.code.reading.prompt import Copy, Form
-from tgr_local.engine import Cancel, EditConstraint, Engine
+from tgr_local.engine import Cancel, Engine
 from tgr_local.options.config import CodeConfig, SearchConfig
 from tgr_local.system.errors import CapacityError, TgrError
 
@@ -49,9 +49,8 @@ class Stage:
     """The end of what failing tests print."""
     context: Context
     form: Form
-    edits: EditConstraint | None
-    """Constraint on the answers of a model that has learnt a form of edits; None =
-    unconstrained."""
+    grammar: str
+    """Grammar of the answers of a model that has learnt a form of edits; empty = they are free."""
     away: Mapping[str, tuple[Lines, ...]] = field(default_factory=dict)
     """The functions of each file that the failing tests do not reach."""
     candidates: list[Candidate] = field(default_factory=list)
@@ -183,7 +182,7 @@ class Asker:
         again = prompt.conversation(
             user, best.answer, self.tail(best.verdict), best.problem or "it changes nothing"
         )
-        n_tokens = len(self.tokens(again, stage.edits))
+        n_tokens = len(self.tokens(again, stage.grammar))
         return again if n_tokens + self.needed(stage) <= self._engine.n_ctx_train else plain
 
     def copies(
@@ -206,9 +205,8 @@ class Asker:
             begun = {"role": "assistant", "content": copy.opening + copy.code.rstrip()}
             try:
                 tokens = generation.query_tokens(
-                    self._engine, [*messages, begun], config, edits=stage.edits,
-                    cancel=self._cancel,
-                )  # fmt: skip
+                    self._engine, [*messages, begun], config, cancel=self._cancel
+                )
             except CapacityError:
                 continue
             n_more = max(0, len(tokens) - len(query))
@@ -220,10 +218,13 @@ class Asker:
             found.append(dataclasses.replace(copy, tokens=tokens, away=away))
         return tuple(found)
 
-    def tokens(
-        self, messages: list[prompt.Message], constraint: EditConstraint | None
-    ) -> list[int]:
-        """The tokens of messages in the model's chat template, before answers of a constraint."""
-        return generation.query_tokens(
-            self._engine, messages, self._config, edits=constraint, cancel=self._cancel
-        )
+    def tokens(self, messages: list[prompt.Message], grammar: str) -> list[int]:
+        """Returns the tokens of messages in the model's chat template, before answers of a
+        grammar."""
+        config = self.ruled(self._config, grammar)
+        return generation.query_tokens(self._engine, messages, config, cancel=self._cancel)
+
+    def ruled(self, config: SearchConfig, grammar: str) -> SearchConfig:
+        """Returns the options of a reply that follows a grammar of edits, whose end alone ends it;
+        as they are without one."""
+        return dataclasses.replace(config, grammar=grammar, stop=()) if grammar else config

@@ -202,7 +202,7 @@ class _CandidateWriter:
                 self.engine, [self._prompt(i) for i in wave],
                 dataclasses.replace(batch.config, seed=batch.config.seed + wave.start),
                 apart=True,
-                method=batch.method, edits=batch.stage.edits, answer_tokens=batch.answer_tokens,
+                method=batch.method, answer_tokens=batch.answer_tokens,
                 until=None if batch.is_learnt else is_whole, on_event=on_event, cancel=self._stop,
             )  # fmt: skip
         except CancelledError as error:

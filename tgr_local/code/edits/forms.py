@@ -1,9 +1,7 @@
-"""Turns open files and a format into the constraint of an answer, and reads its edits.
+"""Reads the edits of an answer in one of three forms.
 
-The format ``file`` is the whole text of a file, fenced below its path; the other two have modules
-of their own. In: documents, a format. Out: an `EditConstraint` for the engine; from an answer the
-changes. Every answer that was written under the constraint to its end can be read, and its changes
-apply.
+The form ``file`` is the whole text of a file, fenced below its path; the other two have modules of
+their own. In: an answer, documents, a form. Out: the changes.
 """
 
 from __future__ import annotations
@@ -25,59 +23,9 @@ from tgr_local.code.edits.document import (
     patched,
 )
 from tgr_local.code.edits.function import Function
-from tgr_local.code.edits.syntax import fence_name
-from tgr_local.engine import EditConstraint, Opening
 
 Format = Literal["file", "function", "replace"]
 FORMATS: tuple[Format, ...] = ("file", "function", "replace")
-
-_CONTROL = "".join(chr(i) for i in (*range(1, 9), *range(11, 32), 127))
-
-
-def constraint(
-    documents: Sequence[Document],
-    format: Format,
-    *,
-    new_paths: Sequence[str] = (),
-    functions: Sequence[Function] | None = None,
-) -> EditConstraint:
-    """Returns the constraint of an answer that changes these files. `new_paths` are files that it
-    may add, but for the format ``function``. `functions` are those that it may change; None = those
-    of Python files.
-
-    The new text has no control characters but tabs and line ends, and those that a document has.
-    Raises ValueError for paths that are not of files in one folder, texts that are too long (one
-    megabyte together), and a format that finds nothing to change.
-    """
-    every = _every(documents, format, new_paths)
-    markers = Markers.of(every)
-    quotes = format == "replace"
-    if format == "function":
-        files = {document.path: i for i, document in enumerate(every)}
-        openings = [
-            Opening(_fenced(function.head(one), one.path, markers), files[one.path], one.first - 1,
-                    one.last)
-            for one in _functions(every, functions)
-        ]  # fmt: skip
-    else:
-        openings = [
-            Opening(f"{one.path}\n{markers.search}\n", i, quotes=True)
-            if quotes else Opening(_fenced(one.path, one.path, markers), i)
-            for i, one in enumerate(every)
-        ]  # fmt: skip
-    return EditConstraint(
-        files=tuple(document.text if quotes else "" for document in every),
-        openings=tuple(openings),
-        closing=markers.replace if quotes else markers.fence,
-        separator=f"{markers.separator}\n",
-        again=f"{markers.search}\n" if quotes else "",
-        banned="".join(c for c in _CONTROL if not any(c in one.text for one in every)),
-    )
-
-
-def _fenced(head: str, path: str, markers: Markers) -> str:
-    """The lines before the new text of a block, without quoted lines."""
-    return f"{head}\n{markers.fence}{fence_name(path)}\n"
 
 
 def read_edits(
@@ -85,15 +33,14 @@ def read_edits(
     documents: Sequence[Document],
     format: Format,
     *,
-    new_paths: Sequence[str] = (),
     functions: Sequence[Function] | None = None,
 ) -> tuple[Change, ...]:
-    """The changes that an answer makes, one for each file that it changes, in the order of the
-    documents; new files come last. The arguments are those of `constraint`.
+    """Returns the changes that an answer makes, one for each file that it changes, in the order of
+    the documents. `functions` are those that it may change; None = those of Python files.
 
     Raises EditError for an answer that has no edits, or some that do not apply.
     """
-    every = _every(documents, format, new_paths)
+    every = open_documents(documents, format)
     markers = Markers.of(every)
     places = {}
     if format == "replace":
@@ -101,7 +48,7 @@ def read_edits(
     elif format == "file":
         blocks = fenced(answer, {one.path: one.path for one in every}, markers.fence)
     else:
-        places = {function.head(one): one for one in _functions(every, functions)}
+        places = {function.head(one): one for one in chosen_functions(every, functions)}
         blocks = fenced(answer, {name: name for name in places}, markers.fence)
     if not blocks:
         raise EditError(f"the answer has no edit in the format {format!r}")
@@ -120,7 +67,7 @@ def read_edits(
     for document in every:
         if document.path in edits:
             after = patched(document, edits[document.path])
-            if after != document.text or document.path in new_paths:
+            if after != document.text:
                 changes.append(Change(document.path, document.text, after))
     return tuple(changes)
 
@@ -145,7 +92,11 @@ def _meet(a: range, b: range) -> bool:
     return a.start < b.stop and b.start < a.stop
 
 
-def _functions(documents: Sequence[Document], given: Sequence[Function] | None) -> list[Function]:
+def chosen_functions(
+    documents: Sequence[Document], given: Sequence[Function] | None
+) -> list[Function]:
+    """Returns the functions that an answer may change: those given, or without any those of Python
+    files. Raises ValueError where there are none."""
     if given is not None:
         found = function.checked(given, documents)
     else:
@@ -156,16 +107,13 @@ def _functions(documents: Sequence[Document], given: Sequence[Function] | None) 
     return found
 
 
-def _every(
-    documents: Sequence[Document], format: Format, new_paths: Sequence[str]
-) -> list[Document]:
-    """The documents and the new files. Raises ValueError."""
+def open_documents(documents: Sequence[Document], format: Format) -> Sequence[Document]:
+    """Returns the documents, checked. Raises ValueError for a form that does not exist and for a
+    document that cannot be edited."""
     if format not in FORMATS:
         raise ValueError(f"format is {format!r:.40}, but must be one of {', '.join(FORMATS)}")
-    new = [] if format == "function" else [Document(path, "") for path in new_paths]
-    every = [*documents, *new]
     seen: set[str] = set()
-    for document in every:
+    for document in documents:
         check_path(document.path)
         if document.path in seen:
             raise ValueError(f"{document.path} is open twice")
@@ -176,7 +124,7 @@ def _every(
             raise ValueError(
                 f"{document.path} has characters that are no valid Unicode; leave it out"
             ) from None
-    return every
+    return documents
 
 
 def check_path(path: str) -> None:

@@ -1,0 +1,150 @@
+"""Makes the grammar of an answer in a form of edits, for a model that has learnt the form.
+
+In: documents, a form. Out: GBNF. Blocks follow each other in the order of the files and their
+lines, so that none changes what another one changes: the changes of every answer that is written to
+its end apply. The names of rules are a letter and a number, from 0::
+
+    b  the blocks from this one or a later one on
+    a  what may follow a block: the end, or the blocks from this one on
+    q  quoted lines from this one or a later one on
+    k  quoted lines from this one on
+    m  quoted lines from this one on, or the end of the quote
+    p  the lines before quoted ones
+    c  a line, whose first characters are those of the closing marker, that goes on in another way
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tgr_local.code.edits import function
+from tgr_local.code.edits.blocks import Markers
+from tgr_local.code.edits.document import Document, lines_of
+from tgr_local.code.edits.forms import Format, chosen_functions, open_documents
+from tgr_local.code.edits.function import Function
+from tgr_local.code.edits.syntax import fence_name
+from tgr_local.generation.schemas import grammar
+
+_MOST = 1 << 18  # bytes of a grammar that the engine reads
+_CONTROL = "".join(chr(i) for i in (*range(9), *range(11, 32), 127))
+
+_Fenced = tuple[str, int]
+"""The lines before the new text of a block, and the number of the first block that may follow."""
+
+
+def edit_grammar(
+    documents: Sequence[Document],
+    format: Format,
+    *,
+    functions: Sequence[Function] | None = None,
+) -> str:
+    """Returns the grammar of an answer that changes these files. `functions` are those that it may
+    change; None = those of Python files.
+
+    The new text of a block has no control characters but tabs and line ends, and those that a
+    document has; it ends at the first line that begins as its closing marker does.
+    Raises ValueError for paths that are not of files in one folder, for texts that are too long,
+    and for a form that finds nothing to change.
+    """
+    every = open_documents(documents, format)
+    if not every:
+        raise ValueError("no file is open that an edit could change; open one")
+    markers = Markers.of(every)
+    closing = markers.fence
+    if format == "replace":
+        rules, closing = _quoting(every, markers), markers.replace
+    elif format == "file":
+        rules = _fenced(_whole_files(every, markers))
+    else:
+        some = chosen_functions(every, functions)
+        rules = _fenced(_whole_functions(some, every, markers))
+    rules += ["root ::= b0", r'end ::= "\n"? "\n"?', r'gap ::= "\n" "\n"?']
+    made = "\n".join([*rules, *_text(every, closing)])
+    if (size := len(made.encode())) > _MOST:
+        raise ValueError(
+            f"the grammar of the edits of {len(every)} files has {size} bytes, but may have "
+            f"{_MOST}; open fewer or smaller files"
+        )
+    return made
+
+
+def _whole_files(documents: Sequence[Document], markers: Markers) -> list[_Fenced]:
+    """Returns the blocks of files."""
+    return [(_opening(one.path, one.path, markers), i) for i, one in enumerate(documents, 1)]
+
+
+def _whole_functions(
+    functions: Sequence[Function], documents: Sequence[Document], markers: Markers
+) -> list[_Fenced]:
+    """Returns the blocks of functions. None follows one that it stands in, or that stands in it."""
+    order = {one.path: i for i, one in enumerate(documents)}
+    some = sorted(functions, key=lambda one: (order[one.path], one.first, -one.last))
+    blocks = []
+    for i, one in enumerate(some, 1):
+        later = (j for j in range(i, len(some)) if _is_behind(some[j], one))
+        opening = _opening(function.head(one), one.path, markers)
+        blocks.append((opening, next(later, len(some))))
+    return blocks
+
+
+def _is_behind(later: Function, one: Function) -> bool:
+    return later.path != one.path or later.first > one.last
+
+
+def _opening(head: str, path: str, markers: Markers) -> str:
+    return f"{head}\n{markers.fence}{fence_name(path)}\n"
+
+
+def _fenced(blocks: Sequence[_Fenced]) -> list[str]:
+    """Returns the rules of blocks that quote nothing."""
+    rules, n = [], len(blocks)
+    for i, (opening, following) in enumerate(blocks):
+        later = f" | b{i + 1}" if i + 1 < n else ""
+        rules.append(f"b{i} ::= {_literal(opening)} text a{following}{later}")
+    followed = sorted({following for _, following in blocks})
+    return rules + [_after(i, f"b{i}" if i < n else "") for i in followed]
+
+
+def _quoting(documents: Sequence[Document], markers: Markers) -> list[str]:
+    """Returns the rules of blocks that quote whole lines next to each other, at least one; of an
+    empty file none."""
+    rules = [f"new ::= {_literal(markers.separator + chr(10))} text"]
+    first = 0
+    for i, document in enumerate(documents):
+        lines, is_last = lines_of(document.text), i + 1 == len(documents)
+        end = first + len(lines)
+        opening = _literal(f"{document.path}\n{markers.search}\n")
+        quote = f"q{first}" if lines else f"new a{end}"
+        rules.append(f"p{i} ::= {opening}")
+        rules.append(f"b{i} ::= p{i} {quote}" + ("" if is_last else f" | b{i + 1}"))
+        for at, line in enumerate(lines, first):
+            rules.append(f"k{at} ::= {_literal(line + chr(10))} m{at + 1}")
+            rules.append(f"q{at} ::= k{at}" + (f" | q{at + 1}" if at + 1 < end else ""))
+            if at > first:
+                again = f"p{i} q{at}" + ("" if is_last else f" | b{i + 1}")
+                rules += [f"m{at} ::= k{at} | new a{at}", _after(at, again)]
+        if lines:
+            rules.append(f"m{end} ::= new a{end}")
+        rules.append(_after(end, "" if is_last else f"b{i + 1}"))
+        first = end + 1
+    return rules
+
+
+def _after(number: int, following: str) -> str:
+    return f"a{number} ::= end" + (f" | gap ({following})" if following else "")
+
+
+def _text(documents: Sequence[Document], closing: str) -> list[str]:
+    """Returns the rules of free lines up to one that begins with `closing`."""
+    free = "\\n" + "".join(
+        f"\\x{ord(c):02X}" for c in _CONTROL if not any(c in one.text for one in documents)
+    )
+    rules = [f"text ::= c0* {_literal(closing)}", f'rest ::= [^{free}]* "\\n"']
+    for i, c in enumerate(closing):
+        on = f' | "{c}" c{i + 1}' if i + 1 < len(closing) else ""
+        rules.append(f'c{i} ::= "\\n" | [^{c}{free}] rest{on}')
+    return rules
+
+
+def _literal(text: str) -> str:
+    return grammar.literal(text).replace("\n", "\\n").replace("\0", "\\x00")
