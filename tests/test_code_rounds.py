@@ -25,7 +25,7 @@ from fake_coder import (
 from surroundings import HANG
 
 from tgr_local.code import table
-from tgr_local.code.edits import Change, Document
+from tgr_local.code.edits import Change, Document, edit_grammar
 from tgr_local.code.judging import ranking
 from tgr_local.code.judging.candidate import Candidate, syntax_error
 from tgr_local.code.judging.judge import Verdict
@@ -207,6 +207,17 @@ def test_a_model_that_has_learnt_a_form_is_told_of_edits_alone(solved: Solve) ->
     coder.metadata["tgr.edit_format"] = "file"
     solved(coder, rounds=2, candidates=1)
     assert coder.prompts[1] == coder.prompts[0]
+
+
+@pytest.mark.parametrize(("form", "constrained"), [("file", True), ("file", False), ("", True)])
+def test_answers_of_a_model_that_has_learnt_a_form_follow_its_grammar(
+    solved: Solve, form: str, constrained: bool
+) -> None:
+    coder = Coder([answer(RIGHT)])
+    coder.metadata["tgr.edit_format"] = form
+    solved(coder, candidates=1, constrained=constrained)
+    grammar = edit_grammar([Document("calc.py", CALC)], "file") if form and constrained else ""
+    assert coder.configs[0].grammar == grammar
 
 
 def test_a_file_that_had_a_syntax_error_before_may_have_one(

@@ -79,7 +79,9 @@ def test_a_fence_is_longer_than_those_in_the_files() -> None:
 def test_it_is_bounded_and_needs_something_to_change() -> None:
     lines = Document("a.py", "x = 1\n" * 5000)
     assert len(edit_grammar([lines], "file")) < 2000  # which quotes nothing of it
-    with pytest.raises(ValueError, match=r"of 1 files has \d+ bytes, but may have 262144; open"):
+    with pytest.raises(
+        ValueError, match=r"of these edits has \d+ bytes, but may have 262144; open"
+    ):
         edit_grammar([lines], "replace")
     for format in FORMATS:
         with pytest.raises(ValueError, match=r"no functions|no file is open"):

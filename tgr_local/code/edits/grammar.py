@@ -62,8 +62,8 @@ def edit_grammar(
     made = "\n".join([*rules, *_text(every, closing)])
     if (size := len(made.encode())) > _MOST:
         raise ValueError(
-            f"the grammar of the edits of {len(every)} files has {size} bytes, but may have "
-            f"{_MOST}; open fewer or smaller files"
+            f"the grammar of these edits has {size} bytes, but may have {_MOST}; open fewer or "
+            "smaller files"
         )
     return made
 
