@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.tgr-local
 DEV    := $(VENV)/.tgr-local-dev
 PIP    := $(BIN)/pip install --disable-pip-version-check
-NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/*.h csrc/*.py csrc/bindings/* csrc/chat/* csrc/quantized/* csrc/patches/*) $(wildcard models/*.gguf models/*.json)
+NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/*.h csrc/*.py csrc/*/*) $(wildcard models/*.gguf models/*.json)
 
 .PHONY: chat code test test-real lint format docs sanitize bench model wheel sdist sbom audit clean distclean
 
@@ -36,7 +36,7 @@ lint: $(DEV)
 format: $(DEV)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
-	$(BIN)/clang-format -i csrc/*.cpp csrc/*.h csrc/bindings/* csrc/chat/* csrc/quantized/* tests/native/*
+	$(BIN)/clang-format -i csrc/*.cpp csrc/*.h csrc/*/*.cpp csrc/*/*.h tests/native/*
 
 # the site of docs/, in build/site; runs the examples of its pages
 docs: $(DEV)

@@ -2,7 +2,7 @@
 
 #include "engine.h"
 
-#include "available.h"
+#include "machine/available.h"
 
 #include <chrono>
 

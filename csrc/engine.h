@@ -12,14 +12,14 @@
 // a session that needs more cells than are known to be free.
 #pragma once
 
-#include "cache.h"
-#include "errors.h"
-#include "interrupt.h"
-#include "job.h"
-#include "lockstep.h"
-#include "model.h"
-#include "records.h"
-#include "scheduler.h"
+#include "base/errors.h"
+#include "cache/cache.h"
+#include "job/interrupt.h"
+#include "job/job.h"
+#include "job/lockstep.h"
+#include "job/records.h"
+#include "model/model.h"
+#include "schedule/scheduler.h"
 
 #include <atomic>
 #include <condition_variable>

@@ -354,7 +354,24 @@ def test_the_readme_lists_every_folder_of_the_package_and_the_engine() -> None:
 def test_a_page_lists_every_file_of_the_engine() -> None:
     files = {file for file in files_below(ROOT / "csrc") if file != "README.md"}
     folders = {file.rpartition("/")[0] + "/" for file in files if "/" in file}
-    assert sorted(tree("csrc/README.md", "engine.h")) == sorted(files | folders)
+    assert sorted(tree("csrc/README.md", "base/")) == sorted(files | folders)
+
+
+def test_a_room_of_the_engine_includes_only_what_stands_above_it() -> None:
+    listed = tree("csrc/README.md", "base/")
+    rooms = [path.partition("/")[0] for path in listed]  # of each file; its name at the top
+    wrong = []
+    for path in listed:
+        if path.endswith((".h", ".cpp")) and not path.startswith("chat/"):
+            text = (ROOT / "csrc" / path).read_text(encoding="utf-8")
+            own = path.partition("/")[0]
+            for included in re.findall(r'^#include "([\w/.]+)"', text, re.MULTILINE):
+                room = included.partition("/")[0]
+                if included in listed and rooms.index(room) > rooms.index(own):
+                    wrong.append(f"{path} includes {included}")
+                elif included not in listed and (ROOT / "csrc" / path).with_name(included).exists():
+                    wrong.append(f"{path} names no room of {included}")
+    assert wrong == []
 
 
 LISTS = {path: path.parent for path in sorted(PACKAGE.rglob("__init__.py"))}

@@ -1,10 +1,10 @@
 // The module: its classes, its functions, and the exceptions of tgr_local.system.errors.
-#include "available.h"
-#include "bindings.h"
-#include "loading.h"
-#include "log.h"
+#include "base/log.h"
+#include "bindings/bindings.h"
+#include "machine/available.h"
+#include "machine/rpc.h"
+#include "model/loading.h"
 #include "quantized/products.h"
-#include "rpc.h"
 
 #include "ggml-backend.h"
 

@@ -1,5 +1,5 @@
-// Records without methods: what they hold is in csrc/records.h.
-#include "bindings.h"
+// Records without methods: what they hold is in csrc/job/records.h.
+#include "bindings/bindings.h"
 
 namespace tgr {
 
@@ -9,7 +9,7 @@ static std::vector<std::pair<py::bytes, py::bytes>> metadata_of(const ModelInfo 
 }
 
 void bind_records(py::module_ & m) {
-    py::class_<EngineParams>(m, "EngineParams", "How a model is loaded: csrc/records.h.")
+    py::class_<EngineParams>(m, "EngineParams", "How a model is loaded: csrc/job/records.h.")
         .def(py::init<>())
         .def_readwrite("path", &EngineParams::path)
         .def_readwrite("n_ctx", &EngineParams::n_ctx)
@@ -37,7 +37,7 @@ void bind_records(py::module_ & m) {
         .def_readwrite("use_mmap", &EngineParams::use_mmap)
         .def_readwrite("use_mlock", &EngineParams::use_mlock);
 
-    py::class_<ModelInfo>(m, "ModelInfo", "What a model file says, and where its layers are: csrc/records.h.")
+    py::class_<ModelInfo>(m, "ModelInfo", "What a model file says, and where its layers are: csrc/job/records.h.")
         .def_readonly("n_vocab", &ModelInfo::n_vocab)
         .def_readonly("n_embd", &ModelInfo::n_embd)
         .def_readonly("n_layer", &ModelInfo::n_layer)
@@ -67,7 +67,7 @@ void bind_records(py::module_ & m) {
         .def_property_readonly("chat_template", [](const ModelInfo & i) { return py::bytes(i.chat_template); })
         .def_property_readonly("metadata", &metadata_of);
 
-    py::class_<EngineStats>(m, "EngineStats", "Counts since loading, and what is in use now: csrc/records.h.")
+    py::class_<EngineStats>(m, "EngineStats", "Counts since loading, and what is in use now: csrc/job/records.h.")
         .def_readonly("n_positions", &EngineStats::n_positions)
         .def_readonly("n_decodes", &EngineStats::n_decodes)
         .def_readonly("n_graphs", &EngineStats::n_graphs)

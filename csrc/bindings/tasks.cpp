@@ -1,5 +1,5 @@
 // Python's Task and Sampling records (tgr_local/engine), read by the names of their fields.
-#include "bindings.h"
+#include "bindings/bindings.h"
 
 #include <algorithm>
 

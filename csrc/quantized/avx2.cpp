@@ -1,5 +1,5 @@
 // AVX2: 8 rows at a time; two products fit into 16 bits, as many as a format's bits allow are added up there.
-#include "kernels.h"
+#include "quantized/kernels.h"
 
 #ifdef TGR_X86_PRODUCTS
 #include <immintrin.h>
@@ -153,8 +153,8 @@ inline void add_products(Words (&whole)[R][N], const uint8_t * const (&numbers)[
     }
 }
 
-#include "formats.h"
-#include "multiply.h"
+#include "quantized/formats.h"
+#include "quantized/multiply.h"
 
 inline int32_t sum(Words words) {
     const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));

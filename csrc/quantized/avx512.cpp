@@ -1,5 +1,5 @@
 // AVX-512 VNNI: 16 rows at a time; four products of a row are added up in one instruction.
-#include "kernels.h"
+#include "quantized/kernels.h"
 
 #ifdef TGR_X86_PRODUCTS
 #include <immintrin.h>
@@ -135,8 +135,8 @@ inline void add_products(Words (&whole)[R][N], const uint8_t * const (&numbers)[
     }
 }
 
-#include "formats.h"
-#include "multiply.h"
+#include "quantized/formats.h"
+#include "quantized/multiply.h"
 
 } // namespace
 

@@ -1,7 +1,7 @@
 // What the files of instructions (avx2.cpp, avx512.cpp) give to products.cpp.
 #pragma once
 
-#include "products.h"
+#include "quantized/products.h"
 
 namespace tgr {
 

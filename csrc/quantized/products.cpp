@@ -1,4 +1,4 @@
-#include "kernels.h"
+#include "quantized/kernels.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,7 +1,7 @@
 // Attention, compared with a plain one in double.
-#include "attention.h"
+#include "graph/attention.h"
 
-#include "attention_kernels.h"
+#include "graph/attention_kernels.h"
 #include "check.h"
 #include "draw.h"
 #include "ggml-cpp.h"

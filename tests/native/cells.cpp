@@ -1,4 +1,4 @@
-#include "cells.h"
+#include "base/cells.h"
 
 #include "check.h"
 #include "draw.h"

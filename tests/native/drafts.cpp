@@ -1,4 +1,4 @@
-#include "drafts.h"
+#include "job/drafts.h"
 
 #include "check.h"
 #include "draw.h"

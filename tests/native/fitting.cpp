@@ -1,4 +1,4 @@
-#include "fitting.h"
+#include "model/fitting.h"
 
 #include "check.h"
 #include "draw.h"

@@ -1,5 +1,5 @@
 // A grammar's text, and what it reads, compared with the same grammar matched plainly, on short texts.
-#include "grammar.h"
+#include "constrain/grammar.h"
 
 #include "check.h"
 #include "draw.h"

@@ -2,7 +2,7 @@
 // characters, by states, or by stacks where the states are too many.
 #include "check.h"
 #include "draw.h"
-#include "grammar.h"
+#include "constrain/grammar.h"
 
 #include <algorithm>
 #include <cmath>

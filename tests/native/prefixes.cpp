@@ -1,4 +1,4 @@
-#include "prefixes.h"
+#include "cache/prefixes.h"
 
 #include "check.h"
 #include "draw.h"

@@ -1,8 +1,8 @@
-#include "records.h"
+#include "job/records.h"
 
 #include "check.h"
 #include "draw.h"
-#include "lockstep.h"
+#include "job/lockstep.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // The sorted texts of tokens, compared with a look at every token.
-#include "token_texts.h"
+#include "constrain/token_texts.h"
 
 #include "check.h"
 #include "draw.h"

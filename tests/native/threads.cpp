@@ -1,7 +1,7 @@
 // How many threads a step takes while other programs want the cores.
 #include "check.h"
 #include "draw.h"
-#include "thread_count.h"
+#include "machine/thread_count.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "trigger.h"
+#include "constrain/trigger.h"
 
 #include "check.h"
 #include "draw.h"

@@ -54,7 +54,7 @@ def library() -> Any:
 
 def _drop_amx(llama_cpp: Any) -> None:
     """Makes llama_cpp load every model as on a machine without AMX: gcc before 14 builds AMX
-    kernels that end the process; see csrc/graph_hooks.h."""
+    kernels that end the process; see csrc/graph/graph_hooks.h."""
     if b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info():
         return
     plain = llama_cpp.llama_cpp.llama_model_default_params

@@ -1,0 +1,31 @@
+// llama.cpp's errors: its log, and checks that fail without ending the process.
+#pragma once
+
+#include <string>
+
+namespace tgr {
+
+// Installs the log and the handler of failed checks; once is enough.
+void install_log();
+
+// The first error that llama.cpp has logged on this thread since the last call; empty = none.
+std::string take_log_error();
+
+// Whether such an error is lack of memory.
+bool is_out_of_memory(const std::string & reason);
+
+// Text from a file or a log as part of a one-line message: without line breaks and bytes that no terminal shows.
+std::string printable(std::string text);
+
+// A failed check inside ggml or llama.cpp ends the process. While one of these lives, a check that fails on its thread
+// throws ModelError instead.
+class AssertGuard {
+public:
+    AssertGuard() { ++depth; }
+    ~AssertGuard() { --depth; }
+    AssertGuard(const AssertGuard &) = delete;
+
+    static thread_local int depth;
+};
+
+} // namespace tgr

@@ -1,0 +1,61 @@
+// Attention of sequences that share cells, as one operation: cells are read once for all rows that look at them,
+// wherever they lie.
+//
+// In: for every sequence its cells, by position, and its tokens. Reads tensors of ggml as memory with strides, and
+// knows neither llama.cpp nor graphs. Sums are F32, whatever the type of the cache, and have an order that only the
+// positions decide: a token gets the same bits in every batch, wherever its cells lie and whoever shares them.
+#pragma once
+
+#include "base/cells.h"
+
+#include <cstdint>
+#include <vector>
+
+struct ggml_tensor;
+
+namespace tgr {
+
+// A token and the positions that it sees: [first, end).
+struct seen_t {
+    int32_t  token; // its place in the micro-batch
+    uint32_t first, end;
+};
+
+// Who looks at which cells, in blocks of consecutive positions. Sequences with the same cells in a block share it.
+struct attention_plan_t {
+    static constexpr uint32_t BLOCK = 256; // positions
+
+    struct sequence_t {
+        uint32_t first_row, n_rows;
+        uint32_t begin, n; // positions, from the first one of its first block to the last one that a token sees
+    };
+    struct block_t {
+        uint32_t begin, n; // positions
+        uint32_t first_extent, n_extents;
+        uint32_t first_use, n_uses;
+    };
+
+    std::vector<seen_t>     rows; // of a sequence: by ascending `end`
+    std::vector<sequence_t> sequences;
+    std::vector<block_t>    blocks; // by ascending `begin`
+    std::vector<extent>     extents;
+    std::vector<uint32_t>   uses; // sequences
+
+    // A sequence with the cells of all its positions, and its tokens by ascending position.
+    void add(const std::vector<extent> & view, const std::vector<seen_t> & tokens);
+    void finish(); // after the last one: finds who shares a block
+};
+
+// score -> cap * tanh(score * factor / cap) where there is a cap; the softmax is of score * scale. Its results are
+// rounded to the type of the values where a product of ggml would do so.
+struct attention_scores_t {
+    float scale = 1.0f, factor = 1.0f, cap = 0.0f;
+    bool  rounds = true;
+};
+
+// out [d_v, n_heads, tokens], from q [d_k, n_heads, tokens] F32, keys [d_k, n_kv_heads, cells], values [d_v,
+// n_kv_heads, cells] or transposed [cells, n_kv_heads, d_v], and sinks [n_heads] F32 or null. One of n_threads calls.
+void attend(float * out, const attention_plan_t & plan, const attention_scores_t & scores, const ggml_tensor * q,
+            const ggml_tensor * k, const ggml_tensor * v, const ggml_tensor * sinks, int thread, int n_threads);
+
+} // namespace tgr

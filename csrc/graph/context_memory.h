@@ -1,0 +1,48 @@
+// What a context takes of the memory of its devices: the cache, the buffers that decoding computes in, the outputs and
+// our table of injections; and what the weights of a model take.
+//
+// Compiled into our copy of libllama. Call these from the thread that decodes.
+#pragma once
+
+#include "graph/adapters.h"
+
+#include "llama.h"
+
+#include "ggml-backend.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+namespace tgr {
+
+using DeviceBytes = std::map<ggml_backend_dev_t, uint64_t>;
+
+inline uint64_t bytes_on(const DeviceBytes & bytes, ggml_backend_dev_t device) {
+    const auto it = bytes.find(device);
+    return it == bytes.end() ? 0 : it->second;
+}
+
+constexpr double most_of_memory = 0.9; // of what is available on a device, for all that an engine may take there
+
+// Of a context that is not there yet: nothing of it is taken. Empty where llama.cpp refuses the parameters; its log
+// says why.
+DeviceBytes planned_bytes(llama_model * model, const llama_context_params & params, int32_t n_rows,
+                          const Adapters & adapters);
+
+// Of a context that is there.
+DeviceBytes taken_bytes(llama_context * ctx);
+
+// Of the buffers that decoding computes in. They grow when a graph does not fit into them.
+DeviceBytes compute_bytes(llama_context * ctx);
+
+// Of the weights of a model, which may be planned only (no_alloc).
+DeviceBytes weight_bytes(const llama_model * model);
+
+// Gives the pages inside of a part of a buffer that holds zeros back to the system, until something is written there.
+void give_back_pages(void * begin, size_t n_bytes);
+
+int32_t n_layers(const llama_model * model); // without the output layer; those that only guess tokens are counted
+bool    has_experts(const llama_model * model);
+
+} // namespace tgr

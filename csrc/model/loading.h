@@ -1,0 +1,47 @@
+// Loads the weights of a model.
+//
+// In: the options of an engine. Out: the weights on their devices, or a ModelError that says what is wrong: the file,
+// or the memory. The caller that waits for a load can end it.
+#pragma once
+
+#include "job/records.h"
+
+#include "llama.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tgr {
+
+// Called while a model loads, in the loading thread, at intervals of at least 100 ms. What it throws ends the load.
+using LoadCheck = std::function<void()>;
+
+// llama.cpp's parameters of a load, with what they point to.
+struct LoadParams {
+    LoadParams()                   = default;
+    LoadParams(const LoadParams &) = delete;
+    LoadParams(LoadParams &&)      = default; // the pattern is longer than a text that moves
+
+    llama_model_params                            made;
+    std::vector<ggml_backend_dev_t>               devices;
+    std::vector<float>                            split;
+    std::string                                   experts; // names of weights
+    std::vector<llama_model_tensor_buft_override> in_ram;
+};
+
+// Without a way to read the file. Throws as load_weights does.
+LoadParams load_params(const EngineParams & params);
+
+// Whether there are devices other than the CPU that these parameters may use.
+bool has_gpus(const EngineParams & params);
+
+// Throws ModelError, of lack of memory MemoryError; ArgumentError for a main_gpu that does not exist.
+std::shared_ptr<llama_model> load_weights(const EngineParams & params, const LoadCheck & check);
+
+// Throws ModelError: the weights or the context cannot be made for this reason. The file, of `n_bytes`, is blamed only
+// where memory is not the cause.
+[[noreturn]] void refuse_load(const EngineParams & params, uint64_t n_bytes, const std::string & reason);
+
+} // namespace tgr

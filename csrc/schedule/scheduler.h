@@ -1,0 +1,171 @@
+// The scheduler: who gets a reservation, and which tokens are decoded next.
+//
+// In: requests for sessions, jobs, the rows of a decoded batch. Out: sessions, batches, finished jobs. Sessions are
+// admitted in the order of asking (those of a lockstep group in the order in which the groups were made), jobs are
+// decoded in the order of their sessions. The scheduler does not know threads or how a batch is computed. It is
+// guarded by the engine's lock.
+#pragma once
+
+#include "cache/cache.h"
+#include "job/drafts.h"
+#include "job/interrupt.h"
+#include "job/job.h"
+#include "job/lockstep.h"
+#include "model/batch.h"
+#include "model/model.h"
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace tgr {
+
+class Scheduler {
+public:
+    Scheduler(Model & model, CacheAllocator & cache, Interrupt & interrupt);
+
+    // --- sessions ---
+
+    std::shared_ptr<LockstepGroup> group(uint32_t n);
+
+    // Asks for a session; the future gets its id, which is `ticket`, when it is admitted. Throws CapacityError if it
+    // never can be.
+    std::future<uint64_t> request(uint32_t n_cells, uint32_t n_seqs, Prompt prompt,
+                                  std::shared_ptr<LockstepGroup> group, uint32_t index, uint64_t & ticket);
+
+    // The sessions of which at least one must close before the request is admitted; none where it waits only for other
+    // participants of its group.
+    std::vector<uint64_t> in_the_way(uint64_t ticket);
+
+    bool give_up(uint64_t ticket);  // ends a wait with CancelledError; false = none waits
+    void withdraw(uint64_t ticket); // a request, or the session that was admitted meanwhile
+    void close_session(uint64_t session);
+    bool is_busy(uint64_t session) const; // some job of it runs
+    void drop_sequence(uint64_t session, int32_t sequence);
+    void drop_injection(uint64_t session, int32_t injection);
+
+    // Admits waiting requests until one does not fit, so that none starves. A request of an incomplete group does not
+    // count yet.
+    void admit();
+
+    size_t n_waiting() const { return waiting_.size(); }
+
+    // --- jobs ---
+
+    void submit(uint64_t session, const std::shared_ptr<Job> & job); // which is prepared
+
+    // Whether some job can be decoded now.
+    bool ready() const;
+
+    void settle_cancelled();                   // ends cancelled jobs; their outputs hold what was generated
+    void end_all(std::exception_ptr error);    // jobs
+    void close_all(std::exception_ptr error);  // jobs and sessions
+    void refuse_all(std::exception_ptr error); // requests
+
+    // --- a step ---
+
+    // Gives tasks that wait for another reader what that one has read.
+    void share();
+
+    // The next batch: the next token of every sequence that generates, then as much waiting feed as fits. Both take
+    // turns where there is not space for all. Without feed, also guesses at the tokens after the next ones.
+    Batch & schedule();
+
+    const std::vector<std::shared_ptr<Job>> & jobs() const { return jobs_; }
+
+    void undo();                      // after a decode that failed
+    void fail(int32_t status);        // ends the jobs in the batch
+    void book_decode(double seconds); // the decoded tokens
+    void book_rows();                 // what was read and sampled from the rows
+    void drop_drafts();               // takes what was not accepted from the cache
+    void count_drafts(EngineStats & stats) const;
+    void finish_done(); // ends jobs that are done
+
+private:
+    // Where a session is among the others, or will be.
+    struct Place {
+        uint64_t                       serial; // in the order of batches
+        std::shared_ptr<LockstepGroup> group;
+        uint32_t                       index; // in the group
+
+        // Says in the group, if there is one, what its participant does now.
+        void mark(LockstepGroup::Participant now) const {
+            if (group) {
+                group->participants[index] = now;
+            }
+        }
+    };
+
+    struct Request : Place {
+        uint64_t               ticket;
+        uint32_t               n_cells, n_seqs;
+        Prompt                 prompt;
+        std::promise<uint64_t> admitted;
+    };
+
+    struct Session : Place {
+        Hits hits{}; // of the drafts of its texts, without a group
+    };
+
+    bool fits_together(size_t first);
+    bool held_back(const Job & job) const;
+    void cancel_jobs(uint64_t session, const std::function<bool(const Task &)> & which);
+    void check_task(uint64_t session, const Task & task);
+    void finish(const std::shared_ptr<Job> & job, std::exception_ptr error);
+
+    std::deque<std::unique_ptr<Request>>::iterator waiting(uint64_t ticket);
+
+    using Running = std::vector<RunningTask *>; // that can go on
+
+    Running       runnable(bool feeding) const;
+    void          choose_party();
+    bool          read_block();
+    Prompt        prompt_of(const RunningTask & task);
+    bool          waits_for_another(const RunningTask & task, const Running & readers);
+    void          start_reading(RunningTask & task);
+    void          book_reused(RunningTask & task, uint32_t n);
+    static size_t n_to_read(const RunningTask & task);
+    size_t        most_prompt_tokens(const Running & writers, const Running & readers);
+    uint64_t      together(const Job & job) const;
+    Sequence & sequence_of(const RunningTask & task) { return cache_.sequence(task.job->session, task.task->sequence); }
+    void       add_writers(const Running & writers, size_t most);
+    void       plan_drafts(const Running & writers);
+    Hits &     hits_of(const Job & job);
+    Draft      look_up(const RunningTask & task, size_t n_read);
+    std::vector<uint64_t> together_with(uint64_t session) const;
+    void                  add_feed(RunningTask & task, size_t most);
+    void                  add(RunningTask & task, llama_token token, bool output);
+    void                  place();
+    void                  book_position(RunningTask & task, size_t at);
+    void                  book_guess(const Row & row);
+    void                  read_norms(RunningTask & task);
+    void                  book_norms(RunningTask & task, size_t i, const float * norms);
+    void                  book_row(Row & row);
+    void                  book_token(Row & row);
+
+    Model &          model_;
+    CacheAllocator & cache_;
+    Interrupt &      interrupt_;
+    const StepTimes  times_;
+
+    uint64_t                             next_id_ = 1;
+    std::map<uint64_t, Session>          sessions_;
+    std::deque<std::unique_ptr<Request>> waiting_;
+    std::vector<std::shared_ptr<Job>>    jobs_;
+    Batch                                batch_;
+    size_t                               turn_ = 0, reader_turn_ = 0; // who is first, where not all fit
+    uint64_t                             party_      = 0;             // whose tokens alone this step decodes, 0 = all
+    uint64_t                             last_party_ = 0;             // … the step before
+    size_t                               n_steps_    = 0;
+    uint64_t                             n_drafted_ = 0, n_accepted_ = 0;
+    double                               prompt_tokens_;          // that a step decodes while texts are written
+    double                               prompt_seconds_ = 0.0;   // that this step may take for them, 0 = no limit
+    bool                                 prompt_limited_ = false; // it holds as many as the limit allows
+};
+
+} // namespace tgr
