@@ -78,19 +78,18 @@ def chat_template(engine: Engine, data: bytes) -> None:
 
 
 def schema(engine: Engine, data: bytes) -> None:
-    """Ours, and llama.cpp's for the parameters of functions."""
+    """As a response's format, and as the parameters of a function."""
     value = dict(bodies.parsed(data))
-    followable([{"name": "f", "parameters": value}])
     engine.check_grammar(schema_grammar(value))
     engine.check_grammar(converted(value))
 
 
 def converted(schema: dict[str, Any]) -> str:
-    """llama.cpp's grammar of calls of a function with such parameters."""
-    function = {"name": "f", "description": "", "parameters": schema}
-    tools = [{"type": "function", "function": function}]
+    """The grammar of calls of a function with such parameters."""
+    made = followable([{"name": "f", "description": "", "parameters": schema}])
+    tools = [{"type": "function", "function": one} for one in made.functions]
     asked = {"messages": MESSAGES, "tools": tools, "tool_choice": "required"}
-    return str(confined.apply_template(TEMPLATE, "<s>", "</s>", asked)["grammar"])
+    return made.complete(confined.apply_template(TEMPLATE, "<s>", "</s>", asked)["grammar"])
 
 
 def request(engine: Engine, data: bytes) -> None:

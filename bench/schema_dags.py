@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tgr_local.generation.schemas import SchemaError, followable, schema_grammar
+from tgr_local.generation.schemas import Followable, SchemaError, followable, schema_grammar
 
 SECONDS, MIB = 2.0, 200  # of one schema: CPU time, and memory beyond what the process had
 
@@ -131,10 +131,21 @@ def schema(draw: random.Random) -> tuple[str, dict[str, Any]]:
     return f"{' + '.join(kinds)}, {depth} deep, ends with {json.dumps(leaf)}", made
 
 
+def call_grammar(several: list[Any]) -> tuple[str, Followable]:
+    """GBNF of the arguments of functions with such parameters, as a call in JSON has them, and what
+    was read."""
+    found = followable([{"name": f"f{i}", "parameters": one} for i, one in enumerate(several)])
+    shapes = [function["parameters"] for function in found.functions]
+    marks = [one["additionalProperties"]["const"] for s in shapes for one in s.get("anyOf", [s])]
+    root = " | ".join(f"tgr-{mark}" for mark in marks)
+    return found.complete(
+        f'root ::= {root}\nspace ::= | " " | "\\n"{{1,2}} [ \\t]{{0,20}}\n'
+    ), found
+
+
 def read(one: dict[str, Any]) -> str:
     """What comes of a schema."""
-    found = followable([{"name": "f", "parameters": one}])
-    found.add({"name": "g", "parameters": _object(a=one)})
+    call_grammar([one, _object(a=one)])
     try:
         return f"a grammar of {len(schema_grammar(one)) >> 10} kB"
     except SchemaError as error:

@@ -15,14 +15,12 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from gbnf_texts import Texts
-from tool_models import tool
 
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.schemas import SchemaError, followable, schema_grammar
 from tgr_local.generation.schemas.numbers import NumberRange, integers, numbers
 from tgr_local.generation.schemas.patterns import pattern
 from tgr_local.openai.grammars import json_grammar
-from tgr_local.openai.requests import chat_request
 from tgr_local.openai.validation import RequestError
 from tgr_local.system.errors import CancelledError
 
@@ -241,9 +239,7 @@ def test_work_has_a_bound(schema: Any) -> None:
 def steps(schema: Any) -> int:
     """The work of reading a schema as a function's parameter and as a response's format."""
     looks: list[int] = []
-    found = followable(
-        [{"name": "f", "parameters": {"type": "object", "properties": {"a": schema}}}]
-    )
+    _, found = dags.call_grammar([{"type": "object", "properties": {"a": schema}}])
     with contextlib.suppress(SchemaError):
         schema_grammar(schema, check=lambda: looks.append(1))
     return found.work.done + 256 * len(looks)  # steps between two looks
@@ -273,7 +269,7 @@ def test_the_end_of_the_work_is_no_failure_of_one_branch() -> None:
 
 def test_the_functions_of_a_request_share_its_work() -> None:
     long = {"type": "object", "oneOf": [{"required": [f"a{i}"]} for i in range(200)]}
-    found = followable([{"name": f"f{i}", "parameters": long} for i in range(40)])
+    _, found = dags.call_grammar([long] * 40)
     assert len(found.functions) == 40 and "tools.f39.parameters" in found.unfollowed
     assert found.work.done < 110_000
 
@@ -307,7 +303,8 @@ def test_a_deep_schema_is_refused() -> None:
     for _ in range(3000):
         lists = {"type": "array", "items": lists}
     parameters = {"type": "object", "properties": {"a": lists}}
-    assert followable([{"name": "f", "parameters": parameters}]).unfollowed
+    _, found = dags.call_grammar([parameters])
+    assert found.unfollowed == ["tools.f0.parameters.properties.a"]
 
 
 UUID, MAIL = {"type": "string", "format": "uuid"}, {"type": "string", "format": "email"}
@@ -355,71 +352,3 @@ def test_a_pattern_knows_how_long_its_texts_are() -> None:
     assert [(p.least, p.most) for p in map(pattern, ("^ab?c$", "^(a|bcd){2}$", "a", "^a+$"))] == [
         (2, 3), (2, 6), (1, None), (1, None),
     ]  # fmt: skip
-
-
-# --- functions ---
-
-STORE = {"type": "object", "required": ["v"]}
-FREED: list[tuple[Any, list[str]]] = [
-    (True, []),
-    ({"type": "any"}, ["properties.v.type"]),
-    ({"$ref": "#/$defs/Missing"}, ["properties.v.$ref"]),
-    ({"$ref": "https://example.org/x.json"}, ["properties.v.$ref"]),
-    ({"not": {}}, ["properties.v"]),
-    (3, ["properties.v"]),
-    ({"type": "number", "minimum": 0, "maximum": 1}, []),
-    ({"type": "array", "items": False}, []),
-    ({"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
-     ["properties.v.uniqueItems"]),
-    ({"type": "string", "default": {"maxItems": 5000}}, []),
-    ({"type": "string", "pattern": "^(?!x)"}, ["properties.v.pattern"]),
-    ({"$ref": "#"}, []),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("schema", "names"), FREED, ids=lambda one: str(one)[:40])
-def test_a_parameter_that_cannot_be_followed_is_freed_by_name(
-    engine: Engine, schema: Any, names: list[str]
-) -> None:
-    """The call is forced all the same, and the prompt has the schema as it was given."""
-    parameters = {**STORE, "properties": {"v": schema}}
-    if schema == {"$ref": "#"}:  # not required, or it would have no end
-        parameters = {"type": "object", "properties": {"v": schema}}
-    function = {"name": "store", "parameters": parameters}
-    request = chat_request(
-        engine,
-        {"messages": [{"role": "user", "content": "go"}], "tools": [tool(function)],
-         "tool_choice": "required"},
-    )  # fmt: skip
-    assert list(request.ignored) == [f"tools.store.parameters.{name}" for name in names]
-    assert request.form and "tgr-9007" not in request.form.grammar
-
-
-def test_a_function_without_parameters_gets_none() -> None:
-    for properties in ({}, [], None):
-        assert "string" not in schema_grammar({"type": "object", "properties": properties})
-        made = followable([{"name": "f", "parameters": {"properties": properties}}])
-        assert "additionalProperties" not in made.functions[0]["parameters"]
-
-
-@pytest.mark.parametrize("parameters", [{}, {"type": "object", "properties": None},
-                                        {"type": "object", "properties": []}, None])  # fmt: skip
-def test_parameters_without_any_are_no_fault(parameters: Any) -> None:
-    made = followable([{"name": "f", "parameters": parameters}])
-    assert not made.unfollowed
-
-
-def test_what_the_format_of_calls_cannot_hold_is_named() -> None:
-    """Calls of some templates have texts as they are, of any length."""
-    made = followable(
-        [{"name": "f", "parameters": {**STORE, "properties": {"v": {"pattern": "a"}}}}]
-    )
-    assert not made.unfollowed
-    assert made.complete("root ::= [a-z]*") == "root ::= [a-z]*"
-    assert made.unfollowed == ["tools.f.parameters.properties.v"]
-
-
-def test_ordinary_schemas_stay_with_llama_cpp() -> None:
-    function = {"name": "f", "parameters": NODE | {"$defs": {"Node": NODE}}}
-    made = followable([function])
-    assert not made.changed and made.functions == [function]

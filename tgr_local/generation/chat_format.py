@@ -107,10 +107,10 @@ def chat_query(
             return ChatQuery(tokens, content, kind)
         opened = opening(engine.chat_template, applied["prompt"], config, bool(config.grammar))
         return ChatQuery(tokens_within(engine, applied["text"] + opened, bounded=bounded))
-    # the prompt describes all functions as they are given; the calls follow other schemas, or one
+    # the prompt describes all functions as they are given; the calls have shapes of their schemas
     callable_ones = [f for f in tools.functions if f["name"] == tools.named or not tools.named]
     made = followable(callable_ones, cancel.check if cancel else None)
-    if made.changed or tools.named:
+    if tools.functions:
         read = {**request, "tools": _listed(made.functions)}
         applied = applied_template(engine, request["messages"], read, cancel)
         applied["text"] = _prompt(engine, request, applied, cancel)

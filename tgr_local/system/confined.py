@@ -65,7 +65,7 @@ def apply_template(
     ):
         work["generic_tools"] = _generic_tools()
     result: dict[str, Any] = _call(work, cancel)
-    return {**result, "grammar": _readable(result["grammar"])}
+    return result
 
 
 @functools.lru_cache(maxsize=64)
@@ -88,25 +88,6 @@ def parse(
         message = _call({**work, "parser": parser}, cancel)
     assert message is not None
     return message
-
-
-# rules of llama.cpp that allow what JSON or its readers do not: numbers of any length and beyond
-# every float, control characters in texts, an escaped space
-_STRICTER = (
-    ("([eE] [-+]? integral-part)?", "([eE] [-+]? [0-9]{1,2})?"),
-    (
-        '"-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? (("e" | "E") [+-]? [0-9]+)?',
-        '"-"? ("0" | [1-9] [0-9]{0,15}) ("." [0-9]{1,16})? (("e" | "E") [+-]? [0-9]{1,2})?',
-    ),
-    (r'( [^"\\] | "\\" ( ["\\/ bfnrt]', r'( [^"\\\x7F\x00-\x1F] | "\\" ( ["\\/bfnrt]'),
-)
-
-
-def _readable(grammar: str) -> str:
-    """A grammar for JSON that every reader of JSON can read."""
-    for loose, strict in _STRICTER:
-        grammar = grammar.replace(loose, strict)
-    return grammar
 
 
 def call(module: Path, arguments: dict[str, Any], cancel: Flag | None = None) -> str:

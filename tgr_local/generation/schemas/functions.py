@@ -1,263 +1,279 @@
-"""The parameters of functions that a model may call, so that llama.cpp's converter follows them.
+"""The parameters of functions that a model may call, as the formats of chat templates take them.
 
-llama.cpp makes the grammar of a call, and the parser of a reply, from the same schema. Where its
-converter refuses a schema or ignores a part of it, a constant stands in the place of that
-parameter, and in the grammar a rule of ours in the place of the constant. What no grammar can
-follow leaves its parameter freer than the schema, and is named.
+llama.cpp makes the grammar of a call, and the parser of a reply, from one schema. Here it gets the
+shape of the parameters alone: their names and types, each part with a mark. Its grammar names a
+rule for every part of which a call has JSON (csrc/chat/grammar.cpp), and that rule is ours. What no
+grammar can follow leaves its parameter freer than the schema, and is named.
 """
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tgr_local.generation.schemas.alternatives import (
+    FREE,
     Alternative,
     Conjunction,
-    kind_of,
+    conjunction_key,
     property_schemas,
 )
-from tgr_local.generation.schemas.grammar import conjunction_grammar, literal
+from tgr_local.generation.schemas.grammar import alternatives_rules
 from tgr_local.generation.schemas.normal import Normal, SchemaError, is_free
-from tgr_local.generation.schemas.patterns import REPEATS_MOST
 from tgr_local.generation.schemas.references import below
 from tgr_local.generation.schemas.work import StepBudget, WorkError
 
-_NUMBER = -9007199254740000  # the constants are numbers below it, or texts with it
-_COUNTS = ("minLength", "maxLength", "minItems", "maxItems")
-_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-# what llama.cpp's converter follows exactly, by type
-_EXACT = {
-    "object": {"type", "properties", "required", "additionalProperties"},
-    "array": {"type", "items", "minItems", "maxItems"},
-    "string": {"type", "minLength", "maxLength", "format"},
-    "integer": {"type", *_BOUNDS},
-    "number": {"type"}, "boolean": {"type"}, "null": {"type"},
-}  # fmt: skip
-_ASSERTIONS = set().union(*_EXACT.values()) | {
-    "$ref", "$dynamicRef", "$recursiveRef", "anyOf", "oneOf", "allOf", "not", "if", "then", "else",
-    "const", "enum", "pattern", "multipleOf", "uniqueItems", "contains", "prefixItems",
-    "additionalItems", "unevaluatedItems", "unevaluatedProperties", "patternProperties",
-    "propertyNames", "minProperties", "maxProperties", "dependentRequired", "dependentSchemas",
-    "dependencies", "nullable",
-}  # fmt: skip
+_NAMED = re.compile(r"(?<![\w-])tgr-(\d+|value)(?![\w-])")
+_STRUCTURES_MOST = 64  # objects and lists of one function whose parts have marks of their own
+_LEVELS_MOST = 8  # of such ones within each other
+_NONE: dict[str, Any] = {"type": "object", "properties": {}}
+# values by whose types a format decides how it writes and reads a parameter
+_SAMPLES: dict[str, Any] = {"object": {}, "array": [], "boolean": True, "null": None, "number": 1.5}
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Part:
+    """A part of the parameters of a function. A call has JSON of it, or of the parts within it."""
+
+    normal: Normal
+    ones: Sequence[Alternative]
+    place: str
+    within: Sequence[int] = ()
+    """Numbers of the parts within it."""
+    is_leaf: bool = False
+    """Whether no call has JSON of a part of it."""
+
+
 class Followable:
-    """Schemas that the converter follows, and what its grammar needs afterwards."""
+    """Functions with the shapes of their parameters, and the rules that their calls need."""
 
-    work: StepBudget = field(default_factory=StepBudget)
-    """Work for all functions together."""
-    functions: list[dict[str, Any]] = field(default_factory=list)
-    unfollowed: list[str] = field(default_factory=list)
-    """Places of what no grammar follows: ``tools.NAME.parameters.properties.x.pattern``."""
-    # constant in the grammar: our grammar, and the place of its schema
-    _rules: dict[str, tuple[str, str]] = field(default_factory=dict)
-    changed: bool = False
-    """Whether a schema is another one than that of the client."""
-
-    def complete(self, grammar: str) -> str:
-        """The converter's grammar with our rules in the place of the constants. Where it has none,
-        the format of the calls takes any text there, and the place is noted."""
-        for constant, (rules, place) in self._rules.items():
-            if constant in grammar:
-                name = rules.partition(" ")[0]
-                grammar = f"{grammar.replace(constant, name).rstrip()}\n{rules}"
-            else:
-                self.note(place)
-        return grammar
+    def __init__(self, check: Callable[[], object] | None = None) -> None:
+        self.work = StepBudget(check)
+        """Work for all functions together."""
+        self.functions: list[dict[str, Any]] = []
+        self.unfollowed: list[str] = []
+        """Places of what no grammar follows: ``tools.NAME.parameters.properties.x.pattern``."""
+        self._parts: list[_Part] = []
+        self._whole: list[int] = []  # the parts that are all parameters of a function
 
     def add(self, function: Mapping[str, Any]) -> None:
         """Takes one more function, with or without ``parameters``."""
         given = function.get("parameters")
-        try:
-            is_exact = given is None or _is_exact(given, given, set())
-        except RecursionError:
-            is_exact = False
-        if is_exact:
-            self.functions.append(dict(function))
-            return
-        self.changed = True
-        made = _FunctionParameters(self, given, f"tools.{function.get('name')}.parameters").schema()
-        self.functions.append({**function, "parameters": made})
+        place = f"tools.{function.get('name')}.parameters"
+        shape, numbers = _Shapes(self, _NONE if given in (None, {}) else given, place).whole()
+        self._whole += numbers
+        self.functions.append({**function, "parameters": shape})
 
-    def constant(self, grammar_of: Callable[[str], str], place: str, *, is_text: bool) -> Any:
-        """A value that stands for a grammar; `grammar_of` makes it with a prefix of its rules."""
-        number = _NUMBER - len(self._rules)
-        value: Any = f"tgr{number}" if is_text else number
-        made = grammar_of(f"tgr-{len(self._rules)}-")
-        self._rules[literal(json.dumps(value))] = made, place
-        return value
+    def complete(self, grammar: str) -> str:
+        """A grammar of calls with the rules that it names. Calls that have no JSON of a part, and
+        none of the parts within it, do not follow its schema, and its place is noted."""
+        named = set(_NAMED.findall(grammar))
+        rules = _free_rules(FREE, "tgr-value") if "value" in named else {}
+        left = self._whole[::-1]
+        while left:
+            number = left.pop()
+            part = self._parts[number - 1]
+            if str(number) in named:
+                rules |= self._rules(part, f"tgr-{number}")
+            else:
+                for key in _missed(part):
+                    self.note(below(part.place, key) if key else part.place)
+                left += part.within[::-1]
+        made = "".join(f"{name} ::= {body}\n" for name, body in rules.items())
+        return f"{grammar.rstrip()}\n{made}" if made else grammar
 
     def note(self, place: str) -> None:
         """Names what is not followed."""
         if place not in self.unfollowed:
             self.unfollowed.append(place)
 
+    def mark(self, part: _Part) -> int:
+        """Takes a part; returns the number by which a grammar names it."""
+        self._parts.append(part)
+        return len(self._parts)
+
+    def _rules(self, part: _Part, name: str) -> dict[str, str]:
+        """Rules of a part without what cannot be followed, which is noted."""
+        try:
+            try:
+                return alternatives_rules(part.normal, part.ones, name)
+            except (SchemaError, RecursionError):
+                ones = [self._freed(part, one) for one in part.ones]
+                return alternatives_rules(part.normal, ones, name)
+        except (SchemaError, WorkError, RecursionError):
+            self.note(part.place)
+            kinds = dict.fromkeys(one.kind for one in part.ones)
+            return _free_rules([Alternative(kind) for kind in kinds], name)
+
+    def _freed(self, part: _Part, one: Alternative) -> Alternative:
+        """An object whose properties take any value where theirs cannot be followed."""
+        freed = {}
+        for name in dict.fromkeys((*one.properties, *one.required)):
+            try:
+                ones = part.normal.of(property_schemas(one, name))
+                if ones or name in one.required:
+                    alternatives_rules(part.normal, ones, "tgr-0")
+            except (SchemaError, RecursionError):
+                self.note(below(part.place, f"properties.{name}"))
+                freed[name] = ()
+        return replace(one, properties={**one.properties, **freed})
+
 
 def followable(
     functions: Sequence[Mapping[str, Any]], check: Callable[[], object] | None = None
 ) -> Followable:
-    """Some functions, each with a name and perhaps ``parameters``, as the converter follows them.
+    """Some functions, each with a name and perhaps ``parameters``, as formats of calls take them.
     Raises nothing for any schema, but what `check` raises, which is called again and again."""
-    made = Followable(StepBudget(check))
+    made = Followable(check)
     for function in functions:
         made.add(function)
     return made
 
 
-class _FunctionParameters:
-    """Parameters of one function."""
+def _free_rules(ones: Sequence[Alternative], name: str) -> dict[str, str]:
+    """Rules of all values of some types."""
+    return alternatives_rules(Normal({}, lambda *_: None, StepBudget()), ones, name)
+
+
+def _missed(part: _Part) -> list[str]:
+    """Keywords that a call does not follow which has no JSON of a part, only of those within it;
+    an empty one is all of the part."""
+    keys = []
+    for one in part.ones:
+        if part.is_leaf or one.values is not None:
+            keys += [] if replace(one, whole=False).free else [""]
+            continue
+        is_object = one.kind == "object"
+        n_most = len(one.properties) if is_object else 0
+        limits = {
+            "minProperties" if is_object else "minItems": one.least > len(one.required),
+            "maxProperties": is_object and one.most is not None and one.most < n_most,
+            "maxItems": not is_object and one.most is not None,
+            "patternProperties": bool(one.by_pattern),
+            "propertyNames": bool(one.names),
+        }
+        keys += [key for key, is_given in limits.items() if is_given]
+    return keys
+
+
+class _Shapes:
+    """Makes the shape of the parameters of one function."""
 
     def __init__(self, made: Followable, given: Any, place: str) -> None:
         self._made, self._given, self._place = made, given, place
+        self._normal = Normal({}, self._note, StepBudget())  # until the schema is read
+        self._way: set[tuple[int, ...]] = set()  # the schemas that lead to the one being read
+        self._n = 0
 
     def _note(self, place: str, _: str = "") -> None:
         self._made.note(f"{self._place}.{place}".rstrip("."))
 
-    def schema(self) -> dict[str, Any]:
+    def whole(self) -> tuple[dict[str, Any], list[int]]:
+        """The shape of all parameters, and the numbers of its alternatives."""
+        numbers: list[int] = []
         try:
-            normal = Normal(self._given, self._note, self._made.work)
-            objects = [one for one in normal.of((self._given,)) if one.kind == "object"]
-            if objects and all(one.values is None for one in objects):
-                made = [self._object(normal, one) for one in objects]
-                return made[0] if len(made) == 1 else {"anyOf": made}
+            self._normal = Normal(self._given, self._note, self._made.work)
+            objects = [one for one in self._normal.of((self._given,)) if one.kind == "object"]
+            if objects:
+                shapes = [self._object(one, "", numbers) for one in objects]
+                return shapes[0] if len(shapes) == 1 else {"anyOf": shapes}, numbers
         except (SchemaError, WorkError, RecursionError):
             pass
         self._note("")
-        return {"type": "object", "additionalProperties": True}
+        numbers = []
+        return self._object(Alternative("object"), "", numbers), numbers
 
-    def _object(self, normal: Normal, one: Alternative) -> dict[str, Any]:
-        names = {name: None for name in dict.fromkeys((*one.properties, *one.required))
-                 if name not in one.forbidden}  # fmt: skip
-        for key, is_given in (
-            ("minProperties", one.least > len(one.required)),
-            ("maxProperties", one.most is not None and one.most < len(names)),
-            ("patternProperties", bool(one.by_pattern)),
-            ("propertyNames", bool(one.names)),
-        ):
-            if is_given:
-                self._note(below(one.place, key))
-        made: dict[str, Any] = {
+    def _object(self, one: Alternative, place: str, numbers: list[int]) -> dict[str, Any]:
+        """The shape of an object, whose number it adds to some."""
+        within: list[int] = []
+        properties = {}
+        for name in dict.fromkeys((*one.properties, *one.required)):
+            if name in one.forbidden or one.values is not None:
+                continue
+            at = below(place, f"properties.{name}")
+            shape = self._value(property_schemas(one, name), at, within)
+            if shape is not None:
+                properties[name] = shape
+            elif name in one.required:
+                self._note(at)
+                properties[name] = {}
+        return {
             "type": "object",
-            "properties": {
-                name: self._value(normal, property_schemas(one, name), f"properties.{name}")
-                for name in names
-            },
-            "required": [name for name in one.required if name in names],
+            "properties": properties,
+            "required": [name for name in one.required if name in properties],
+            "additionalProperties": {"const": self._mark([one], place, numbers, within)},
         }
-        if one.additional is not None and not all(value is False for value in one.additional):
-            made["additionalProperties"] = self._value(
-                normal, one.additional, "additionalProperties"
-            )
-        elif one.additional is None and not names and not one.listed:
-            made["additionalProperties"] = True
+
+    def _value(self, schemas: Conjunction, place: str, numbers: list[int]) -> dict[str, Any] | None:
+        """The shape of a value; None where there is no value."""
+        try:
+            ones = self._normal.of(schemas)
+        except (SchemaError, RecursionError):
+            self._note(place)
+            return {}
+        if not ones:
+            return None
+        if is_free(ones):
+            return {}
+        key = conjunction_key(schemas)
+        has_structure = any(map(_is_structure, ones)) and all(o.kind != "string" for o in ones)
+        is_far = len(self._way) == _LEVELS_MOST or self._n >= _STRUCTURES_MOST
+        if not has_structure or key in self._way or is_far:
+            return self._leaf(ones, place, numbers)
+        self._way.add(key)
+        shapes = [self._one(one, place, numbers) for one in ones]
+        self._way.remove(key)
+        return shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
+
+    def _one(self, one: Alternative, place: str, numbers: list[int]) -> dict[str, Any]:
+        self._n += 1
+        if _is_structure(one) and one.kind == "object":
+            return self._object(one, place, numbers)
+        within: list[int] = []
+        items = None
+        if _is_structure(one):
+            items = self._value(one.items or (), below(place, "items"), within)
+        if items is None:
+            return self._leaf([one], place, numbers)
+        return {
+            "type": "array",
+            "items": items,
+            "minItems": self._mark([one], place, numbers, within),
+        }
+
+    def _leaf(self, ones: Sequence[Alternative], place: str, numbers: list[int]) -> dict[str, Any]:
+        """The shape of a value whose parts a format cannot tell apart."""
+        number = self._mark(ones, place, numbers, is_leaf=True)
+        kinds = {one.kind: one for one in ones}
+        samples = [1 if kind == "number" and one.whole else _SAMPLES[kind]
+                   for kind, one in kinds.items() if kind != "string"]  # fmt: skip
+        made: dict[str, Any] = {"enum": [str(number) if "string" in kinds else number, *samples]}
+        if len(kinds) == 1:
+            (one,) = kinds.values()
+            made["type"] = "integer" if one.whole else one.kind
+            if one.kind == "array":  # templates look for them
+                made["items"] = {}
         return made
 
-    def _value(self, normal: Normal, schemas: Conjunction, place: str) -> dict[str, Any]:
-        """The schema of one parameter: its own, nothing, or a constant that stands for it."""
-        own: Any = schemas[0] if len(schemas) == 1 else None
-        if _is_exact(own, {}, set()):  # without references: the document is another one here
-            return {**own}
-        try:
-            found = normal.of(schemas)
-            if is_free(found):
-                return {}
-            is_text = any(one.kind == "string" for one in found)
-            value = self._made.constant(
-                lambda prefix: conjunction_grammar(normal, schemas, prefix),
-                f"{self._place}.{place}",
-                is_text=is_text,
-            )
-        except (SchemaError, RecursionError):
-            self._note(normal.references.place(schemas[0]) if schemas else place)
-            return {}
-        return {"const": value}
+    def _mark(
+        self,
+        ones: Sequence[Alternative],
+        place: str,
+        numbers: list[int],
+        within: Sequence[int] = (),
+        *,
+        is_leaf: bool = False,
+    ) -> int:
+        at = f"{self._place}.{place}".rstrip(".")
+        number = self._made.mark(_Part(self._normal, ones, at, within, is_leaf))
+        numbers.append(number)
+        return number
 
 
-def _is_exact(schema: Any, document: Any, seen: set[int]) -> bool:
-    """Whether the converter follows a schema exactly."""
-    if not isinstance(schema, dict):
+def _is_structure(one: Alternative) -> bool:
+    """Whether a format may write the parts of a value one by one."""
+    if one.values is not None:
         return False
-    if id(schema) in seen:
-        return True
-    seen.add(id(schema))
-    given = schema.keys() & _ASSERTIONS
-    if "$ref" in given:
-        target = _target(document, schema["$ref"])
-        return given == {"$ref"} and _is_exact(target, document, seen)
-    if "anyOf" in given:
-        choices = schema["anyOf"]
-        return (
-            given == {"anyOf"} and isinstance(choices, list) and bool(choices)
-            and all(_is_exact(one, document, seen) for one in choices)
-        )  # fmt: skip
-    kind = schema.get("type")
-    if given & {"const", "enum"}:
-        return given in ({"const"}, {"enum"}, {"type", "enum"}) and _has_values(schema)
-    if isinstance(kind, list):
-        return given == {"type"} and bool(kind) and all(
-            isinstance(one, str) and one in _EXACT for one in kind
-        )  # fmt: skip
-    if "type" not in given:
-        return not given
-    if not isinstance(kind, str) or kind not in _EXACT or not given <= _EXACT[kind]:
-        return False
-    if kind == "object":
-        return _is_exact_object(schema, document, seen)
-    if kind == "array":
-        return _counts(schema) and _is_exact(schema.get("items", {}), document, seen)
-    if kind == "string":
-        has_both = "format" in schema and bool(schema.keys() & set(_COUNTS))
-        return _counts(schema) and not has_both and isinstance(schema.get("format", ""), str)
-    return kind != "integer" or _is_exact_integer(schema)
-
-
-def _has_values(schema: dict[str, Any]) -> bool:
-    if "const" in schema:
-        return True
-    values = schema["enum"]
-    kind = schema.get("type")
-    return isinstance(values, list) and bool(values) and (
-        "type" not in schema or all(kind_of(value) == kind for value in values)
-    )  # fmt: skip
-
-
-def _is_exact_object(schema: dict[str, Any], document: Any, seen: set[int]) -> bool:
-    properties, required = schema.get("properties", {}), schema.get("required", [])
-    more = schema.get("additionalProperties", False)
-    return (
-        isinstance(properties, dict)
-        and isinstance(required, list)
-        and all(isinstance(name, str) and name in properties for name in required)
-        and all(_is_exact(one, document, seen) for one in properties.values())
-        and (isinstance(more, bool) or _is_exact(more, document, seen))
-    )
-
-
-def _is_exact_integer(schema: dict[str, Any]) -> bool:
-    bounds = [schema[key] for key in _BOUNDS if key in schema]
-    if any(type(bound) is not int or abs(bound) >= 2**53 for bound in bounds):
-        return False
-    twice = any(a in schema and b in schema for a, b in (_BOUNDS[::2], _BOUNDS[1::2]))
-    return not twice and (len(bounds) < 2 or bounds[0] + 2 <= bounds[1])
-
-
-def _counts(schema: dict[str, Any]) -> bool:
-    counts = [schema[key] for key in _COUNTS if key in schema]
-    if not all(type(count) is int and 0 <= count < 1 << 30 for count in counts):
-        return False
-    low, high = (schema.get(a, schema.get(b)) for a, b in (_COUNTS[::2], _COUNTS[1::2]))
-    return (low or 0) <= REPEATS_MOST and (high is None or (low or 0) <= high)
-
-
-def _target(document: Any, reference: Any) -> Any:
-    if not isinstance(reference, str) or not reference.startswith("#/"):
-        return None
-    found = document
-    for name in reference.split("/")[1:]:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+    return bool(one.properties) if one.kind == "object" else one.kind == "array" and not one.prefix

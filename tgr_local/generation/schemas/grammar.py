@@ -7,7 +7,8 @@ speaks of others, and required ones come first; a list with `prefixItems` has al
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tgr_local.generation.schemas import numbers, patterns
@@ -26,7 +27,8 @@ from tgr_local.generation.schemas.work import StepBudget, WorkError
 _BASE = {
     "space": '" "?',
     "char": f'{patterns.ANY} | "\\\\" ( ["\\\\/bfnrt] | "u" ( [0-9a-cA-CefEF] [0-9a-fA-F]{{3}}'
-    " | [dD] [0-7] [0-9a-fA-F]{2} ) )",
+    ' | [dD] ( [0-7] [0-9a-fA-F]{2} | [89abAB] [0-9a-fA-F]{2} "\\\\u" [dD] [c-fC-F]'
+    " [0-9a-fA-F]{2} ) ) )",
     "string": '"\\"" {char}* "\\""',
     "number": numbers.NUMBER,
     "boolean": '"true" | "false"',
@@ -37,8 +39,6 @@ _BASE = {
     "array": '"[" {space} ( {value} ( "," {space} {value} )* )? {space} "]"',
 }
 _FORMATS = {
-    "date": "(0[13578]|10|12)-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
-    "|02-(0[1-9]|1[0-9]|2[0-8])",
     "time": "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{3})?"
     "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])",
     "duration": "P([0-9]{1,4}D|([0-9]{1,4}D)?T([0-9]{1,4}H([0-9]{1,2}M)?([0-9]{1,2}S)?"
@@ -48,8 +48,14 @@ _FORMATS = {
     "ipv4": "((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\\.){3}"
     "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])",
 }
-_FORMATS["date"] = f"[0-9]{{3}}[1-9]-({_FORMATS['date']})"
+_YEAR = "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
+_FOURTH = "(0[48]|[2468][048]|[13579][26])"
+_FORMATS["date"] = (
+    f"({_YEAR}-((0[13578]|10|12)-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
+    f"|02-(0[1-9]|1[0-9]|2[0-8]))|([0-9]{{2}}{_FOURTH}|{_FOURTH}00)-02-29)"
+)
 _FORMATS["date-time"] = f"{_FORMATS['date']}T{_FORMATS['time']}"
+_FORMATS |= {f"uuid{version}": _FORMATS["uuid"] for version in range(1, 6)}  # as Pydantic has them
 _KEY_MOST = 24  # characters in which a further name must differ from the named ones
 _MOST = 1_000_000_000  # repetitions that a grammar can allow
 
@@ -63,33 +69,47 @@ def schema_grammar(schema: Any, check: Callable[[], object] | None = None) -> st
         raise SchemaError(f"{place or 'it'} {why}")
 
     try:
-        return conjunction_grammar(Normal(schema, refuse, StepBudget(check)), (schema,))
+        return _GrammarWriter(Normal(schema, refuse, StepBudget(check))).grammar((schema,))
     except RecursionError:
         raise SchemaError("it is nested too deeply") from None
     except WorkError as error:
         raise SchemaError(str(error)) from None
 
 
-def conjunction_grammar(normal: Normal, schemas: Conjunction, prefix: str = "") -> str:
-    """GBNF of what some schemas of a document allow together; the names of its rules begin with
-    `prefix`, and the first one is the root. Raises SchemaError, WorkError and RecursionError."""
-    return _GrammarWriter(normal, prefix).grammar(schemas)
+def alternatives_rules(normal: Normal, ones: Sequence[Alternative], name: str) -> dict[str, str]:
+    """Rules for a grammar that has a rule ``space``: the one of `name` is what some alternatives of
+    a document allow. The names of the others begin with it, or are those of every such call with
+    ``tgr-`` before them. Raises SchemaError, WorkError and RecursionError."""
+    return _GrammarWriter(normal, f"{name}-", "tgr-").rules(ones, name)
 
 
 class _GrammarWriter:
-    def __init__(self, normal: Normal, prefix: str) -> None:
-        self._normal, self._prefix = normal, prefix
+    """`prefix` begins the names of rules, `shared` those of rules that every schema has; with one
+    of those the rule ``space`` is somebody else's."""
+
+    def __init__(self, normal: Normal, prefix: str = "", shared: str = "") -> None:
+        self._normal, self._prefix, self._shared = normal, prefix, shared
         self._rules: dict[str, str] = {}
         self._names: dict[tuple[int, ...], str] = {}
         self._possible: set[tuple[int, ...]] = set()
         self._n = 0
 
+    def rules(self, ones: Sequence[Alternative], name: str) -> dict[str, str]:
+        """The rules of some alternatives, the first of which has a name."""
+        self._find_possible(
+            schemas for one in ones if not one.free for schemas in self._children(one)
+        )
+        body = self._choices(ones)
+        if not body:
+            raise SchemaError("it allows no value, or none that can be written")
+        return {name: body, **self._rules}
+
     def grammar(self, whole: Conjunction) -> str:
-        self._find_possible(whole)
+        self._find_possible([whole])
         if conjunction_key(whole) not in self._possible:
             place = self._impossible(whole, set())
             raise SchemaError(f"{place or 'it'} allows no value, or none that can be written")
-        rules = {f"{self._prefix}root": self._value(whole), **self._rules}
+        rules = {"root": self._value(whole), **self._rules}
         return "\n".join(f"{name} ::= {body}" for name, body in rules.items()) + "\n"
 
     def _unfollowed(self, one: Alternative, key: str, why: str) -> None:
@@ -97,10 +117,10 @@ class _GrammarWriter:
 
     # --- what has a value at all ---
 
-    def _find_possible(self, whole: Conjunction) -> None:
+    def _find_possible(self, wanted: Iterable[Conjunction]) -> None:
         """Finds the schemas that have a value, from the ones within to the ones around them."""
         found: dict[tuple[int, ...], Sequence[Alternative]] = {}
-        left = [whole]
+        left = list(wanted)
         while left:
             schemas = left.pop()
             key = conjunction_key(schemas)
@@ -170,12 +190,15 @@ class _GrammarWriter:
                 self._names[key] = self._base("value")
             else:
                 name = self._names[key] = self._new()
-                choices = [self._one(one) for one in ones if self._is_possible(one)]
-                self._rules[name] = " | ".join(dict.fromkeys(filter(None, choices)))
+                self._rules[name] = self._choices(ones)
                 self._normal.count(len(self._rules[name]) // 64)
                 if not self._rules[name]:
                     raise SchemaError("a part of it has no value that can be written")
         return self._names[key]
+
+    def _choices(self, ones: Sequence[Alternative]) -> str:
+        choices = [self._one(one) for one in ones if one.free or self._is_possible(one)]
+        return " | ".join(dict.fromkeys(filter(None, choices)))
 
     def _new(self, body: str = "") -> str:
         self._normal.count(1 + len(body) // 64)
@@ -185,7 +208,9 @@ class _GrammarWriter:
         return name
 
     def _base(self, name: str) -> str:
-        full = self._prefix + name
+        if self._shared and name == "space":
+            return name
+        full = self._shared + name
         if full not in self._rules:
             self._rules[full] = ""
             needed = {other: self._base(other) for other in _BASE if f"{{{other}}}" in _BASE[name]}
@@ -195,12 +220,20 @@ class _GrammarWriter:
 
     def _one(self, one: Alternative) -> str:
         if one.values is not None:
-            return " | ".join(literal(_json(value)) for value in one.values.values())
-        if one.kind in ("boolean", "null"):
+            return " | ".join(map(self._constant, one.values.values()))
+        if one.free or one.kind in ("boolean", "null"):
             return self._base(one.kind)
         if one.kind == "number":
             return self._number(one)
         return {"string": self._string, "array": self._array, "object": self._object}[one.kind](one)
+
+    def _constant(self, value: Any) -> str:
+        if not isinstance(value, list | dict):
+            return literal(_json(value))
+        space = self._base("space")
+        breaks = {"\0": f'"," {space}', "\1": f'":" {space}'}  # JSON has no such characters
+        parts = re.split("([\0\1])", _json(value, ("\0", "\1")))
+        return " ".join(breaks.get(part) or literal(part) for part in parts)
 
     def _number(self, one: Alternative) -> str:
         if not one.whole:
@@ -225,7 +258,7 @@ class _GrammarWriter:
             if read.single and (too_long or read.least < least):
                 low, high = max(least, read.least), _least(most, read.most)
                 if high is None or low <= high:
-                    return f'"\\"" {read.single}{patterns.times(low, high)} "\\""'
+                    return f'"\\"" {read.single}{self._times(one, "minLength", low, high)} "\\""'
             if too_long or read.least < least:
                 key = "maxLength" if too_long else "minLength"
                 self._unfollowed(one, key, "is combined with a pattern of other lengths")
@@ -278,8 +311,6 @@ class _GrammarWriter:
     # --- objects ---
 
     def _object(self, one: Alternative) -> str:
-        if one.free:
-            return self._base("object")
         named, required = self._named(one)
         must = set(required)
         optional = [name for name in named if name not in must]
@@ -371,7 +402,7 @@ class _GrammarWriter:
                 inner = self._not_one_of(group, depth + 1)
                 choices.append(f"{patterns.character(((code, code),))} ({inner})")
         left = patterns.subtracted(patterns.PLAIN, tuple((ord(c), ord(c)) for c in groups))
-        choices.append(f"{patterns.character(left)} {patterns.ANY}*")
+        choices.append(f"{patterns.character(left)} {self._base('char')}*")
         return " | ".join(choices)
 
     def _pair(self, key: str, schemas: Conjunction) -> str:
@@ -421,12 +452,12 @@ def literal(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _json(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+def _json(value: Any, separators: tuple[str, str] | None = None) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=separators)
     try:
         text.encode()
     except UnicodeEncodeError:  # half a pair, which JSON can write
-        return json.dumps(value)
+        return json.dumps(value, separators=separators)
     return text
 
 
