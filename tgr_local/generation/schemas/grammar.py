@@ -102,6 +102,7 @@ class _GrammarWriter:
         body = self._choices(ones)
         if not body:
             raise SchemaError("it allows no value, or none that can be written")
+        self._normal.count(len(body) // 64)
         return {name: body, **self._rules}
 
     def grammar(self, whole: Conjunction) -> str:
