@@ -244,3 +244,10 @@ def test_a_parameter_that_cannot_be_followed_is_freed_by_name(
 def test_parameters_without_any_are_no_fault(parameters: Any) -> None:
     grammar, made = arguments(parameters)
     assert not made.unfollowed and "string" not in grammar
+
+
+@pytest.mark.parametrize("parameters", [[], 0, "x", True, False, {"type": "object", "required": 3}])
+def test_parameters_that_are_no_schema_are_any_object(parameters: Any) -> None:
+    grammar, _ = arguments(parameters)
+    texts, draw = Texts(grammar), random.Random(1)
+    assert all(isinstance(json.loads(texts.draw(draw)), dict) for _ in range(20))

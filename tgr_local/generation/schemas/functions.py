@@ -21,6 +21,7 @@ from tgr_local.generation.schemas.alternatives import (
     property_schemas,
 )
 from tgr_local.generation.schemas.grammar import alternatives_rules
+from tgr_local.generation.schemas.keywords import checked
 from tgr_local.generation.schemas.normal import Normal, SchemaError, is_free
 from tgr_local.generation.schemas.references import below
 from tgr_local.generation.schemas.work import StepBudget, WorkError
@@ -34,7 +35,7 @@ _SAMPLES: dict[str, Any] = {"object": {}, "array": [], "boolean": True, "null": 
 
 
 @dataclass(frozen=True)
-class _Part:
+class _ParameterPart:
     """A part of the parameters of a function. A call has JSON of it, or of the parts within it."""
 
     normal: Normal
@@ -55,14 +56,16 @@ class Followable:
         self.functions: list[dict[str, Any]] = []
         self.unfollowed: list[str] = []
         """Places of what no grammar follows: ``tools.NAME.parameters.properties.x.pattern``."""
-        self._parts: list[_Part] = []
+        self._parts: list[_ParameterPart] = []
         self._whole: list[int] = []  # the parts that are all parameters of a function
 
     def add(self, function: Mapping[str, Any]) -> None:
         """Takes one more function, with or without ``parameters``."""
         given = function.get("parameters")
         place = f"tools.{function.get('name')}.parameters"
-        shape, numbers = _Shapes(self, _NONE if given in (None, {}) else given, place).whole()
+        shape, numbers = _ParameterShapes(
+            self, _NONE if given in (None, {}) else given, place
+        ).whole()
         self._whole += numbers
         self.functions.append({**function, "parameters": shape})
 
@@ -89,12 +92,12 @@ class Followable:
         if place not in self.unfollowed:
             self.unfollowed.append(place)
 
-    def mark(self, part: _Part) -> int:
+    def mark(self, part: _ParameterPart) -> int:
         """Takes a part; returns the number by which a grammar names it."""
         self._parts.append(part)
         return len(self._parts)
 
-    def _rules(self, part: _Part, name: str) -> dict[str, str]:
+    def _rules(self, part: _ParameterPart, name: str) -> dict[str, str]:
         """Rules of a part without what cannot be followed, which is noted."""
         try:
             try:
@@ -107,7 +110,7 @@ class Followable:
             kinds = dict.fromkeys(one.kind for one in part.ones)
             return _free_rules([Alternative(kind) for kind in kinds], name)
 
-    def _freed(self, part: _Part, one: Alternative) -> Alternative:
+    def _freed(self, part: _ParameterPart, one: Alternative) -> Alternative:
         """An object whose properties take any value where theirs cannot be followed."""
         freed = {}
         for name in dict.fromkeys((*one.properties, *one.required)):
@@ -137,7 +140,7 @@ def _free_rules(ones: Sequence[Alternative], name: str) -> dict[str, str]:
     return alternatives_rules(Normal({}, lambda *_: None, StepBudget()), ones, name)
 
 
-def _missed(part: _Part) -> list[str]:
+def _missed(part: _ParameterPart) -> list[str]:
     """Keywords that a call does not follow which has no JSON of a part, only of those within it;
     an empty one is all of the part."""
     keys = []
@@ -158,7 +161,7 @@ def _missed(part: _Part) -> list[str]:
     return keys
 
 
-class _Shapes:
+class _ParameterShapes:
     """Makes the shape of the parameters of one function."""
 
     def __init__(self, made: Followable, given: Any, place: str) -> None:
@@ -175,7 +178,8 @@ class _Shapes:
         numbers: list[int] = []
         try:
             self._normal = Normal(self._given, self._note, self._made.work)
-            objects = [one for one in self._normal.of((self._given,)) if one.kind == "object"]
+            ones = self._normal.of((checked(self._given, "", lambda *_: None),))
+            objects = [one for one in ones if one.kind == "object"]
             if objects:
                 shapes = [self._object(one, "", numbers) for one in objects]
                 return shapes[0] if len(shapes) == 1 else {"anyOf": shapes}, numbers
@@ -267,7 +271,7 @@ class _Shapes:
         is_leaf: bool = False,
     ) -> int:
         at = f"{self._place}.{place}".rstrip(".")
-        number = self._made.mark(_Part(self._normal, ones, at, within, is_leaf))
+        number = self._made.mark(_ParameterPart(self._normal, ones, at, within, is_leaf))
         numbers.append(number)
         return number
 
