@@ -14,7 +14,7 @@ grammar.py        schema_grammar: GBNF of a schema
 numbers.py        GBNF of the numbers between two bounds
 patterns.py       GBNF of the texts that a regular expression matches
 work.py           StepBudget: how much is left to do, for all schemas of a request
-functions.py      followable: the parameters of functions as shapes for a chat template, and their rules
+functions.py      followable: parameters of functions as shapes for a chat template, and their rules
 """
 
 from tgr_local.generation.schemas.functions import Followable as Followable
