@@ -40,7 +40,7 @@ def opened(folder: Path) -> str:
     listed = "git" if project.repository else "walk"
     with Copies(project) as copies:
         place = copies.make()
-        for shown in place.shown:
+        for shown in place.mounted_read_only:
             if not shown.is_relative_to(folder):
                 return f"shows {shown}"
         copies.remove(place)

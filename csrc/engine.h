@@ -37,10 +37,10 @@
 
 namespace tgr {
 
-// To be called in the child after a fork.
+// Notes in the child that the process was forked; call it after a fork.
 void forked();
-// To be called before devices are used: those of GPUs and of RPC servers do not survive a fork, and a driver would end
-// the process. Throws Error in a forked child of a process that used any.
+// Notes that devices are about to be used: those of GPUs and of RPC servers do not survive a fork, and a driver would
+// end the process. Throws Error in a forked child of a process that used any.
 void use_devices(bool has_servers = false);
 
 class Engine {
@@ -59,10 +59,10 @@ public:
 
     const ModelInfo & info() const { return model_.info(); }
 
-    // Now; but what commands change is not in it while a step takes longer than a second.
+    // Statistics of this moment; what commands change is not in it while a step takes longer than a second.
     EngineStats stats();
 
-    // As Model's; in the calling thread.
+    // Functions of Model of the same names, in the calling thread.
     std::vector<llama_token> tokenize(const std::string & text, bool add_special, bool parse_special) const;
     std::string              detokenize(const std::vector<llama_token> & tokens, bool special,
                                         const std::vector<llama_token> & shown = {}) const;
@@ -111,13 +111,13 @@ public:
     }
     void     drop(uint64_t session, int32_t sequence);
     uint32_t length(uint64_t session, int32_t sequence);
-    void     remember(uint64_t session, int32_t sequence); // as a prefix
+    void     remember(uint64_t session, int32_t sequence); // keeps its text as a prefix
 
     // Remembered prefixes, latest first; the longest of a prompt with its data; see CacheAllocator.
     std::vector<std::pair<std::vector<llama_token>, std::string>> prefixes();
     PrefixData  read_prefix(const Prompt & prompt) { return ask(&CacheAllocator::read_prefix, cache_, prompt); }
     bool        add_prefix(PrefixData data) { return ask(&CacheAllocator::add_prefix, cache_, std::move(data)); }
-    std::string memory_layout(); // what the data depend on
+    std::string memory_layout(); // layout that the data depend on
 
     int32_t injection(uint64_t session, std::vector<float> vectors, Injected injected) { // [n_layer][n_embd]
         return call(&CacheAllocator::add_injection, cache_, session, std::move(vectors), std::move(injected));
@@ -152,11 +152,11 @@ private:
     Scheduler      scheduler_;
 
     std::mutex                        mutex_; // guards the state and the members up to stats_
-    std::condition_variable           wake_;  // of the worker
+    std::condition_variable           wake_;  // wakes the worker
     std::condition_variable           stepped_;
     std::deque<std::function<void()>> commands_;
     std::atomic<bool>                 closed_{ false };
-    bool                              changed_  = false; // since the worker looked
+    bool                              changed_  = false; // something changed since the worker looked
     bool                              stepping_ = false; // the worker decodes or samples, without the lock
     EngineStats                       stats_;
 

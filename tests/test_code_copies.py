@@ -95,7 +95,9 @@ def test_a_copy_equals_the_working_tree(folder: Path) -> None:
             old, new = (folder / path).stat(), (place.folder / path).stat()
             assert new.st_mtime_ns == old.st_mtime_ns
         assert place.seen_at == folder
-        assert set(place.shown) == {folder / name for name in ("node_modules", ".venv", ".git")}
+        assert set(place.mounted_read_only) == {
+            folder / name for name in ("node_modules", ".venv", ".git")
+        }
         assert copies.notes("bwrap") == ["outside: the link leaves the folder"]
         assert any(".venv: large or installed" in note for note in copies.notes("limits"))
         (place.folder / "a.py").write_text("x")
@@ -178,7 +180,7 @@ def test_several_threads_make_copies(folder: Path) -> None:
 def test_a_sub_folder_shows_its_repository(folder: Path) -> None:
     with Copies(Project(folder / "sub")) as copies:
         place = copies.make()
-        assert contents(place.folder).keys() == {"b.py"} and folder in place.shown
+        assert contents(place.folder).keys() == {"b.py"} and folder in place.mounted_read_only
 
 
 def test_a_repository_that_holds_the_home_folder_is_not_shown(
@@ -187,10 +189,10 @@ def test_a_repository_that_holds_the_home_folder_is_not_shown(
     (folder / "home").mkdir()
     monkeypatch.setenv("HOME", str(folder / "home"))
     with Copies(Project(folder / "sub")) as copies:
-        assert copies.make().shown == ()
+        assert copies.make().mounted_read_only == ()
         assert any("holds your home folder" in note for note in copies.notes("bwrap"))
     with Copies(Project(folder)) as copies:
-        assert folder / ".git" in copies.make().shown and "home" not in "".join(
+        assert folder / ".git" in copies.make().mounted_read_only and "home" not in "".join(
             copies.notes("bwrap")
         )
 
@@ -202,7 +204,7 @@ def test_large_things_are_shown_or_left_out(folder: Path, monkeypatch: pytest.Mo
     write(folder, {"build/CACHEDIR.TAG": "x" * 2000})
     with Copies(Project(folder)) as copies:
         place = copies.make()
-        assert {folder / "model.bin", folder / "ignored"} <= set(place.shown)
+        assert {folder / "model.bin", folder / "ignored"} <= set(place.mounted_read_only)
         assert (place.folder / "model.bin").read_bytes() == b""
         assert list((place.folder / "ignored").iterdir()) == []
         assert not (place.folder / "build").exists()

@@ -45,7 +45,7 @@ def tree(tmp_path: Path) -> Path:
 def shown(folder: Path) -> set[Path]:
     """What tests of a folder are shown of other folders."""
     with Copies(Project(folder)) as copies:
-        return {path for path in copies.make().shown if not path.is_relative_to(folder)}
+        return {path for path in copies.make().mounted_read_only if not path.is_relative_to(folder)}
 
 
 @pytest.mark.parametrize("way", hostile_folders.WAYS)

@@ -23,9 +23,7 @@ from tgr_local.system.errors import CapacityError
 # --- shifted cells ---
 
 
-def test_shifted_cells_are_those_of_a_rebuild_where_context_leaves_no_trace(
-    model: Model, load: Load
-) -> None:
+def test_shifting_equals_rebuilding_in_a_one_layer_model(model: Model, load: Load) -> None:
     """In a model of one layer the cell of a token depends on nothing but the token."""
     engine = load(model(n_layer=1))
     for method in ("markov", "tgr-latent"):

@@ -13,13 +13,13 @@ import pytest
 pytest.importorskip("playwright.sync_api", reason="playwright is absent")
 pytest.importorskip("nh3", reason="the server's packages are absent")
 
+import page_visits
 from hostile_replies import HOSTILE
 from page_tasks import TASKS
 from page_visits import (
     QUESTION,
     WIDTHS,
     Visit,
-    browser,
     chromium,
     conversation_file,
     server_of_tasks,
@@ -49,21 +49,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def found() -> Iterator[Any]:
-    with browser() as running:
+def browser() -> Iterator[Any]:
+    with page_visits.browser() as running:
         yield running
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.__name__)
-def test_task(found: Any, server: Served, task: Callable[[Visit], None]) -> None:
+def test_task(browser: Any, server: Served, task: Callable[[Visit], None]) -> None:
     """Every task at one of the widths; `page_tasks` as a program does all at both."""
-    with visit(found, server, list(WIDTHS)[TASKS.index(task) % 2]) as one:
+    with visit(browser, server, list(WIDTHS)[TASKS.index(task) % 2]) as one:
         task(one)
         one.check()
 
 
-def test_answer_now_ends_the_thinking(found: Any, server: Served) -> None:
-    with visit(found, server, 390) as one:
+def test_answer_now_ends_the_thinking(browser: Any, server: Served) -> None:
+    with visit(browser, server, 390) as one:
         slow = {"n_candidates": 8, "n_mc": 4, "rollout_len": 24, "chunk_len": 8, "max_chunks": 60}
 
         def slowed(route: Any) -> None:
@@ -79,8 +79,8 @@ def test_answer_now_ends_the_thinking(found: Any, server: Served) -> None:
         one.check()
 
 
-def test_hostile_replies_do_nothing(found: Any, server: Served) -> None:
-    with visit(found, server, 1280) as one:
+def test_hostile_replies_do_nothing(browser: Any, server: Served) -> None:
+    with visit(browser, server, 1280) as one:
         page = one.page
         page.on("dialog", lambda dialog: one.faults.append(dialog.message))
         one.load(conversation_file(*HOSTILE))
@@ -99,14 +99,14 @@ def test_hostile_replies_do_nothing(found: Any, server: Served) -> None:
         one.check()
 
 
-def test_a_damaged_or_hostile_file_is_refused_whole(found: Any, server: Served) -> None:
+def test_a_damaged_or_hostile_file_is_refused_whole(browser: Any, server: Served) -> None:
     circle = conversation_file("a", "b")
     circle["conversations"][0]["nodes"]["user0"]["parent"] = "assistant1"
     files = {
         b"{": "not JSON", b"[]": "not an export", b'{"format": "other"}': "not an export",
         json.dumps(circle).encode(): "circle",
     }  # fmt: skip
-    with visit(found, server, 1280) as one:
+    with visit(browser, server, 1280) as one:
         for data, why in files.items():
             payload = {"name": "x.json", "mimeType": "application/json", "buffer": data}
             one.page.set_input_files("#import-file", payload)
@@ -122,10 +122,10 @@ def test_a_damaged_or_hostile_file_is_refused_whole(found: Any, server: Served) 
         one.check()
 
 
-def test_what_goes_wrong_is_told_with_a_way_out(found: Any, tmp_path: Path) -> None:
+def test_what_goes_wrong_is_told_with_a_way_out(browser: Any, tmp_path: Path) -> None:
     with (
         server_of_tasks(tmp_path, api_key="secret") as server,
-        visit(found, server, 390, key="secret") as one,
+        visit(browser, server, 390, key="secret") as one,
     ):
         page = one.page
         page.locator("#key").get_by_label("API key").fill("wrong")
@@ -168,9 +168,9 @@ def refuse(one: Visit, status: int, message: str, **about: Any) -> Any:
     return problem
 
 
-def test_the_settings_are_offered_where_one_helps(found: Any, server: Served) -> None:
+def test_the_settings_are_offered_where_one_helps(browser: Any, server: Served) -> None:
     full = {"code": "context_length_exceeded", "n_ctx": 4096}
-    with visit(found, server, 1280) as one:
+    with visit(browser, server, 1280) as one:
         one.page.click("#open-settings")
         one.page.locator("#setting-temperature").fill("3")
         one.page.locator("#setting-temperature").blur()
@@ -190,8 +190,8 @@ def test_the_settings_are_offered_where_one_helps(found: Any, server: Served) ->
 
 
 @pytest.mark.parametrize("width", list(WIDTHS))
-def test_a_toast_covers_nothing_that_one_writes(found: Any, server: Served, width: int) -> None:
-    with visit(found, server, width) as one:
+def test_a_toast_covers_nothing_that_one_writes(browser: Any, server: Served, width: int) -> None:
+    with visit(browser, server, width) as one:
         page = one.page
         good = {"name": "good.txt", "mimeType": "text/plain", "buffer": b"hello"}
         bad = {"name": "bad.png", "mimeType": "image/png", "buffer": b"\x89PNG\xff\xfe"}
@@ -207,8 +207,8 @@ def test_a_toast_covers_nothing_that_one_writes(found: Any, server: Served, widt
         one.check()
 
 
-def test_settings_begin_with_words(found: Any, server: Served) -> None:
-    with visit(found, server, 1280) as one:
+def test_settings_begin_with_words(browser: Any, server: Served) -> None:
+    with visit(browser, server, 1280) as one:
         page = one.page
         page.click("#open-settings")
         labels = page.locator("#settings .field label").all_text_contents()
@@ -223,8 +223,8 @@ def test_settings_begin_with_words(found: Any, server: Served) -> None:
         one.check()
 
 
-def test_the_gauge_knows_of_a_reply_that_a_reload_ended(found: Any, server: Served) -> None:
-    with visit(found, server, 1280) as one:
+def test_the_gauge_knows_of_a_reply_that_a_reload_ended(browser: Any, server: Served) -> None:
+    with visit(browser, server, 1280) as one:
         lost = conversation_file("a", "b")
         nodes = lost["conversations"][0]["nodes"]
         nodes["assistant0"]["cost"] = {"context": 1000}
@@ -246,14 +246,14 @@ def test_the_gauge_knows_of_a_reply_that_a_reload_ended(found: Any, server: Serv
         one.check()
 
 
-def test_models_are_listed_with_their_memory(found: Any, server: Served) -> None:
+def test_models_are_listed_with_their_memory(browser: Any, server: Served) -> None:
     def listed(route: Any) -> None:
         small, large = ({"needed": 5 * 10**8, "fits": True}, {"needed": 9 * 10**10, "fits": False})
         names = {"small": small, "large": large, "unknown": None}
         data = [{"id": name} | ({"memory": m} if m else {}) for name, m in names.items()]
         route.fulfill(json={"object": "list", "data": data})
 
-    with visit(found, server, 1280) as one:
+    with visit(browser, server, 1280) as one:
         one.page.route("**/v1/models?memory=1", listed)
         one.page.reload()
         one.page.locator("#model option[value='large']").wait_for(state="attached")
@@ -297,9 +297,9 @@ def questions(tab: Any) -> list[list[str]]:
     ]
 
 
-def test_two_tabs_lose_nothing_of_each_other(found: Any, tmp_path: Path) -> None:
+def test_two_tabs_lose_nothing_of_each_other(browser: Any, tmp_path: Path) -> None:
     """Each writes while the other does, and has an older version of what the other writes."""
-    with server_of_tasks(tmp_path) as server, visit(found, server, 1280) as one:
+    with server_of_tasks(tmp_path) as server, visit(browser, server, 1280) as one:
         one.ask(QUESTION)
         one.finished(1)
         other = opened_again(one, n=1)
@@ -318,9 +318,9 @@ def test_two_tabs_lose_nothing_of_each_other(found: Any, tmp_path: Path) -> None
 
 
 def test_what_another_tab_deletes_stays_so_until_it_is_asked_again(
-    found: Any, tmp_path: Path
+    browser: Any, tmp_path: Path
 ) -> None:
-    with server_of_tasks(tmp_path) as server, visit(found, server, 1280) as one:
+    with server_of_tasks(tmp_path) as server, visit(browser, server, 1280) as one:
         page = one.page
         one.ask(QUESTION)
         one.finished(1)
@@ -343,8 +343,8 @@ def test_what_another_tab_deletes_stays_so_until_it_is_asked_again(
         one.check()
 
 
-def test_a_title_and_a_system_prompt_of_another_tab_are_kept(found: Any, tmp_path: Path) -> None:
-    with server_of_tasks(tmp_path) as server, visit(found, server, 1280) as one:
+def test_a_title_and_a_system_prompt_of_another_tab_are_kept(browser: Any, tmp_path: Path) -> None:
+    with server_of_tasks(tmp_path) as server, visit(browser, server, 1280) as one:
         one.ask(QUESTION)
         one.finished(1)
         other = opened_again(one, n=1)
@@ -366,10 +366,10 @@ def test_a_title_and_a_system_prompt_of_another_tab_are_kept(found: Any, tmp_pat
         one.check()
 
 
-def test_settings_of_another_tab_are_kept(found: Any, tmp_path: Path) -> None:
+def test_settings_of_another_tab_are_kept(browser: Any, tmp_path: Path) -> None:
     change = "async (changed) => (await import('./page/store.js')).saveSettings(changed)"
     read = "async () => (await import('./page/store.js')).settings"
-    with server_of_tasks(tmp_path) as server, visit(found, server, 1280) as one:
+    with server_of_tasks(tmp_path) as server, visit(browser, server, 1280) as one:
         one.ask(QUESTION)
         one.finished(1)
         other = opened_again(one, n=1)
@@ -387,9 +387,9 @@ def test_settings_of_another_tab_are_kept(found: Any, tmp_path: Path) -> None:
 
 
 def test_a_conversation_that_is_deleted_while_it_is_written_stays_deleted(
-    found: Any, tmp_path: Path
+    browser: Any, tmp_path: Path
 ) -> None:
-    with server_of_tasks(tmp_path) as server, visit(found, server, 1280) as one:
+    with server_of_tasks(tmp_path) as server, visit(browser, server, 1280) as one:
         page = one.page
         with server.hold():
             one.ask(QUESTION)
@@ -406,11 +406,11 @@ def test_a_conversation_that_is_deleted_while_it_is_written_stays_deleted(
 
 
 def test_days_are_those_of_the_person_and_a_failed_reply_may_have_no_error(
-    found: Any, server: Served
+    browser: Any, server: Served
 ) -> None:
     file = conversation_file("half")
     file["conversations"][0]["nodes"]["assistant0"]["state"] = "failed"
-    with visit(found, server, 1280) as one:
+    with visit(browser, server, 1280) as one:
         page = one.page
         zone = {"timezoneId": "America/Los_Angeles"}
         page.context.new_cdp_session(page).send("Emulation.setTimezoneOverride", zone)
@@ -429,9 +429,9 @@ def test_days_are_those_of_the_person_and_a_failed_reply_may_have_no_error(
         one.check()
 
 
-def test_a_browser_without_room_is_told(found: Any, tmp_path: Path) -> None:
+def test_a_browser_without_room_is_told(browser: Any, tmp_path: Path) -> None:
     """Once, until something is stored again; a reply is stored as soon as there is room."""
-    with server_of_tasks(tmp_path) as server, visit(found, server, 1280) as one:
+    with server_of_tasks(tmp_path) as server, visit(browser, server, 1280) as one:
         page = one.page
         told = page.locator("#toast", has_text="This conversation is not stored")
         hide = "document.getElementById('toast').hidden = true"
@@ -451,10 +451,10 @@ def test_a_browser_without_room_is_told(found: Any, tmp_path: Path) -> None:
             assert page.locator("#toast").is_hidden()
 
 
-def test_an_import_without_room_says_how_much_is_stored(found: Any, server: Served) -> None:
+def test_an_import_without_room_says_how_much_is_stored(browser: Any, server: Served) -> None:
     file = conversation_file("a")
     file["conversations"] *= 3
-    with visit(found, server, 1280) as one:
+    with visit(browser, server, 1280) as one:
         one.page.evaluate(FULL_AFTER.format(1))
         data = json.dumps(file).encode()
         payload = {"name": "x.json", "mimeType": "application/json", "buffer": data}

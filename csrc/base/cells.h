@@ -25,7 +25,7 @@ class CellList {
 public:
     uint32_t                    size() const { return size_; }
     const std::vector<extent> & runs() const { return runs_; }
-    uint32_t                    last() const { return runs_.back().begin + runs_.back().n - 1; } // not empty
+    uint32_t last() const { return runs_.back().begin + runs_.back().n - 1; } // requires a list that is not empty
 
     void push(uint32_t cell) {
         if (!runs_.empty() && last() + 1 == cell) {
@@ -36,7 +36,7 @@ public:
         ++size_;
     }
 
-    // Calls visit(cell) for those of the tokens [first, last).
+    // Calls visit(cell) for the cells of the tokens [first, last).
     template <class F> void each(uint32_t first, uint32_t last, F && visit) const {
         uint32_t token = 0;
         for (const extent & run : runs_) {
@@ -48,7 +48,7 @@ public:
     }
     template <class F> void each(F && visit) const { each(0, size_, visit); }
 
-    // Those of the tokens [first, last).
+    // Cells of the tokens [first, last).
     CellList part(uint32_t first, uint32_t last) const {
         CellList some;
         each(first, last, [&](uint32_t cell) { some.push(cell); });
@@ -64,17 +64,17 @@ private:
     uint32_t            size_ = 0;
 };
 
-// Who holds the cells.
+// Owner and number of users of every cell.
 class CellPool {
 public:
     struct Cell {
         uint64_t owner   = 0;     // session, 0 = none
-        uint32_t uses    = 0;     // by sequences, and by sessions that pinned a prefix
-        uint32_t keeps   = 0;     // by remembered prefixes
-        bool     planned = false; // for a token of a running task
+        uint32_t uses    = 0;     // number of sequences, and of sessions that pinned a prefix
+        uint32_t keeps   = 0;     // number of remembered prefixes
+        bool     planned = false; // reserved for a token of a running task
 
         bool free() const { return owner == 0 && uses == 0 && keeps == 0; }
-        bool idle() const { return uses == 0 && !planned; } // for its owner
+        bool idle() const { return uses == 0 && !planned; } // its owner may use it
         bool reclaimable() const { return owner == 0 && uses == 0 && keeps > 0; }
         bool obtainable() const { return owner == 0 && uses == 0; } // free, or by dropping prefixes
     };

@@ -25,7 +25,7 @@ struct Error : std::runtime_error {
 struct ModelError : Error { // a file that is missing, damaged, or of a kind that cannot be used
     using Error::Error;
 };
-struct MemoryError : ModelError { // … or has no place in the memory
+struct MemoryError : ModelError { // a model for which there is not enough memory
     using ModelError::ModelError;
 };
 struct CapacityError : Error { // more cells, sequences or injections than there can be

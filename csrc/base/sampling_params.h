@@ -1,4 +1,4 @@
-// How the next token of a text is drawn, as plain data.
+// Parameters of drawing the next token of a text, as plain data.
 #pragma once
 
 #include "llama.h"
@@ -15,7 +15,7 @@ namespace tgr {
 struct DryParams {
     float                    multiplier     = 0.0f; // 0 = off
     float                    base           = 1.0f; // growth with each token, at least 1
-    int32_t                  allowed_length = 0;    // of a repetition that costs nothing
+    int32_t                  allowed_length = 0;    // length of a repetition that costs nothing
     int32_t                  last_n         = 0;    // newest tokens that it looks at; 0 = off, -1 = all
     std::vector<std::string> breakers;              // texts at which a repetition ends
 
@@ -25,14 +25,14 @@ struct DryParams {
 // The texts at which a grammar begins (trigger.h).
 struct TriggerParams {
     std::vector<std::string> words;      // the grammar begins with such a text
-    std::vector<std::string> patterns;   // … where the first group of an ECMAScript pattern matched, else the pattern
+    std::vector<std::string> patterns;   // ECMAScript; the first group, else the whole match, begins the grammar
     std::string              think_tag;  // begins thinking, in which no trigger counts; empty = there is none
-    std::vector<std::string> think_ends; // each ends it; one that is a trigger counts
+    std::vector<std::string> think_ends; // texts that end it; one that is a trigger counts
 };
 
 // The defaults of options are in Python; these change nothing.
 struct SamplingParams {
-    float   temperature       = 1.0f; // under 1e-6 = the likeliest token
+    float   temperature       = 1.0f; // values under 1e-6 = the likeliest token
     int32_t top_k             = 0;    // 0 = off
     float   top_p             = 1.0f; // 1 = off
     float   min_p             = 0.0f; // 0 = off
@@ -45,12 +45,12 @@ struct SamplingParams {
     float   presence_penalty  = 0.0f;
     int32_t repeat_last_n     = 64;   // newest tokens that these three look at; -1 = all; Python hands them over
     float   xtc_probability   = 0.0f; // 0 = off
-    float   xtc_threshold     = 1.0f; // above 0.5 = off
+    float   xtc_threshold     = 1.0f; // values above 0.5 = off
 
     DryParams                                  dry;
     std::string                                grammar;        // GBNF, empty = none
     std::string                                grammar_prefix; // text before the reply, which it reads first
-    std::optional<TriggerParams>               trigger;        // at which it begins; the prefix is not read then
+    std::optional<TriggerParams>               trigger; // trigger at which it begins; the prefix is not read then
     std::vector<std::pair<llama_token, float>> logit_bias;
 };
 

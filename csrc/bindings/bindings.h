@@ -59,7 +59,7 @@ private:
     PyThreadState * state_;
 };
 
-using release = py::call_guard<Released>; // only where C++ values come back, which need no GIL
+using release = py::call_guard<Released>; // suits calls that return C++ values, which need no GIL
 
 template <class F> auto without_gil(F && f) {
     const Released released;

@@ -28,27 +28,27 @@ namespace tgr {
 struct Sequence : DecodedText {
     uint32_t n_clean = 0;     // tokens before the first that a search's injection steered
     uint32_t n_whole = 0;     // leading tokens that were read in whole blocks (Reading)
-    bool     busy    = false; // in a job that runs
-    bool     lost    = false; // by a failed decode, where it cannot be rolled back
+    bool     busy    = false; // used by a job that runs
+    bool     lost    = false; // damaged by a failed decode that cannot be rolled back
 
     uint32_t size() const { return uint32_t(tokens.size()); }
 };
 
-// How an injection counts for remembered prefixes.
+// Effect of an injection on remembered prefixes.
 struct Injected {
     bool        clean = true; // no injection, or a control vector
-    std::string digest;       // of the control vector and the owner
+    std::string digest;       // digest of the control vector and the owner
 };
 
-// What one session holds.
+// Cells, sequences and injections of one session.
 struct Reservation {
-    std::vector<uint32_t>         cells; // of the cache, ascending
+    std::vector<uint32_t>         cells; // indices in the cache, ascending
     uint32_t                      n_seqs = 0;
-    std::string                   digest; // of what is read without an injection
+    std::string                   digest; // digest of tokens that are read without an injection
     std::map<int32_t, Sequence>   sequences;
     std::map<int32_t, Injected>   injections;
     std::shared_ptr<const Prefix> base;          // the prefix for which it reserved no cells of its own
-    CellList                      base_cells;    // of it, in use as long as the session is open
+    CellList                      base_cells;    // cells of the base, in use as long as the session is open
     uint32_t                      n_shared  = 0; // cells of others that it uses
     uint32_t                      n_used    = 0; // own cells in use
     uint32_t                      n_most    = 0; // cells in use at a time, with the shared ones
@@ -67,7 +67,7 @@ public:
     Reading                                 reading() const { return reading_; }
     PrefixStore &                           prefixes() { return prefixes_; }
 
-    // CapacityError for what this cache can never hold.
+    // Throws CapacityError for more than this cache can ever hold.
     void check(uint32_t n_cells, uint32_t n_seqs) const;
 
     // Worker. Enlarges the cache to n_cells if it may grow; remembered prefixes stay if the memory allows. While
@@ -103,12 +103,12 @@ public:
 
     // --- prefixes ---
 
-    // Gives a sequence that is empty, or holds the beginning of the prompt, more of it: what a remembered prefix or
+    // Extends a sequence that is empty, or holds the beginning of the prompt, by the tokens that a remembered prefix or
     // another sequence has, if that is at least least_shared tokens more. Returns its length then. Where prompts are
     // read in blocks: whole ones, and an empty sequence only.
     uint32_t reuse(uint64_t session, int32_t sequence, const Prompt & prompt);
 
-    // A whole block was read behind those that the sequence had, alone in its batch.
+    // Notes that one more whole block of the sequence was read, alone in its batch.
     void note_block(uint64_t session, int32_t sequence);
 
     // Takes all tokens from a sequence again.
@@ -130,7 +130,7 @@ public:
     // there again.
     void recall(uint64_t session);
 
-    // A decoded token of a sequence, in a planned cell.
+    // Appends a decoded token, in a planned cell, to a sequence.
     void append(uint64_t session, Sequence & sequence, llama_token token, uint32_t cell, const Injected & injected);
 
     // Worker. Forgets what a failed decode has added to llama.cpp's memory behind the tokens of a sequence.
@@ -145,7 +145,8 @@ public:
     // Worker. Applies what is queued to llama.cpp's memory.
     void apply();
 
-    // Why that failed, since the last call. Then no session's cells can be trusted.
+    // Returns why apply() failed since the last call; empty = it did not. After a failure no session's cells can be
+    // trusted.
     std::string take_fault() { return std::exchange(fault_, ""); }
 
     // Worker. The longest remembered prefix of the prompt with its keys and values; without tokens where there is none.
@@ -158,7 +159,7 @@ public:
 private:
     // Leading tokens of a prompt that are in the cache.
     struct Source : PrefixStore::Match {
-        int32_t sequence = -1; // which still has them, -1 = none
+        int32_t sequence = -1; // sequence that still has them, -1 = none
     };
 
     void                  remember(Prefix prefix);
@@ -189,8 +190,8 @@ private:
     std::vector<bool>                                 sequence_taken_, injection_taken_;
     std::vector<std::function<void(llama_context *)>> queue_;
     bool                                              shift_pending_ = false;
-    uint32_t                                          least_refused_ = UINT32_MAX; // to grow to, since the last release
-    std::string                                       fault_;
+    uint32_t    least_refused_ = UINT32_MAX; // smallest size that growing was refused, since the last release
+    std::string fault_;
 };
 
 } // namespace tgr

@@ -25,25 +25,25 @@ namespace tgr {
 // Tokens that were decoded, from the first of a text.
 struct DecodedText {
     std::vector<llama_token> tokens;
-    std::string        digest; // of the control vector under which they were decoded, and of their owner; empty = none
-    CellList           cells;  // a mere count where the model has no attention
-    std::vector<float> norms;  // [n][n_layer] residual norms of the first n tokens, negative = not measured
+    std::string              digest; // digest of their control vector and their owner; empty = none
+    CellList                 cells;  // a mere count where the model has no attention
+    std::vector<float>       norms;  // [n][n_layer] residual norms of the first n tokens, negative = not measured
 
     // The first n tokens.
     DecodedText beginning(uint32_t n, uint32_t n_layer) const;
 };
 
 struct Prefix : DecodedText {
-    std::vector<uint8_t> state; // of the recurrent layers after all tokens, empty where there are none
+    std::vector<uint8_t> state; // state of the recurrent layers after all tokens; empty without such layers
 };
 
 // A prefix with its keys and values, as it is written to a file.
 struct PrefixData {
-    Prefix               prefix; // its list of cells does not count
+    Prefix               prefix; // prefix, whose list of cells does not count
     std::vector<uint8_t> cells;
 };
 
-// Fewer tokens are not worth what sharing takes.
+// Least tokens to share: fewer are not worth what sharing takes.
 constexpr uint32_t least_shared = 16;
 
 // Tokens of all prefixes together, for each cell that they may keep.
@@ -105,8 +105,8 @@ private:
     CellPool & pool_;
     uint32_t   most_cells_, n_layer_;
     bool       whole_;
-    uint32_t   state_cells_ = 0; // of one prefix
-    uint64_t   n_tokens_    = 0; // of all
+    uint32_t   state_cells_ = 0; // cells that the state of one prefix counts as
+    uint64_t   n_tokens_    = 0; // tokens of all prefixes
 
     std::list<std::shared_ptr<Prefix>> prefixes_; // latest first
 };

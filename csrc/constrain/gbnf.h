@@ -10,7 +10,7 @@
 
 namespace tgr {
 
-// Of GBNF. Reading one, and what is made of it, is linear in them.
+// Most bytes of a grammar. The time to read it, and the size of the result, are linear in them.
 inline constexpr size_t GRAMMAR_BYTES = 1 << 18;
 
 struct GrammarSymbol {
@@ -26,19 +26,19 @@ struct GrammarSymbol {
 };
 
 struct GrammarRules {
-    using Range = std::pair<uint32_t, uint32_t>; // of code points, both included
+    using Range = std::pair<uint32_t, uint32_t>; // code points, both ends included
 
     std::vector<GrammarSymbol>         symbols; // sequences, with an END after each
-    std::vector<Range>                 ranges;  // those of a symbol are sorted and apart
-    std::vector<std::vector<uint32_t>> rules;   // of a rule: the first symbols of its alternatives
+    std::vector<Range>                 ranges;  // ranges of a symbol are sorted and apart
+    std::vector<std::vector<uint32_t>> rules;   // first symbols of each rule's alternatives
     uint32_t                           root = 0;
 };
 
-// `token_of` finds the token that is written so, or returns a negative number. Throws ArgumentError for what is
-// no grammar, and for left recursion, with which no text could be read.
+// Reads a grammar. `token_of` finds the token that is written so, or returns a negative number. Throws ArgumentError
+// for what is no grammar, and for left recursion, with which no text could be read.
 GrammarRules parse_gbnf(const std::string & text, const std::function<int32_t(const std::string &)> & token_of);
 
-// Which rules match the empty text. (left_recursion.cpp)
+// Marks the rules that match the empty text. (left_recursion.cpp)
 std::vector<bool> nullable_rules(const GrammarRules & grammar);
 
 // Whether a rule begins with itself and something follows it there: it could be expanded without end.

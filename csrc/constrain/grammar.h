@@ -1,5 +1,5 @@
-// What a text in a grammar may continue with. The readings of the text so far are stacks of symbols; those with the
-// same contents are one, and a symbol that is repeated is counted instead of copied.
+// Tokens with which a text in a grammar may continue. The readings of the text so far are stacks of symbols; those with
+// the same contents are one, and a symbol that is repeated is counted instead of copied.
 //
 // A grammar of a client may be ambiguous without end: its work, the number of its stacks and its time are bounded, and
 // its job's cancel ends it.
@@ -17,22 +17,22 @@
 
 namespace tgr {
 
-// In symbols that are looked at, some 8 ns each: a second.
+// Most work of a call, in symbols that are looked at, some 8 ns each: a second.
 inline constexpr uint64_t GRAMMAR_WORK = 1 << 27;
 
-// The least for each of many texts that are written together and share it.
+// Least work for each of many texts that are written together and share it.
 inline constexpr uint64_t GRAMMAR_WORK_LEAST = 1 << 25;
 
-// Of a text's readings: some 10 MB.
+// Most nodes of a text's readings: some 10 MB.
 inline constexpr size_t GRAMMAR_NODES = 1 << 18;
 
 struct GrammarTooCostly : ArgumentError {
     using ArgumentError::ArgumentError;
 };
 
-struct GrammarStopped {}; // no std::exception: it is no error of the grammar
+struct GrammarStopped {}; // signals a stop; no std::exception, since the grammar has no error
 
-// While it lives, either flag ends the work of grammars on this thread with GrammarStopped. A flag may be null.
+// Ends the work of grammars on this thread with GrammarStopped while it lives, once a flag is set. A flag may be null.
 class GrammarWatch {
 public:
     GrammarWatch(const std::atomic<bool> * one, const std::atomic<bool> * other);
@@ -78,39 +78,39 @@ private:
 
     // A character of which bytes are read.
     struct Character {
-        uint32_t value  = 0; // of the bytes so far
+        uint32_t value  = 0; // number that the bytes so far make
         int      n_more = 0; // bytes that it lacks
 
         // False when none goes on, or begins, with that byte.
         bool read(uint8_t byte);
 
-        // What it may become.
+        // Code points that it may become.
         GrammarRules::Range range() const;
     };
 
-    // After the bytes of a token: the stacks that can go on, and the character that has begun.
+    // State after the bytes of a token: the stacks that can go on, and the character that has begun.
     struct Level {
-        size_t    begin, end; // in stacks_
+        size_t    begin, end; // range in stacks_
         size_t    n_nodes;
         Character character;
     };
 
-    // Of the mask. (grammar_mask.cpp)
+    // Parts of the mask. (grammar_mask.cpp)
     struct Run;
     class ClassTokens;
     class ByStates;
     class ByStacks;
 
     std::shared_ptr<const GrammarRules> rules_;
-    uint64_t                            work_, left_ = 0; // for a call, and of it
+    uint64_t                            work_, left_ = 0; // work of a call, and what is left of it
     bool                                shared_ = false;
     std::vector<Node>                   nodes_;
     std::vector<uint32_t>               table_; // hash table of nodes_
-    std::vector<uint64_t>               seen_;  // of a node: the last expansion that met it
+    std::vector<uint64_t>               seen_;  // last expansion that met each node
     uint64_t                            expansion_ = 0;
     std::vector<uint32_t>               todo_;
-    std::vector<uint32_t>               stacks_; // those of the text first, then those of the levels
-    Level                               now_{};  // of the text
+    std::vector<uint32_t>               stacks_; // stacks of the text, then those of the levels
+    Level                               now_{};  // state after the text
     size_t                              tidy_at_ = 1024;
 
     void                  begin_call();

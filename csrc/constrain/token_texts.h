@@ -42,12 +42,12 @@ public:
     const std::vector<llama_token> & order() const { return order_; }
     const std::vector<uint32_t> &    shared() const { return shared_; }
 
-    // That of the i-th of them, next to those around it in memory.
+    // Text of the i-th of order(), next to those around it in memory.
     std::string_view sorted_text(size_t i) const {
         return std::string_view(sorted_).substr(sorted_begin_[i], sorted_begin_[i + 1] - sorted_begin_[i]);
     }
 
-    // Those that end the text.
+    // Tokens that end the text.
     const std::vector<llama_token> & end_tokens() const { return end_tokens_; }
 
     // The token that is written so, for instance <|im_end|>; negative = none. Needs the vocabulary.
@@ -57,7 +57,7 @@ private:
     const llama_vocab *              vocab_;
     int32_t                          n_tokens_;
     uint64_t                         serial_;
-    std::vector<std::string>         given_; // without a vocabulary
+    std::vector<std::string>         given_; // texts where there is no vocabulary
     mutable std::once_flag           once_;
     mutable std::string              bytes_;
     mutable std::vector<size_t>      begin_; // [n_tokens + 1]

@@ -1,4 +1,4 @@
-// Where a grammar begins that waits for a trigger: a text or a pattern, outside of the thinking.
+// Finds the beginning of a grammar that waits for a trigger: a text or a pattern, outside of the thinking.
 //
 // In: the text of a reply, token by token. Out: the text from the grammar's beginning on. Only the newest text is kept,
 // so a word and a tag may have TRIGGER_BYTES, and the match of a pattern PATTERN_BYTES.
@@ -27,14 +27,14 @@ public:
     // Reads more of the reply. Returns the text from the grammar's beginning on when a trigger is complete.
     std::optional<std::string> read(std::string_view more);
 
-    // The trigger that the newest n bytes begin with is none.
+    // Notes that the trigger that the newest n bytes begin with is none.
     void pass_over(size_t n) { now_.from = now_.outside = now_.text.size() - (n > 0 ? n - 1 : 0); }
 
-    // What has been read; going back to it forgets what came after.
+    // Text that has been read; going back to it forgets what came after.
     struct State {
-        std::string text;        // the newest
-        size_t      from    = 0; // in it: what is before has been searched
-        size_t      outside = 0; // in it: where the newest part that is not thinking begins
+        std::string text;        // newest part of the text
+        size_t      from    = 0; // index in it: what is before has been searched
+        size_t      outside = 0; // index in it: where the newest part that is not thinking begins
         size_t      gone    = 0; // bytes before it
         bool        thinks  = false;
     };
@@ -44,8 +44,8 @@ public:
 private:
     struct Pattern {
         std::regex  regex;
-        std::string literal; // every match begins so
-        bool        begins;  // … at the reply's beginning
+        std::string literal; // text with which every match begins
+        bool        begins;  // whether it matches at the reply's beginning only
     };
 
     std::vector<std::string> words_, think_ends_;

@@ -11,16 +11,16 @@ namespace tgr {
 
 class Adapters {
 public:
-    Adapters() = default; // none
+    Adapters() = default; // no adapters
 
     // Loads the files of the parameters. The model owns what they hold. Throws ModelError for a file that does not fit
     // the model.
     Adapters(llama_model * model, const EngineParams & params);
 
-    const std::vector<float> & scales() const { return scales_; } // in the order of the parameters
+    const std::vector<float> & scales() const { return scales_; } // scale of each adapter, in the parameters' order
     void                       set_scales(const std::vector<float> & scales);
 
-    // A context computes with them from now on.
+    // Makes a context compute with them from now on.
     void apply(llama_context * ctx) const;
 
 private:

@@ -17,11 +17,12 @@ namespace tgr {
 
 // A token and the positions that it sees: [first, end).
 struct seen_t {
-    int32_t  token; // its place in the micro-batch
+    int32_t  token; // index in the micro-batch
     uint32_t first, end;
 };
 
-// Who looks at which cells, in blocks of consecutive positions. Sequences with the same cells in a block share it.
+// Cells that each sequence looks at, in blocks of consecutive positions. Sequences with the same cells in a block
+// share it.
 struct attention_plan_t {
     static constexpr uint32_t BLOCK = 256; // positions
 
@@ -35,15 +36,15 @@ struct attention_plan_t {
         uint32_t first_use, n_uses;
     };
 
-    std::vector<seen_t>     rows; // of a sequence: by ascending `end`
+    std::vector<seen_t>     rows; // rows of a sequence: by ascending `end`
     std::vector<sequence_t> sequences;
-    std::vector<block_t>    blocks; // by ascending `begin`
+    std::vector<block_t>    blocks; // sorted by ascending `begin`
     std::vector<extent>     extents;
-    std::vector<uint32_t>   uses; // sequences
+    std::vector<uint32_t>   uses; // indices of sequences
 
     // A sequence with the cells of all its positions, and its tokens by ascending position.
     void add(const std::vector<extent> & view, const std::vector<seen_t> & tokens);
-    void finish(); // after the last one: finds who shares a block
+    void finish(); // finds who shares a block; called after the last add()
 };
 
 // score -> cap * tanh(score * factor / cap) where there is a cap; the softmax is of score * scale. Its results are

@@ -8,7 +8,7 @@
 namespace tgr {
 
 constexpr size_t LANES = 16;
-constexpr size_t ROWS  = 4; // of which products are made at a time
+constexpr size_t ROWS  = 4; // rows whose products are made at a time
 
 inline size_t whole(size_t n, size_t of = LANES) {
     return (n + of - 1) / of * of;
@@ -19,7 +19,7 @@ inline size_t whole(size_t n, size_t of = LANES) {
 void products(const float * a, size_t lda, size_t na, const float * const * b, size_t nb, size_t n, float * const * out,
               bool adds);
 
-// The same without AVX-512.
+// products() without AVX-512.
 void products_of_eights(const float * a, size_t lda, size_t na, const float * const * b, size_t nb, size_t n,
                         float * const * out, bool adds);
 
@@ -29,7 +29,7 @@ struct rows_t {
     size_t       stride, n_rows, n, ahead;
 };
 
-// Rows of F16, to rows at the distance `stride`.
+// Converts rows of F16 to rows of F32 at the distance `stride`.
 void from_f16(const rows_t & from, float * to, size_t stride);
 
 // Rounds n numbers, whole vectors, to the nearest even ones with n_bits less in their mantissa.

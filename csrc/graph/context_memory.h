@@ -1,5 +1,5 @@
-// What a context takes of the memory of its devices: the cache, the buffers that decoding computes in, the outputs and
-// our table of injections; and what the weights of a model take.
+// Memory that a context takes on its devices: the cache, the buffers that decoding computes in, the outputs and our
+// table of injections; and the memory of a model's weights.
 //
 // Compiled into our copy of libllama. Call these from the thread that decodes.
 #pragma once
@@ -23,26 +23,26 @@ inline uint64_t bytes_on(const DeviceBytes & bytes, ggml_backend_dev_t device) {
     return it == bytes.end() ? 0 : it->second;
 }
 
-constexpr double most_of_memory = 0.9; // of what is available on a device, for all that an engine may take there
+constexpr double most_of_memory = 0.9; // share of a device's available memory that an engine may take
 
-// Of a context that is not there yet: nothing of it is taken. Empty where llama.cpp refuses the parameters; its log
-// says why.
+// Memory that a context would take; none of it is taken. Empty where llama.cpp refuses the parameters; its log says
+// why.
 DeviceBytes planned_bytes(llama_model * model, const llama_context_params & params, int32_t n_rows,
                           const Adapters & adapters);
 
-// Of a context that is there.
+// Memory that an existing context takes.
 DeviceBytes taken_bytes(llama_context * ctx);
 
-// Of the buffers that decoding computes in. They grow when a graph does not fit into them.
+// Memory of the buffers that decoding computes in. They grow when a graph does not fit into them.
 DeviceBytes compute_bytes(llama_context * ctx);
 
-// Of the weights of a model, which may be planned only (no_alloc).
+// Memory of the weights of a model, which may be planned only (no_alloc).
 DeviceBytes weight_bytes(const llama_model * model);
 
 // Gives the pages inside of a part of a buffer that holds zeros back to the system, until something is written there.
 void give_back_pages(void * begin, size_t n_bytes);
 
-int32_t n_layers(const llama_model * model); // without the output layer; those that only guess tokens are counted
+int32_t n_layers(const llama_model * model); // layers without the output layer; those that only guess tokens count
 bool    has_experts(const llama_model * model);
 
 } // namespace tgr

@@ -1,5 +1,5 @@
-// What tgr-local adds to llama.cpp's compute graph: an injection into the residual stream after every layer, chosen per
-// token, the reading of final-norm states and of per-layer residual norms (graph.cpp), per-session attention, which
+// Additions of tgr-local to llama.cpp's compute graph: an injection into the residual stream after every layer, chosen
+// per token, the reading of final-norm states and of per-layer residual norms (graph.cpp), per-session attention, which
 // looks at a sequence's own cells only (session_attention.cpp), and products of quantized weights (products.cpp).
 //
 // These files are compiled into our copy of libllama. The engine calls the functions below; llama.cpp's own files call
@@ -40,7 +40,7 @@ const float * graph_state(llama_context * ctx, int32_t batch_index);
 // layer llama.cpp computes output tokens only). Valid as graph_state.
 float graph_norm(llama_context * ctx, int32_t layer, int32_t batch_index);
 
-// For every token of the next decode its free cell, its row of the table of injections and its view; without rows,
+// Sets for every token of the next decode its free cell, its row of the table of injections and its view; without rows,
 // every token has row 0. A view holds the cells of the token's sequence, oldest first, with those that this batch adds:
 // the cell of position p is the p-th. Attention looks at these only. In a cache of an unknown kind llama.cpp places the
 // tokens itself. `states`, `norms`: it keeps the final-norm states of output tokens, and the residual norms of all.
@@ -48,8 +48,8 @@ void graph_place(llama_context * ctx, const std::vector<uint32_t> & cells, const
                  const std::vector<int32_t> & view_of, const std::vector<std::vector<extent>> & views, bool states,
                  bool norms);
 
-// llama_decode, for a batch in which every token has one sequence below n_seqs. llama.cpp looks at every pair of the
-// sequences that the batch may have, which for 256 of them takes as long as a fifth of a very small model's step.
+// Calls llama_decode for a batch in which every token has one sequence below n_seqs. llama.cpp looks at every pair of
+// the sequences that the batch may have, which for 256 of them takes as long as a fifth of a very small model's step.
 int32_t graph_decode(llama_context * ctx, const llama_batch & batch, int32_t n_seqs);
 
 // Graphs that were built so far (a step may use the last one again), and those among them whose attention looked at the

@@ -1,5 +1,5 @@
-// What our operations in the compute graph need to know of a context, and what they leave there: injections, the cells
-// of a batch, states and norms. Private to graph.cpp, session_attention.cpp and products.cpp.
+// State of a context that our operations in the compute graph read, and their results: injections, the cells of a
+// batch, states and norms. Private to graph.cpp, session_attention.cpp and products.cpp.
 #pragma once
 
 #include "graph/graph_hooks.h"
@@ -23,19 +23,19 @@ struct graph_state_t {
     std::vector<ggml_tensor *>           table;   // [n_layer] of [n_embd, n_rows]
     std::vector<bool>                    reached; // [n_layer]
 
-    // the batch's tokens, see graph_place
-    std::vector<llama_kv_cache *>    kvs;     // of equal size, and placed alike; empty = of another kind
+    // tokens of the batch, see graph_place
+    std::vector<llama_kv_cache *>    kvs;     // caches of equal size, placed alike; empty = a cache of another kind
     std::vector<int32_t>             row_of;  // [n_tokens] or empty = 0
     std::vector<int32_t>             view_of; // [n_tokens]
     std::vector<std::vector<extent>> views;
     std::vector<uint64_t>            view_sizes; // cells
 
-    bool                  on_gpu = false; // some layer is
+    bool                  on_gpu = false; // some layer is on a GPU
     std::atomic<uint64_t> n_built{ 0 };   // graphs; read by other threads
-    std::atomic<uint64_t> n_whole{ 0 };   // … whose attention looks at the whole cache
-    std::atomic<uint32_t> n_splits{ 0 };  // of the last graph; read by other threads
+    std::atomic<uint64_t> n_whole{ 0 };   // graphs whose attention looks at the whole cache
+    std::atomic<uint32_t> n_splits{ 0 };  // parts of the last graph; read by other threads
 
-    bool scanned   = false; // a graph
+    bool scanned   = false; // a graph was looked through
     bool same_bits = false; // all of its operations compute each row by itself, in one order
 
     bool reserving      = false; // buffers, for graphs with all of our nodes

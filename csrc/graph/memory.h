@@ -20,22 +20,22 @@ class llama_kv_cache;
 
 namespace tgr {
 
-// What a model keeps of a sequence: per token the keys and values of its attention layers, in a cell; for the whole of
-// it one state of its recurrent layers, which cannot go back to fewer tokens.
+// Memory that a model keeps of a sequence: per token the keys and values of its attention layers, in a cell; for all
+// tokens one state of its recurrent layers, which cannot go back to fewer tokens.
 struct memory_kind {
-    bool   cells       = false; // there are attention layers
-    bool   recurrent   = false; // there are recurrent layers
-    size_t cell_bytes  = 0;     // of one cell
-    size_t state_bytes = 0;     // of one state
+    bool   cells       = false; // the model has attention layers
+    bool   recurrent   = false; // the model has recurrent layers
+    size_t cell_bytes  = 0;     // size of one cell
+    size_t state_bytes = 0;     // size of one state
 };
 
-// Neither cells nor recurrent: a kind that this engine does not know.
+// Kind of a context's memory; neither cells nor recurrent: one that this engine does not know.
 memory_kind memory_of(llama_context * ctx);
 
 // Bytes of one state, from what the file says. Zero where no layer is recurrent.
 uint64_t memory_state_bytes(const llama_model * model);
 
-// What the raw bytes below depend on: layers, types, sizes, order. Bytes fit wherever this text is the same.
+// Text that the raw bytes below depend on: layers, types, sizes, order. Bytes fit wherever it is the same.
 std::string memory_layout(llama_context * ctx);
 
 // The caches that hold the cells: none, one, or two of equal size (one of them for layers with a sliding window).

@@ -1,4 +1,4 @@
-// What a model says about a whole text, instead of the next token.
+// Output of a model for a whole text, instead of the next token.
 //
 // Compiled into our copy of libllama.
 #pragma once

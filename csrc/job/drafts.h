@@ -19,28 +19,28 @@ namespace tgr {
 using Tokens = std::vector<llama_token>;
 
 struct Draft {
-    Tokens tokens;        // that may follow
+    Tokens tokens;        // guesses at the next tokens
     size_t n_matched = 0; // newest tokens of the text that they followed elsewhere
 };
 
-// What follows the place that is most like the end of a text, which is `own` and then `next`: the newest such place in
-// the text itself, or one in the other texts where more is alike. At most `most` tokens. Looks at `n_read` tokens of
-// all these texts together, the newest ones.
+// Returns at most `most` tokens that follow the place most like the end of a text, which is `own` and then `next`: the
+// newest such place in the text itself, or one in the other texts where more is alike. Looks at `n_read` tokens of all
+// these texts together, the newest ones.
 Draft look_up(const Tokens & own, llama_token next, const std::vector<const Tokens *> & others, size_t most,
               size_t n_read);
 
-// How many tokens of a draft are right, for drafts of some lengths, by the number of tokens that were alike before
-// them: means in which the newest draft counts a third.
+// Mean number of right tokens of a draft, for drafts of some lengths, by the number of tokens that were alike before
+// them. The newest draft counts a third.
 class Hits {
 public:
-    // With the token before it, a draft fills a batch of 8, 16 or 32: a CPU takes as long for fewer.
+    // Lengths with which a draft and the token before it fill a batch of 8, 16 or 32: a CPU takes as long for fewer.
     static constexpr std::array<size_t, 3> LENGTHS = { 7, 15, 31 };
 
-    // Of the first LENGTHS[length] tokens; 0 where nothing is known.
+    // Expected number of right tokens among the first LENGTHS[length]; 0 where nothing is known.
     double expected(size_t n_matched, size_t length) const;
 
-    // `right` tokens followed one after the other since `n_matched` ones were alike; call it after each. `ended` = the
-    // next one was another.
+    // Notes that `right` tokens followed one after the other since `n_matched` ones were alike; call it after each.
+    // `ended` = the next one was another.
     void note(size_t n_matched, size_t right, bool ended);
 
 private:
@@ -58,7 +58,8 @@ public:
     // Whether too few tokens are left for a long draft.
     bool short_of() const { return n_left() < Hits::LENGTHS.back(); }
 
-    void look(Draft draft); // at what was found now; it goes on with the old one where that was right so far
+    // Takes the draft that was found now; the tokens that were alike go on counting where the old one was right so far.
+    void look(Draft draft);
 
     size_t n_left() const { return draft_.tokens.size() - at_; }
     size_t n_alike() const { return n_matched_ + n_right_; } // tokens before those that are left
@@ -70,17 +71,17 @@ public:
 private:
     Draft  draft_;
     size_t at_        = 0;
-    size_t n_matched_ = 0; // before the first right token
+    size_t n_matched_ = 0; // tokens that were alike before the first right one
     size_t n_right_   = 0;
 };
 
-// What multiplies the weights with the tokens of a step.
-enum class Kernels { ggml, own, gpu }; // on a CPU ggml's or ours (csrc/quantized)
+// Products of the weights with the tokens of a step: ggml's or ours (csrc/quantized) on a CPU, or a GPU's.
+enum class Kernels { ggml, own, gpu };
 
 // The time of a step by the tokens in its batch, as a multiple of that of one token.
 class StepTimes {
 public:
-    // On a CPU the products of wide steps are shared by the threads, while a step of one waits for memory.
+    // `n_threads` counts on a CPU: wide steps share their products among the threads, a step of one waits for memory.
     StepTimes(Kernels kernels, int32_t n_threads);
 
     double of(size_t width) const;
@@ -96,7 +97,7 @@ struct Guess {
     std::array<double, Hits::LENGTHS.size()> right{};    // expected among the first ones, for each of the lengths
 };
 
-// How many tokens of each draft the next batch should hold in addition to one token of each text: as many as make the
+// Number of tokens of each draft that the next batch should hold beside one token of each text: as many as make the
 // most tokens in the time of a step, in a batch of `widest` tokens at most that takes `slowest` times its time without
 // drafts at most.
 std::vector<size_t> choose_rows(const std::vector<Guess> & guesses, const StepTimes & times, size_t widest,

@@ -15,13 +15,13 @@ namespace tgr {
 
 class Interrupt {
 public:
-    // For llama.cpp's abort callback; `self` is an Interrupt.
+    // Callback for llama.cpp's abort; `self` is an Interrupt.
     static bool requested(void * self) { return static_cast<Interrupt *>(self)->requested_; }
 
-    // As requested(), for models whose state cannot go back: only the engine's end interrupts a decode.
+    // Callback for models whose state cannot go back: only the engine's end interrupts a decode.
     static bool closed(void * self) { return static_cast<Interrupt *>(self)->closed_; }
 
-    // Any thread.
+    // Cancels a job. Any thread.
     void cancel(Job & job) {
         std::lock_guard lock(mutex_);
         job.cancelled = true;
@@ -30,14 +30,14 @@ public:
         }
     }
 
-    // Any thread. Every decode is interrupted from now on.
+    // Interrupts every decode from now on. Any thread.
     void close() {
         std::lock_guard lock(mutex_);
         closed_    = true;
         requested_ = true;
     }
 
-    // Before a decode for some of all jobs; `allowed` = their cancel may interrupt it.
+    // Prepares for a decode for some of all jobs; `allowed` = their cancel may interrupt it.
     void arm(const std::vector<std::shared_ptr<Job>> & all, const std::vector<std::shared_ptr<Job>> & jobs,
              bool allowed) {
         std::lock_guard lock(mutex_);
@@ -53,7 +53,7 @@ public:
         requested_ = closed_ || (cancelled && allowed_);
     }
 
-    // The job is over.
+    // Notes that the job is over.
     void forget(Job & job) {
         std::lock_guard lock(mutex_);
         job.in_batch = false;

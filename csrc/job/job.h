@@ -32,16 +32,16 @@ struct RunningTask {
     llama_token              next  = LLAMA_TOKEN_NULL; // sampled, not decoded yet
     std::string              tail;                     // newest text, for stop texts
     size_t                   tail_most = 0;            // bytes of it that the longest one may need
-    bool                     ended     = false;        // with a token
+    bool                     ended     = false;        // the text ended with a token
 
     std::vector<uint32_t> cells; // planned for its tokens; those from n_placed on are not used yet
     size_t                n_placed = 0;
-    std::set<size_t>      marks;         // of the feed, at which the text so far is remembered
-    Prompt                prompt;        // of one that reuses
-    bool                  waits = false; // for another task that reads the same tokens
-    Followed              guesses;       // at the tokens after `next`
+    std::set<size_t>      marks;         // places in the feed at which the text so far is remembered
+    Prompt                prompt;        // prompt of a task that reuses
+    bool                  waits = false; // another task reads the same tokens first
+    Followed              guesses;       // guesses at the tokens after `next`
 
-    // this step
+    // values of this step
     size_t first_in_batch = 0;
     size_t n_in_batch     = 0;
     size_t n_drafted      = 0; // guesses among them that are not accepted yet
@@ -75,7 +75,7 @@ public:
     // --- for the engine and its scheduler ---
 
     // Makes what the tasks need to run: samplers above all, which takes long for a long grammar. Throws
-    // ArgumentError. In the thread that submits the job.
+    // ArgumentError. Call it in the thread that submits the job.
     void prepare(const TokenTexts & texts, const ModelInfo & info);
 
     // take() and take_part() return what the outputs hold now; wakes their callers.
@@ -95,17 +95,17 @@ public:
 private:
     void publish();
 
-    // Of a task with parts.
+    // Parts of a task that were published and returned.
     struct Parts {
         Output  left;                         // published tokens that take_part() has not returned
-        int32_t n_decoded = 0, n_refused = 0; // of the parts that it has returned
+        int32_t n_decoded = 0, n_refused = 0; // positions of the parts that it has returned
     };
 
     std::vector<Output> outputs_;
     std::vector<size_t> n_published_; // tokens of each output; worker only
 
     std::mutex                            mutex_;   // guards what follows
-    std::condition_variable               changed_; // there are new tokens, once a step, or it is done
+    std::condition_variable               changed_; // signals new tokens, once a step, or the end
     std::condition_variable               ended_;
     std::vector<std::vector<llama_token>> new_tokens_;
     size_t                                n_new_ = 0;

@@ -16,9 +16,9 @@ struct LockstepGroup {
     enum class Participant { absent, waiting, open, gone };
 
     std::vector<Participant> participants; // the number never changes
-    std::vector<uint32_t>    n_jobs;       // of each participant
+    std::vector<uint32_t>    n_jobs;       // number of each participant's jobs
     uint64_t                 serial = 0;
-    Hits                     hits; // of the drafts of all its texts
+    Hits                     hits; // hit rates of the drafts of all its texts
 
     bool assembled() const {
         return std::find(participants.begin(), participants.end(), Participant::absent) == participants.end();

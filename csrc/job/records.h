@@ -1,4 +1,4 @@
-// What goes into the engine and what comes out of it, as plain data.
+// Inputs and outputs of the engine, as plain data.
 #pragma once
 
 #include "base/sampling_params.h"
@@ -19,18 +19,18 @@ constexpr int32_t auto_layers = -2;
 // Python sets every field but `rpc`: the defaults are those of its EngineConfig.
 struct EngineParams {
     std::string path;
-    uint32_t    n_ctx         = 0; // cells; 0 = grows to what sessions reserve
-    uint32_t    n_batch       = 0;
-    uint32_t    n_ubatch      = 0;
-    uint32_t    n_seq_max     = 0; // 0 = chosen by the size of the vocabulary
-    uint32_t    prefix_cells  = 0; // of remembered prefixes without the longest; 0 = nothing is remembered or shared
-    bool        reproducible  = false; // the same bits whatever is remembered and whatever else runs (prefixes.h)
-    double      step_seconds  = 0.0;   // that a step may take for prompts while other texts are written
-    int32_t     n_threads     = 0;     // at most
-    bool        fixed_threads = false; // never fewer (thread_count.h)
-    int32_t     n_gpu_layers  = 0;     // -1 = all, auto_layers = as many as fit
-    int32_t     n_cpu_moe     = 0;     // layers, from the first one on, whose experts stay in RAM
-    int32_t     main_gpu      = 0;     // the only GPU to use; -1 = all
+    uint32_t    n_ctx      = 0; // cells; 0 = grows to what sessions reserve
+    uint32_t    n_batch    = 0;
+    uint32_t    n_ubatch   = 0;
+    uint32_t    n_seq_max  = 0; // 0 = chosen by the size of the vocabulary
+    uint32_t prefix_cells  = 0; // cells of remembered prefixes without the longest; 0 = nothing is remembered or shared
+    bool     reproducible  = false; // equal bits whatever is remembered and whatever else runs (prefixes.h)
+    double   step_seconds  = 0.0;   // time of a step for prompts while other texts are written
+    int32_t  n_threads     = 0;     // most threads
+    bool     fixed_threads = false; // keeps their number (thread_count.h)
+    int32_t  n_gpu_layers  = 0;     // -1 = all, auto_layers = as many as fit
+    int32_t  n_cpu_moe     = 0;     // layers, from the first one on, whose experts stay in RAM
+    int32_t  main_gpu      = 0;     // the only GPU to use; -1 = all
     std::vector<std::string>                   rpc; // addresses of servers whose devices come before the GPUs
     std::vector<float>                         tensor_split;
     int32_t                                    flash_attn = 0;               // -1 = llama.cpp decides, 0 = off, 1 = on
@@ -42,35 +42,35 @@ struct EngineParams {
 };
 
 struct ModelInfo {
-    int32_t                  n_vocab, n_embd, n_layer, n_ctx_train;
-    llama_token              bos, eos, fim_pad; // LLAMA_TOKEN_NULL where the vocabulary has none
-    uint64_t                 size_bytes, n_params;
-    uint64_t                 cell_bytes, state_bytes; // of a cell's keys and values; of a sequence's recurrent state
-    bool                     rolls_back;              // false: a sequence cannot go back to fewer tokens
-    bool                     repeats = false;         // a token has the same bits in every batch
-    std::string              description;
-    std::string              chat_template; // empty = none
-    std::vector<float>       classifier;    // of a reranker, [n_classes, n_embd]; empty = none
-    std::vector<llama_token> eog;
+    int32_t            n_vocab, n_embd, n_layer, n_ctx_train;
+    llama_token        bos, eos, fim_pad; // LLAMA_TOKEN_NULL where the vocabulary has none
+    uint64_t           size_bytes, n_params;
+    uint64_t           cell_bytes, state_bytes; // bytes of a cell's keys and values; of a sequence's recurrent state
+    bool               rolls_back;              // false: a sequence cannot go back to fewer tokens
+    bool               repeats = false;         // a token has the same bits in every batch
+    std::string        description;
+    std::string        chat_template; // empty = none
+    std::vector<float> classifier;    // output layer of a reranker, [n_classes, n_embd]; empty = none
+    std::vector<llama_token>                         eog;
     std::vector<std::pair<std::string, std::string>> metadata;
-    std::vector<std::string>                         devices;           // of every layer, then of the output layer
-    std::vector<std::string>                         without_attention; // those that cannot attend to such a cache
+    std::vector<std::string>                         devices; // device of every layer, then of the output layer
+    std::vector<std::string>                         without_attention; // devices that cannot attend to such a cache
     bool                                             fitted = false;    // the engine chose how many layers are on GPUs
-    bool     lowered   = false; // … and had to take fewer, since memory ran out while it loaded
-    uint32_t fit_cells = 0;     // … beside a cache of so many cells
+    bool     lowered   = false; // the engine had to take fewer, since memory ran out while it loaded
+    uint32_t fit_cells = 0;     // cells of the cache beside which the layers fit
     int32_t  n_cpu_moe = 0;     // layers whose experts stay in RAM
 };
 
 struct EngineStats {
     uint64_t n_positions    = 0; // token positions that passed through the model, without drafts that were not accepted
     uint64_t n_decodes      = 0; // calls of llama_decode
-    uint64_t n_graphs       = 0; // that were built; a step may use the last one again
-    uint64_t n_whole_graphs = 0; // … whose attention looks at the whole cache
-    uint32_t n_splits       = 0; // of the last graph: its parts, each on one device
+    uint64_t n_graphs       = 0; // graphs that were built; a step may use the last one again
+    uint64_t n_whole_graphs = 0; // graphs whose attention looks at the whole cache
+    uint32_t n_splits       = 0; // parts of the last graph, each on one device
     uint64_t n_drafted      = 0; // positions that were guesses at the next tokens
-    uint64_t n_accepted     = 0; // … and right
+    uint64_t n_accepted     = 0; // guesses that were right
     double   decode_seconds = 0, sample_seconds = 0;
-    int32_t  n_threads = 0; // of a step of few tokens, now
+    int32_t  n_threads = 0; // threads of a step of few tokens, now
     uint32_t n_ctx = 0, n_seq_max = 0;
     uint32_t cells_used = 0, cells_peak = 0, cells_reserved = 0;
     uint32_t cells_remembered = 0, n_prefixes = 0;
@@ -80,12 +80,12 @@ struct EngineStats {
 // The states of the fed tokens that an output holds.
 enum class FeedStates { none, last, all };
 
-// What one sequence does in a job.
+// Work of one sequence in a job.
 struct Task {
     int32_t                  sequence = -1;
     std::vector<llama_token> feed;               // appended to the sequence first
     std::vector<llama_token> history;            // tokens before the feed, for penalties only
-    std::vector<llama_token> grammar_history;    // what the grammar has read before the first generated token
+    std::vector<llama_token> grammar_history;    // tokens that the grammar has read before the first generated one
     std::string              tail;               // newest text of the reply so far, for stop texts that began there
     int32_t                  injection  = 0;     // 0 = none
     int32_t                  n_plain    = 0;     // the last fed tokens that get `plain` instead
@@ -95,7 +95,7 @@ struct Task {
     SamplingParams           sampling;
     uint64_t                 seed = 0;
     int32_t                  part = 0; // generated tokens of a part; 0 = all
-    std::vector<uint64_t>    seeds;    // of the parts after the first one
+    std::vector<uint64_t>    seeds;    // seeds of the parts after the first one
     std::vector<std::string> stop;     // UTF-8 text that ends the generation
     std::vector<llama_token> shown;    // control tokens that belong to the text
     bool                     ignore_eog    = false;
@@ -114,10 +114,10 @@ enum class Finish {
     cancelled,
 };
 
-// Numbers that a reader may keep without a copy, longer than the output that they belong to.
+// Numbers that a reader may keep without a copy, longer than their output.
 template <class T> struct Array {
     std::shared_ptr<std::vector<T>> values = std::make_shared<std::vector<T>>();
-    int32_t                         width  = 0; // of a row; 0 = one dimension
+    int32_t                         width  = 0; // length of a row; 0 = one dimension
 };
 
 struct Output {
@@ -147,13 +147,13 @@ struct Output {
         visit("top_logprobs", &Output::top_logprobs);
     }
 
-    // This generation and the one that continued it, as one; the fed tokens are those of this one.
+    // Joins this generation and the one that continued it; the fed tokens are those of this one.
     Output joined(const Output & more) const;
 
     // The first n of more tokens.
     Output beginning(size_t n) const;
 
-    // Adds those of more from token `first` on.
+    // Adds the tokens of `more` from `first` on.
     void append(const Output & more, size_t first);
 
     // Removes the first n tokens and returns them.

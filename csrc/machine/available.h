@@ -9,10 +9,10 @@
 
 namespace tgr {
 
-// In ggml's order.
+// Devices of a type, in ggml's order.
 std::vector<ggml_backend_dev_t> devices_of_type(enum ggml_backend_dev_type type);
 
-// The integrated ones where there is no other.
+// GPUs; the integrated ones where there is no other.
 std::vector<ggml_backend_dev_t> gpus();
 
 // Bytes of RAM that are available without swapping, to the machine and to every control group above this process;
@@ -24,14 +24,14 @@ std::optional<uint64_t> available_ram();
 // each its own, of 64 MiB.
 void save_address_space();
 
-// Throws std::bad_alloc where a limit on address space leaves less than the reserve. To be called before a thread
-// starts and before a request begins: the C library ends a process that has no memory for a thread's variables.
+// Throws std::bad_alloc where a limit on address space leaves less than the reserve. Call it before a thread starts and
+// before a request begins: the C library ends a process that has no memory for a thread's variables.
 void require_address_space();
 
-// The same for the memory of a device, which for the CPU is RAM.
+// Bytes of a device's memory that are available; for the CPU, available_ram().
 std::optional<uint64_t> available_on(ggml_backend_dev_t device);
 
-// For tests: what both return from now on; nothing = the truth again.
+// Sets what both return from now on, for tests; nothing = the truth again.
 void pretend_available(std::optional<uint64_t> bytes);
 
 } // namespace tgr

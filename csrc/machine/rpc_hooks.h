@@ -1,7 +1,7 @@
 // The calls that csrc/patches places in ggml's RPC backend; its files and csrc/machine/rpc.cpp include it.
 #pragma once
 
-#include <cerrno> // for the lines in transport.cpp
+#include <cerrno> // used by the lines in transport.cpp
 #include <cstddef>
 #include <string>
 

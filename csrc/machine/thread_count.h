@@ -1,4 +1,4 @@
-// How many threads a step takes while other programs want the cores.
+// Chooses the threads of a step while other programs want the cores.
 //
 // In: the tokens and the time of every step, and how often the system took a core away from this process meanwhile.
 // Out: the threads of the next step. The threads of a step wait for each other after every operation, so where one of
@@ -22,7 +22,7 @@ public:
     // The threads of a step of so many tokens.
     int32_t next(size_t n_tokens);
 
-    // It took that long, and the process lost a core so many times meanwhile.
+    // Notes that the step took that long, and that the process lost a core so many times meanwhile.
     void took(double seconds, uint64_t n_lost);
 
     // The threads of a step while nothing is tried out.
@@ -34,32 +34,32 @@ private:
     struct Step {
         size_t n_tokens;
         double seconds;
-        bool   other; // with the other number
+        bool   other; // taken with the other number
     };
 
     void   begin();
     void   end_block();
     void   end(bool changes);
-    double slowness() const; // of the other number: its time over that of the present one
+    double slowness() const; // time with the other number over that with the present one
 
     int32_t           most_, now_;
     bool              adapts_;
-    size_t            n_tokens_ = 0;          // of the step under way
-    double            seconds_  = 0;          // since the last trial
-    uint64_t          n_lost_   = 0;          // likewise
+    size_t            n_tokens_ = 0;          // tokens of the step under way
+    double            seconds_  = 0;          // time since the last trial
+    uint64_t          n_lost_   = 0;          // cores lost since the last trial
     double            pause_;                 // seconds until the next trial at least
-    double            wait_;                  // the same, where trials are short
+    double            wait_;                  // seconds until the next trial where trials are short
     bool              is_busy_       = false; // cores were lost before this trial
     int32_t           other_         = 0;     // the number that is tried; 0 = none
     bool              down_          = false; // the last one was half
-    bool              changed_       = false; // by the last trial
-    size_t            n_steps_       = 0;     // of the trial
+    bool              changed_       = false; // the last trial changed the number
+    size_t            n_steps_       = 0;     // steps of the trial
     double            trial_seconds_ = 0;
-    std::vector<Step> steps_; // of the trial, without the first of each block
+    std::vector<Step> steps_; // steps of the trial, without the first of each block
 };
 
-// How often the system took a core away from a thread of this process that had work; 0 where it does not say (Linux
-// does).
+// Number of times that the system took a core away from a thread of this process that had work; 0 where it does not say
+// (Linux does).
 uint64_t cores_lost();
 
 } // namespace tgr

@@ -19,7 +19,7 @@ namespace tgr {
 struct Row {
     RunningTask * task;
     int32_t       batch_index;
-    int32_t       feed_index;    // which fed token this is, -1 for a generated one
+    int32_t       feed_index;    // index of the fed token, -1 for a generated one
     bool          sample;        // the next token is sampled from here; of a draft, once the tokens before are accepted
     bool          draft = false; // a token of the task's draft
 
@@ -31,24 +31,24 @@ struct Row {
 };
 
 struct Batch {
-    // of every token
+    // values of every token
     std::vector<llama_token>  tokens;
     std::vector<llama_pos>    positions;
     std::vector<llama_seq_id> sequences;
     std::vector<int8_t>       output;     // whether its logits are computed
-    std::vector<uint32_t>     cells;      // of the cache, that it goes to
-    std::vector<int32_t>      injections; // 0 = none
-    std::vector<int32_t>      view_of;    // in views
+    std::vector<uint32_t>     cells;      // cell of the cache that it goes to
+    std::vector<int32_t>      injections; // row of the table of injections, 0 = none
+    std::vector<int32_t>      view_of;    // index in views
 
     std::vector<std::vector<extent>>  views; // the cells of each sequence, with those of the batch
-    std::vector<std::shared_ptr<Job>> jobs;  // of the rows
+    std::vector<std::shared_ptr<Job>> jobs;  // jobs that the rows belong to
     std::vector<Row>                  rows;
     bool                              states = false; // read the states of output tokens
     bool                              norms  = false; // read the residual norms of all tokens
 
     size_t size() const { return tokens.size(); }
 
-    // Calls visit(task) for those that have tokens in it.
+    // Calls visit(task) for the tasks that have tokens in it.
     template <class F> void each_task(F && visit) const {
         for (const auto & job : jobs) {
             for (const auto & task : job->running) {

@@ -1,5 +1,5 @@
-// How many layers of a model the memory of the GPUs has place for. The order is that of llama.cpp's common/fit.cpp: the
-// experts of one layer after the other go into RAM, then whole layers.
+// Number of a model's layers that the memory of the GPUs has place for. The order is that of llama.cpp's
+// common/fit.cpp: the experts of one layer after the other go into RAM, then whole layers.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ struct Placement {
     int32_t n_cpu_moe    = 0; // layers whose experts are in RAM, from the first one on
 };
 
-// From everything on the GPUs to nothing there. Each takes less of their memory than the one before.
+// Placements from everything on the GPUs to nothing there. Each takes less of their memory than the one before.
 class Placements {
 public:
-    Placements() = default; // none
+    Placements() = default; // no placements
     Placements(int32_t n_layers, bool has_experts) : n_layers_(n_layers), n_experts_(has_experts ? n_layers : 0) {}
 
     uint32_t  size() const { return n_layers_ < 0 ? 0 : uint32_t(n_experts_ + n_layers_ + 2); }

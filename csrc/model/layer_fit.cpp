@@ -23,11 +23,11 @@ static bool is_gpu(ggml_backend_dev_t device) {
 
 // A model whose weights are planned, not loaded; null where llama.cpp refuses it: the load will say why.
 static llama_model_ptr planned_model(const EngineParams & params) {
-    LoadParams load     = load_params(params);
-    load.made.no_alloc  = true;
-    load.made.load_mode = LLAMA_LOAD_MODE_NONE;
+    LoadParams load       = load_params(params);
+    load.params.no_alloc  = true;
+    load.params.load_mode = LLAMA_LOAD_MODE_NONE;
     try {
-        llama_model_ptr made(llama_model_load_from_file(params.path.c_str(), load.made));
+        llama_model_ptr made(llama_model_load_from_file(params.path.c_str(), load.params));
         take_log_error();
         return made;
     } catch (const ModelError &) { // of AssertGuard

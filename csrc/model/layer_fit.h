@@ -1,4 +1,4 @@
-// Where the layers of a model go when the options leave it open: as many on the GPUs as they have memory for, beside a
+// Places the layers of a model when the options leave it open: as many on the GPUs as they have memory for, beside a
 // cache of the size that was asked for.
 #pragma once
 
@@ -15,9 +15,9 @@ public:
     // Measures, where n_gpu_layers is `auto_layers` and there is a GPU or a server. Throws what `check` throws.
     LayerFit(const EngineParams & params, const LoadCheck & check);
 
-    bool     was_needed() const { return all_.size() > 0; } // else the options stay as they are
+    bool     was_needed() const { return all_.size() > 0; } // false: the options stay as they are
     bool     is_lowered() const { return lowered_; }
-    uint32_t n_cells() const { return n_cells_; } // of the cache that there is place for
+    uint32_t n_cells() const { return n_cells_; } // cells of the cache that there is place for
 
     // Takes a quarter of what the GPUs have from them, once. False where that cannot be.
     bool lower();

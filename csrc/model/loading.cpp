@@ -131,22 +131,22 @@ bool has_gpus(const EngineParams & params) {
 
 LoadParams load_params(const EngineParams & params) {
     LoadParams load;
-    auto &     made   = load.made;
-    made              = llama_model_default_params();
-    made.n_gpu_layers = params.n_gpu_layers < 0 ? 1 << 20 : params.n_gpu_layers;
+    auto &     model_params   = load.params;
+    model_params              = llama_model_default_params();
+    model_params.n_gpu_layers = params.n_gpu_layers < 0 ? 1 << 20 : params.n_gpu_layers;
     if (params.n_gpu_layers != 0 && (params.main_gpu >= 0 || !params.rpc.empty())) {
         load.devices     = devices_of(params.rpc); // first, as in llama.cpp: what they compute passes the network once
         const auto local = params.main_gpu >= 0 ? std::vector{ gpu_number(params.main_gpu) } : gpus();
         load.devices.insert(load.devices.end(), local.begin(), local.end());
         load.devices.push_back(nullptr);
-        made.devices    = load.devices.data();
-        made.split_mode = params.rpc.empty() ? LLAMA_SPLIT_MODE_NONE : LLAMA_SPLIT_MODE_LAYER;
-        made.main_gpu   = 0; // of these devices
+        model_params.devices    = load.devices.data();
+        model_params.split_mode = params.rpc.empty() ? LLAMA_SPLIT_MODE_NONE : LLAMA_SPLIT_MODE_LAYER;
+        model_params.main_gpu   = 0; // of these devices
     }
     if (!params.tensor_split.empty()) {
         load.split = params.tensor_split;
         load.split.resize(llama_max_devices(), 0.0f);
-        made.tensor_split = load.split.data();
+        model_params.tensor_split = load.split.data();
     }
     if (params.n_cpu_moe > 0 && has_gpus(params)) {
         load.experts = "blk\\.(0";
@@ -154,8 +154,8 @@ LoadParams load_params(const EngineParams & params) {
             load.experts += "|" + std::to_string(layer);
         }
         load.experts += ")\\.ffn_(up|down|gate|gate_up)_(ch|)exps"; // as llama.cpp's common/common.h
-        load.in_ram                = { { load.experts.c_str(), ggml_backend_cpu_buffer_type() }, { nullptr, nullptr } };
-        made.tensor_buft_overrides = load.in_ram.data();
+        load.in_ram = { { load.experts.c_str(), ggml_backend_cpu_buffer_type() }, { nullptr, nullptr } };
+        model_params.tensor_buft_overrides = load.in_ram.data();
     }
     return load;
 }
@@ -167,20 +167,21 @@ std::shared_ptr<llama_model> load_weights(const EngineParams & params, const Loa
     for (const auto & path : paths) {
         size += file_size(path);
     }
-    LoadParams load     = load_params(params);
-    load.made.load_mode = params.use_mlock  ? params.use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK
-                          : params.use_mmap ? LLAMA_LOAD_MODE_MMAP
-                                            : LLAMA_LOAD_MODE_NONE;
+    LoadParams load       = load_params(params);
+    load.params.load_mode = params.use_mlock  ? params.use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK
+                            : params.use_mmap ? LLAMA_LOAD_MODE_MMAP
+                                              : LLAMA_LOAD_MODE_NONE;
     Watch watch(check);
-    load.made.progress_callback           = [](float, void * w) { return static_cast<Watch *>(w)->goes_on(); };
-    load.made.progress_callback_user_data = &watch;
+    load.params.progress_callback           = [](float, void * w) { return static_cast<Watch *>(w)->goes_on(); };
+    load.params.progress_callback_user_data = &watch;
     if (params.use_mmap) {
         read_ahead(paths, size, watch);
         watch.rethrow();
     }
     take_log_error();
     const AssertGuard            guard;
-    std::shared_ptr<llama_model> weights(llama_model_load_from_file(params.path.c_str(), load.made), llama_model_free);
+    std::shared_ptr<llama_model> weights(llama_model_load_from_file(params.path.c_str(), load.params),
+                                         llama_model_free);
     watch.rethrow();
     if (!weights) {
         refuse_load(params, size, take_log_error());

@@ -22,16 +22,17 @@ using LoadCheck = std::function<void()>;
 struct LoadParams {
     LoadParams()                   = default;
     LoadParams(const LoadParams &) = delete;
-    LoadParams(LoadParams &&)      = default; // the pattern is longer than a text that moves
+    // Moving is safe: `experts` exceeds the small-string buffer, so its pointer survives.
+    LoadParams(LoadParams &&) = default;
 
-    llama_model_params                            made;
+    llama_model_params                            params;
     std::vector<ggml_backend_dev_t>               devices;
     std::vector<float>                            split;
-    std::string                                   experts; // names of weights
+    std::string                                   experts; // pattern of the names of weights
     std::vector<llama_model_tensor_buft_override> in_ram;
 };
 
-// Without a way to read the file. Throws as load_weights does.
+// Does not decide how the file is read (mmap or not). Throws as load_weights does.
 LoadParams load_params(const EngineParams & params);
 
 // Whether there are devices other than the CPU that these parameters may use.

@@ -29,10 +29,10 @@
 
 namespace tgr {
 
-// Of a context for such a model, without a way to end its decodes.
+// Parameters of a context for such a model, without a way to end its decodes.
 llama_context_params context_params(const llama_model * model, const EngineParams & params, uint32_t n_cells);
 
-// How many sequences there are at a time.
+// Number of sequences at a time.
 uint32_t n_sequences(const llama_model * model, const EngineParams & params);
 
 class Model {
@@ -63,12 +63,12 @@ public:
 
     // Null after a resize that failed for lack of memory.
     llama_context * context() const { return context_.get(); }
-    void            count_graphs(EngineStats & stats) const;                             // since loading
+    void            count_graphs(EngineStats & stats) const; // adds the graphs since loading
     uint32_t        n_ctx() const { return context_ ? llama_n_ctx(context_.get()) : 0; } // cells
 
     bool    is_on_cpu() const { return on_cpu(weights_.get()); } // all layers
-    Kernels kernels() const;                                     // of most weights
-    Reading reading() const;                                     // of prompts
+    Kernels kernels() const;                                     // kernels of most weights
+    Reading reading() const;                                     // way of reading prompts
 
     // Enlarges a cache without a fixed size to at least n_cells, and by half where the memory and most_cells allow.
     // With `contents`, its cells, sequences and states are copied, and old and new must fit into the memory together;
@@ -99,7 +99,7 @@ public:
 
     // Decodes a batch; llama_decode's status: 0 = done, 2 = interrupted.
     int32_t decode(Batch & batch);
-    int32_t n_threads() const { return threads_.now(); } // of a step of few tokens
+    int32_t n_threads() const { return threads_.now(); } // threads of a step of few tokens
 
     // Turns the keys of moved tokens to their new positions. Throws Error, with what llama.cpp says, when that failed;
     // the cache is lost then.
@@ -110,7 +110,8 @@ public:
     // where that failed; `closed` ends what takes long.
     void sample(Batch & batch, const std::atomic<bool> & closed);
 
-    // Of the last batch, by index in it. The state is null where none was read, the norm negative.
+    // State and norm of a token of the last batch, by index in it. The state is null where none was read, the norm
+    // negative.
     const float * state(int32_t index) const { return graph_state(context_.get(), index); }
     float         norm(int32_t layer, int32_t index) const { return graph_norm(context_.get(), layer, index); }
 
@@ -126,7 +127,7 @@ private:
     DeviceBytes                planned(uint32_t n_cells);
     std::string                obstacle(uint32_t n_cells, bool beside);
     llama_context_ptr          made_context(uint32_t n_cells);
-    const DeviceBytes &        cell_bytes(); // of every further cell, buffers included
+    const DeviceBytes &        cell_bytes(); // bytes of every further cell, buffers included
     bool                       replace_context(uint32_t n_cells);
     template <class Fill> bool move_context(uint32_t n_cells, Fill && fill);
     void                       check_memory_kind();
@@ -138,7 +139,7 @@ private:
     ModelInfo                    info_;
     mutable std::shared_mutex    weights_mutex_; // guards the pointer
     std::shared_ptr<llama_model> weights_;
-    bool                         in_blocks_ = false; // prompts are read, so that replies repeat
+    bool                         in_blocks_ = false; // prompts are read in blocks, so that replies repeat
     Adapters                     adapters_;
     EngineStats                  before_; // the graphs of contexts before this one
     llama_context_ptr            context_;
@@ -149,8 +150,8 @@ private:
     uint32_t    known_to_fit_ = 0; // cells
 
     ThreadCount                 threads_;
-    int32_t                     n_threads_ = 1; // of the last step
-    std::vector<llama_seq_id *> seq_ids_;       // of decode
+    int32_t                     n_threads_ = 1; // threads of the last step
+    std::vector<llama_seq_id *> seq_ids_;       // buffer of decode
     std::vector<int32_t>        n_seq_ids_;
 };
 

@@ -186,7 +186,7 @@ static void check_heads(const ModelFile & file, const std::string & arch) {
     }
 }
 
-// Parts of a rotation for positions of several dimensions, by whose sum ggml divides.
+// RoPE sections for multi-dimensional positions; ggml divides by their sum.
 static void check_sections(const ModelFile & file, const std::string & arch) {
     const std::string key     = arch + ".rope.dimension_sections";
     const auto        parts   = file.numbers(key);

@@ -1,4 +1,4 @@
-// What a model file must be before llama.cpp reads it.
+// Checks of a model file before llama.cpp reads it.
 #pragma once
 
 #include "base/errors.h"

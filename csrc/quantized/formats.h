@@ -1,4 +1,4 @@
-// How a file lays out a block of weights, and how a tile has it. Written with the instructions of the file that
+// Layout of a block of weights in a file and in a tile. Written with the instructions of the file that
 // includes it: Words are a 32-bit word of each row of a tile, Floats a float of each.
 //
 // A word of a tile holds four numbers of a row, from 0 up: a weight is scale * (number - 2^SHIFT), or, where SHIFT is

@@ -1,4 +1,4 @@
-// What the files of instructions (avx2.cpp, avx512.cpp) give to products.cpp.
+// Interface of the files of instructions (avx2.cpp, avx512.cpp) for products.cpp.
 #pragma once
 
 #include "quantized/products.h"
@@ -8,7 +8,7 @@ namespace tgr {
 // Rows of weights as a file holds them.
 struct Rows {
     const uint8_t * base;
-    int64_t         stride; // in bytes
+    int64_t         stride; // bytes from one row to the next
     int64_t         n;
 };
 
@@ -31,8 +31,8 @@ using Multiply = void (*)(const Rows & rows, int64_t n, const TokenBlock * token
 
 namespace avx2 {
 
-constexpr int64_t ROWS  = 8; // of a tile
-constexpr int     TILES = 1; // that are multiplied together with many tokens
+constexpr int64_t ROWS  = 8; // rows of a tile
+constexpr int     TILES = 1; // tiles that are multiplied together with many tokens
 
 Multiply multiply(ggml_type type);
 void     pack(const float * token, int64_t n, TokenBlock * packed);
@@ -43,7 +43,7 @@ namespace avx512 {
 
 constexpr int64_t ROWS       = 16;
 constexpr int     TILES      = 2;
-constexpr int     FEW_TOKENS = 8; // at most: a tile is multiplied alone
+constexpr int     FEW_TOKENS = 8; // most tokens with which a tile is multiplied alone
 
 Multiply multiply(ggml_type type);
 

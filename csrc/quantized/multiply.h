@@ -226,7 +226,7 @@ template <class Format, int R> void multiply_all(const Tile * tiles, int64_t fir
     }
 }
 
-// Where R tiles are laid out and multiplied together.
+// Lays out and multiplies R tiles together.
 template <class Format, int R> void multiply_several(const Rows & rows, int64_t n, const TokenBlock * tokens,
                                                      int64_t n_tokens, float * products, int64_t stride) {
     static_assert(R <= 2, "at the end there are R tiles or one");
@@ -234,7 +234,7 @@ template <class Format, int R> void multiply_several(const Rows & rows, int64_t 
     const int64_t     row_blocks = n / BLOCK;
     // few tokens: in the order of memory; many: a chunk of all tokens stays in the L2
     const int64_t n_together = n_tokens <= FEW ? TOGETHER : rows.n;
-    const int64_t distance   = n_tokens <= FEW ? least(CHUNK, row_blocks) : row_blocks; // to what is laid out next
+    const int64_t distance = n_tokens <= FEW ? least(CHUNK, row_blocks) : row_blocks; // blocks to what is laid out next
     Tile          tiles[R];
     Ahead         ahead[R];
     for (int64_t begin = 0; begin < rows.n; begin += n_together) {

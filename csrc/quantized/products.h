@@ -22,7 +22,7 @@ namespace tgr {
 // TGR_PRODUCTS turns all of them off ("ggml") or keeps them to AVX2 ("avx2"); it is read once.
 bool has_products(ggml_type type);
 
-// As if the variable had this value, "best" = none; not while anything is multiplied. For tests.
+// Acts as if the variable had this value, "best" = none; not while anything is multiplied. For tests.
 void use_products(const char * name);
 
 // Numbers of a token that have a scale in common; a token's length is a multiple of it.

@@ -32,7 +32,7 @@ private:
     size_t                   longest_ = 0;
     std::deque<llama_token>  recent_;    // oldest first
     size_t                   since_ = 0; // tokens after the last breaker
-    std::string              end_;       // of the text, in which a breaker may have begun
+    std::string              end_;       // end of the text, in which a breaker may have begun
 
     bool is_breaking(llama_token token) const;
     bool holds_breaker(llama_token token) const;

@@ -1,4 +1,4 @@
-// From one row of logits to a token, its log-probability and the entropy. It does not know sequences or batches.
+// Samples a token from one row of logits, with its log-probability and the entropy. Knows no sequences or batches.
 #pragma once
 
 #include "base/sampling_params.h"
@@ -35,7 +35,7 @@ std::vector<std::pair<llama_token, float>> top_tokens(const float * logits, int3
 
 struct Draw {
     llama_token token;
-    float       logprob; // in the distribution that it was drawn from: after bias, penalties, filters and temperature
+    float logprob; // log p in the distribution that it was drawn from: after bias, penalties, filters, temperature
 };
 
 // One sequence's sampler. Bias, penalties, DRY and a grammar change the logits first; then top-n-sigma, top-k,
@@ -68,19 +68,19 @@ private:
     int32_t                             n_vocab_;
     std::mt19937                        random_;
     int32_t                             part_ = 0; // tokens for one seed; 0 = no limit
-    int32_t                             left_ = 0; // of them
-    std::deque<uint64_t>                seeds_;    // to come
+    int32_t                             left_ = 0; // tokens left for the present seed
+    std::deque<uint64_t>                seeds_;    // seeds to come
     std::unique_ptr<Grammar>            grammar_;  // null: there is none, or it has not begun
-    std::optional<TriggerSearch>        waits_;    // for its beginning
+    std::optional<TriggerSearch>        waits_;    // search for the grammar's beginning
     std::shared_ptr<const GrammarRules> rules_;
-    uint64_t                            work_          = 0; // that it may cost in one call
+    uint64_t                            work_          = 0; // most work of the grammar in one call
     bool                                has_penalties_ = false;
     std::deque<llama_token>             recent_; // tokens that penalties count
     std::unique_ptr<Dry>                dry_;    // null = off
 
     // The random numbers of one draw.
     struct Chance {
-        double u;        // where the token lies in the distribution
+        double u;        // place of the token in the distribution, 0 to 1
         bool   excludes; // whether XTC takes the likeliest away
     };
 

@@ -47,24 +47,24 @@ Draft Scheduler::look_up(const RunningTask & task, size_t n_read) {
     return draft;
 }
 
-// Not of other sessions or groups: the batches of a text must not depend on them.
+// Hit rates are kept per session or group, so that one client's batches do not depend on another's.
 Hits & Scheduler::hits_of(const Job & job) {
     Session & session = sessions_.at(job.session);
     return session.group ? session.group->hits : session.hits;
 }
 
-// For a batch of these texts alone.
-void Scheduler::plan_drafts(const Running & writers) {
+// Plans drafts for a batch of these texts alone.
+void Scheduler::plan_drafts(const Runnable & writers) {
     const size_t widest =
         std::min({ WIDEST, size_t(llama_n_batch(model_.context())), size_t(llama_n_ubatch(model_.context())),
                    size_t(llama_n_seq_max(model_.context())) });
     if (writers.empty() || !cache_.rolls_back() || writers.size() > MOST_TEXTS || widest <= writers.size()) {
         return;
     }
-    std::set<uint64_t> parties;
+    std::set<uint64_t> groups;
     std::vector<Guess> guesses;
     for (RunningTask * task : writers) {
-        parties.insert(together(*task->job));
+        groups.insert(together(*task->job));
         if (task->task->drafts && task->guesses.short_of()) {
             task->guesses.look(look_up(*task, MOST_READ / writers.size()));
         }
@@ -76,7 +76,7 @@ void Scheduler::plan_drafts(const Running & writers) {
         }
         guesses.push_back(guess);
     }
-    const auto rows = choose_rows(guesses, times_, widest, parties.size() > 1 ? SLOWEST : INFINITY);
+    const auto rows = choose_rows(guesses, times_, widest, groups.size() > 1 ? SLOWEST : INFINITY);
     for (size_t i = 0; i < writers.size(); ++i) {
         writers[i]->n_drafted = rows[i];
     }

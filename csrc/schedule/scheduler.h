@@ -43,7 +43,7 @@ public:
     std::vector<uint64_t> in_the_way(uint64_t ticket);
 
     bool give_up(uint64_t ticket);  // ends a wait with CancelledError; false = none waits
-    void withdraw(uint64_t ticket); // a request, or the session that was admitted meanwhile
+    void withdraw(uint64_t ticket); // takes back a request, or the session that was admitted meanwhile
     void close_session(uint64_t session);
     bool is_busy(uint64_t session) const; // some job of it runs
     void drop_sequence(uint64_t session, int32_t sequence);
@@ -57,15 +57,15 @@ public:
 
     // --- jobs ---
 
-    void submit(uint64_t session, const std::shared_ptr<Job> & job); // which is prepared
+    void submit(uint64_t session, const std::shared_ptr<Job> & job); // the job must have been prepared
 
     // Whether some job can be decoded now.
     bool ready() const;
 
     void settle_cancelled();                   // ends cancelled jobs; their outputs hold what was generated
-    void end_all(std::exception_ptr error);    // jobs
-    void close_all(std::exception_ptr error);  // jobs and sessions
-    void refuse_all(std::exception_ptr error); // requests
+    void end_all(std::exception_ptr error);    // ends all jobs
+    void close_all(std::exception_ptr error);  // ends all jobs and sessions
+    void refuse_all(std::exception_ptr error); // refuses all requests
 
     // --- a step ---
 
@@ -78,20 +78,20 @@ public:
 
     const std::vector<std::shared_ptr<Job>> & jobs() const { return jobs_; }
 
-    void undo();                      // after a decode that failed
+    void undo();                      // takes back a decode that failed
     void fail(int32_t status);        // ends the jobs in the batch
-    void book_decode(double seconds); // the decoded tokens
-    void book_rows();                 // what was read and sampled from the rows
-    void drop_drafts();               // takes what was not accepted from the cache
+    void book_decode(double seconds); // books the decoded tokens
+    void book_rows();                 // books what was read and sampled from the rows
+    void drop_drafts();               // removes rejected drafts from the cache
     void count_drafts(EngineStats & stats) const;
     void finish_done(); // ends jobs that are done
 
 private:
-    // Where a session is among the others, or will be.
+    // Place of a session among the others, now or once it is admitted.
     struct Place {
-        uint64_t                       serial; // in the order of batches
+        uint64_t                       serial; // rank in the order of batches
         std::shared_ptr<LockstepGroup> group;
-        uint32_t                       index; // in the group
+        uint32_t                       index; // place in the group
 
         // Says in the group, if there is one, what its participant does now.
         void mark(LockstepGroup::Participant now) const {
@@ -109,7 +109,7 @@ private:
     };
 
     struct Session : Place {
-        Hits hits{}; // of the drafts of its texts, without a group
+        Hits hits{}; // hit rates of the drafts of its texts, without a group
     };
 
     bool fits_together(size_t first);
@@ -120,21 +120,21 @@ private:
 
     std::deque<std::unique_ptr<Request>>::iterator waiting(uint64_t ticket);
 
-    using Running = std::vector<RunningTask *>; // that can go on
+    using Runnable = std::vector<RunningTask *>; // tasks that can make progress in this step
 
-    Running       runnable(bool feeding) const;
-    void          choose_party();
+    Runnable      runnable(bool feeding) const;
+    void          choose_exclusive_group();
     bool          read_block();
     Prompt        prompt_of(const RunningTask & task);
-    bool          waits_for_another(const RunningTask & task, const Running & readers);
+    bool          waits_for_another(const RunningTask & task, const Runnable & readers);
     void          start_reading(RunningTask & task);
     void          book_reused(RunningTask & task, uint32_t n);
     static size_t n_to_read(const RunningTask & task);
-    size_t        most_prompt_tokens(const Running & writers, const Running & readers);
+    size_t        most_prompt_tokens(const Runnable & writers, const Runnable & readers);
     uint64_t      together(const Job & job) const;
     Sequence & sequence_of(const RunningTask & task) { return cache_.sequence(task.job->session, task.task->sequence); }
-    void       add_writers(const Running & writers, size_t most);
-    void       plan_drafts(const Running & writers);
+    void       add_writers(const Runnable & writers, size_t most);
+    void       plan_drafts(const Runnable & writers);
     Hits &     hits_of(const Job & job);
     Draft      look_up(const RunningTask & task, size_t n_read);
     std::vector<uint64_t> together_with(uint64_t session) const;
@@ -158,14 +158,14 @@ private:
     std::deque<std::unique_ptr<Request>> waiting_;
     std::vector<std::shared_ptr<Job>>    jobs_;
     Batch                                batch_;
-    size_t                               turn_ = 0, reader_turn_ = 0; // who is first, where not all fit
-    uint64_t                             party_      = 0;             // whose tokens alone this step decodes, 0 = all
-    uint64_t                             last_party_ = 0;             // … the step before
-    size_t                               n_steps_    = 0;
-    uint64_t                             n_drafted_ = 0, n_accepted_ = 0;
-    double                               prompt_tokens_;          // that a step decodes while texts are written
-    double                               prompt_seconds_ = 0.0;   // that this step may take for them, 0 = no limit
-    bool                                 prompt_limited_ = false; // it holds as many as the limit allows
+    size_t   next_writer_ = 0, next_reader_ = 0; // round-robin start when the batch is too small for all
+    uint64_t exclusive_group_      = 0; // reproducible mode: only this session or group decodes in this step; 0 = all
+    uint64_t last_exclusive_group_ = 0; // the exclusive group of the step before
+    size_t   n_steps_              = 0;
+    uint64_t n_drafted_ = 0, n_accepted_ = 0;
+    double   prompt_tokens_;          // prompt tokens that a step decodes while texts are written
+    double   prompt_seconds_ = 0.0;   // time of this step for them, 0 = no limit
+    bool     prompt_limited_ = false; // the batch holds as many as the limit allows
 };
 
 } // namespace tgr

@@ -56,7 +56,7 @@ void Scheduler::book_reused(RunningTask & task, uint32_t n) {
 }
 
 // Whether an earlier reader is about to read tokens that this one needs, too.
-bool Scheduler::waits_for_another(const RunningTask & task, const Running & readers) {
+bool Scheduler::waits_for_another(const RunningTask & task, const Runnable & readers) {
     for (RunningTask * before : readers) {
         if (before == &task) {
             return false;
@@ -78,7 +78,7 @@ bool Scheduler::waits_for_another(const RunningTask & task, const Running & read
 }
 
 void Scheduler::share() {
-    party_             = 0;
+    exclusive_group_   = 0;
     const auto readers = runnable(true);
     for (RunningTask * task : readers) {
         if (!task->task->reuse || task->n_placed > 0 || !cache_.prefixes().enabled()) { // it reads already
@@ -103,30 +103,30 @@ void Scheduler::share() {
 
 // Where batches must not depend on other sessions, a step decodes the tokens of one session or lockstep group. They
 // take turns.
-void Scheduler::choose_party() {
-    party_ = 0;
+void Scheduler::choose_exclusive_group() {
+    exclusive_group_ = 0;
     if (cache_.reading().block == 0) {
         return;
     }
     // where one of it waits for another's prompt, the others may read, but not write on without it
-    std::set<uint64_t> parties, waiting;
+    std::set<uint64_t> groups, waiting;
     const auto         readers = runnable(true);
     for (const RunningTask * one : readers) {
         if (one->waits) {
             waiting.insert(together(*one->job));
         } else if (one->task->reuse) {
-            parties.insert(together(*one->job));
+            groups.insert(together(*one->job));
         }
     }
     for (const auto & some : { readers, runnable(false) }) {
         for (const RunningTask * one : some) {
             if (waiting.count(together(*one->job)) == 0) {
-                parties.insert(together(*one->job));
+                groups.insert(together(*one->job));
             }
         }
     }
-    const auto next = parties.upper_bound(last_party_);
-    party_ = last_party_ = next != parties.end() ? *next : parties.empty() ? 0 : *parties.begin();
+    const auto next  = groups.upper_bound(last_exclusive_group_);
+    exclusive_group_ = last_exclusive_group_ = next != groups.end() ? *next : groups.empty() ? 0 : *groups.begin();
 }
 
 // The next block of the first prompt that is read in blocks; false when there is none. It is alone in the batch, and
@@ -142,10 +142,10 @@ bool Scheduler::read_block() {
     return false;
 }
 
-Scheduler::Running Scheduler::runnable(bool feeding) const {
-    Running some;
+Scheduler::Runnable Scheduler::runnable(bool feeding) const {
+    Runnable some;
     for (const auto & job : jobs_) {
-        if (held_back(*job) || (party_ && together(*job) != party_)) {
+        if (held_back(*job) || (exclusive_group_ && together(*job) != exclusive_group_)) {
             continue;
         }
         for (const auto & task : job->running) {
@@ -159,7 +159,7 @@ Scheduler::Running Scheduler::runnable(bool feeding) const {
 
 Batch & Scheduler::schedule() {
     batch_ = {};
-    choose_party();
+    choose_exclusive_group();
     const size_t n_batch = llama_n_batch(model_.context()); // llama.cpp may have lowered it to n_ctx
     const auto   writers = runnable(false);
     auto         readers = runnable(true);
@@ -184,7 +184,7 @@ Batch & Scheduler::schedule() {
     size_t left     = std::min(n_batch - batch_.size(), most_prompt_tokens(writers, readers));
     prompt_limited_ = prompt_seconds_ > 0;
     if (left > 0 && left < readers.size()) { // a step without space for prompts does not count as a turn
-        std::rotate(readers.begin(), readers.begin() + ++reader_turn_ % readers.size(), readers.end());
+        std::rotate(readers.begin(), readers.begin() + ++next_reader_ % readers.size(), readers.end());
     }
     // equal parts, so that a short prompt does not wait for a long one; the first ones get what is left
     std::vector<size_t> parts(readers.size());
@@ -225,18 +225,18 @@ uint64_t Scheduler::together(const Job & job) const {
 
 // So that nobody waits long for a step: other texts that are written, and requests that arrive. A lockstep group alone
 // reads as much as fits, because its batches must not depend on the time.
-size_t Scheduler::most_prompt_tokens(const Running & writers, const Running & readers) {
-    std::set<uint64_t> parties;
+size_t Scheduler::most_prompt_tokens(const Runnable & writers, const Runnable & readers) {
+    std::set<uint64_t> groups;
     bool               in_group = true;
     for (const RunningTask * one : writers) {
-        parties.insert(together(*one->job));
+        groups.insert(together(*one->job));
     }
     for (const RunningTask * one : readers) {
-        parties.insert(together(*one->job));
+        groups.insert(together(*one->job));
         in_group &= sessions_.at(one->job->session).group != nullptr;
     }
     const double seconds = model_.params().step_seconds;
-    if (!writers.empty() && parties.size() > 1) {
+    if (!writers.empty() && groups.size() > 1) {
         prompt_seconds_ = seconds;
         return whole_tiles(batch_.size(), size_t(prompt_tokens_));
     }
@@ -245,11 +245,11 @@ size_t Scheduler::most_prompt_tokens(const Running & writers, const Running & re
     return in_group ? SIZE_MAX : whole_tiles(batch_.size(), size_t(4 * prompt_tokens_));
 }
 
-void Scheduler::add_writers(const Running & writers, size_t most) {
-    most  = std::min({ most, writers.size(), size_t(llama_n_seq_max(model_.context())) });
-    turn_ = most < writers.size() ? turn_ : 0;
+void Scheduler::add_writers(const Runnable & writers, size_t most) {
+    most         = std::min({ most, writers.size(), size_t(llama_n_seq_max(model_.context())) });
+    next_writer_ = most < writers.size() ? next_writer_ : 0;
     for (size_t i = 0; i < most; ++i) {
-        RunningTask & task = *writers[(turn_ + i) % writers.size()];
+        RunningTask & task = *writers[(next_writer_ + i) % writers.size()];
         batch_.rows.push_back({ &task, int32_t(batch_.size()), -1, true });
         add(task, task.next, true);
         for (size_t n = 0; n < task.n_drafted; ++n) {
@@ -257,7 +257,7 @@ void Scheduler::add_writers(const Running & writers, size_t most) {
             add(task, task.guesses.guess(n), true);
         }
     }
-    turn_ += most;
+    next_writer_ += most;
 }
 
 void Scheduler::add_feed(RunningTask & task, size_t most) {

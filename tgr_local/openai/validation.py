@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model
 from typing_extensions import Self, TypedDict
 
 from tgr_local.options.fields import interval, near_names
-from tgr_local.options.former import has_left
+from tgr_local.options.former import removed_option_error
 
 _DEPTH_MOST = 200  # levels of nesting
 _HALF = re.compile("[\ud800-\udfff]")
@@ -93,7 +93,7 @@ class RequestBody(BaseModel):
         for name in body if isinstance(body, dict) else ():
             if name not in cls.model_fields:
                 near = hint(name, cls.model_fields, cls.listing)
-                why = has_left(str(name)) or f"unknown {cls.noun} {shown(name)}{near}"
+                why = removed_option_error(str(name)) or f"unknown {cls.noun} {shown(name)}{near}"
                 raise RequestError(why, str(name)[:_SHOWN_MOST])
         for name in cls.resent if isinstance(body, dict) else ():
             if (whole := _without_halves(body.get(name))) is not body.get(name):
@@ -156,7 +156,7 @@ def request_error(
     details: list[Any] = error.errors(include_url=False)
     at_fault = [one for one in details if one["loc"][:1] == details[0]["loc"][:1]]
     # of the alternatives that a parameter has, the one that its value comes closest to
-    closest = max(at_fault, key=lambda one: (_is_of_its_type(one), len(one["loc"])))
+    closest = max(at_fault, key=lambda fault: (_is_of_its_type(fault), len(fault["loc"])))
     path = _path(body, closest)
     if isinstance(cause := closest.get("ctx", {}).get("error"), RequestError):
         is_nested = path and path[0] != "tgr"

@@ -14,7 +14,7 @@ from dataclasses import field
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
-from tgr_local.options.former import has_left
+from tgr_local.options.former import removed_option_error
 
 
 class Config(Protocol):
@@ -219,7 +219,7 @@ def updated(config: _Config, values: Mapping[str, Any]) -> _Config:
         if key not in known:
             near = near_names(key, known)
             hint = f"did you mean {', '.join(near)}?" if near else LISTING
-            raise ValueError(has_left(key) or f"unknown option {key!r:.80}; {hint}")
+            raise ValueError(removed_option_error(key) or f"unknown option {key!r:.80}; {hint}")
     return dataclasses.replace(config, **values)
 
 

@@ -18,7 +18,7 @@ from tgr_local.options.config import (
     ServerConfig,
 )
 from tgr_local.options.fields import group_of, parse, types_of, updated
-from tgr_local.options.former import has_left
+from tgr_local.options.former import removed_option_error
 from tgr_local.options.model_names import is_elsewhere, pull_hint
 from tgr_local.system.sanitize import printable_line
 
@@ -202,10 +202,10 @@ class Parser(argparse.ArgumentParser):
                 return f"{how}; {pull_hint(word)}" if is_elsewhere(word) else how
         named = foreign_flags.COMMANDS.get(word, word)
         every = [one for command in self.commands.values() for one in command.complete()._walk()]
-        found = [one.prog for one in every if one.prog.rpartition(" ")[2] == named]
+        programs = [one.prog for one in every if one.prog.rpartition(" ")[2] == named]
         near = difflib.get_close_matches(word, self.commands, n=2, cutoff=0.75)
-        found = found or [self.commands[name].prog for name in near]
-        return f"did you mean {' or '.join(found[:2])}?" if found else ""
+        programs = programs or [self.commands[name].prog for name in near]
+        return f"did you mean {' or '.join(programs[:2])}?" if programs else ""
 
     def unknown_argument(self, text: str, unless: str = "") -> ValueError:
         """The error for an argument that this parser does not have, naming similar flags. `unless`
@@ -216,7 +216,7 @@ class Parser(argparse.ArgumentParser):
             return ValueError(f"unknown argument {text!r}; {self.word_hint}{model}")
         name = text.partition("=")[0]
         field = name.removeprefix("--no-").removeprefix("--").replace("-", "_")
-        if left := has_left(field, name):
+        if left := removed_option_error(field, name):
             return ValueError(left)
         if any(
             name in command.complete()._option_string_actions for command in self.commands.values()

@@ -31,7 +31,7 @@ def departed(name: str) -> str:
     return f"has left the {'engine' if name in _OF_THE_ENGINE else 'search'}"
 
 
-def has_left(name: str, written: str = "") -> str:
-    """The error for an option that has left, as the user has written its name; empty for any other
+def removed_option_error(name: str, written: str = "") -> str:
+    """The error for a removed option, whose name the user has written so; empty for any other
     name."""
     return f"{written or name} {departed(name)}; remove it" if name in FORMER else ""

@@ -21,7 +21,7 @@ from typing import Any
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import LISTING
 from tgr_local.options.flags import flag
-from tgr_local.options.former import has_left
+from tgr_local.options.former import removed_option_error
 from tgr_local.system.files import utf8_text
 from tgr_local.system.paths import expanded, folder
 from tgr_local.system.sanitize import printable_json, printable_line
@@ -84,7 +84,9 @@ def misspelt(options: Mapping[str, Any]) -> Iterator[str]:
     one."""
     known = [PREFIX + name.upper() for name in options]
     for name in os.environ:
-        if left := name.startswith(PREFIX) and has_left(name[len(PREFIX) :].lower(), name):
+        if left := name.startswith(PREFIX) and removed_option_error(
+            name[len(PREFIX) :].lower(), name
+        ):
             yield left
         elif name.startswith(PREFIX) and name not in known:
             for near in difflib.get_close_matches(name, known, n=1, cutoff=0.85):
@@ -110,7 +112,7 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[tuple[str, Any,
         if name not in options:
             near = difflib.get_close_matches(name, options, n=3)
             hint = f"did you mean {', '.join(near)}?" if near else LISTING
-            why = has_left(name) or f"unknown option {name!r:.60}; {hint}"
+            why = removed_option_error(name) or f"unknown option {name!r:.60}; {hint}"
             raise ValueError(f"{path}: {why}")
         if path == PROJECT_FILE and name not in _PROJECT_OPTIONS:
             raise ValueError(

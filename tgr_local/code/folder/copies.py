@@ -110,7 +110,7 @@ class Copies:
     def notes(self, backend: Backend) -> list[str]:
         """Returns the parts of the project that are hidden from commands in this backend, each with
         its reason."""
-        shown = [path.relative_to(self._project.folder) for path in self._taken.shown]
+        shown = [path.relative_to(self._project.folder) for path in self._taken.mounted_read_only]
         missing = [] if backend == "bwrap" else [
             f"{path}: large or installed; only the sandbox bwrap can show it" for path in shown
             if backend != "none" or not is_linked(path)
@@ -125,7 +125,7 @@ class Copies:
     def document(self, source: SourceFile) -> Document:
         """The text of a file at the time of the snapshot; of one that it does not hold, its own."""
         old = self._folder / "snapshot" / source.place.relative_to(self._project.folder)
-        if any(source.place.is_relative_to(path) for path in self._taken.shown):
+        if any(source.place.is_relative_to(path) for path in self._taken.mounted_read_only):
             return source.document
         try:
             return Document(source.document.path, byte_style.decode(old.read_bytes())[0])
@@ -150,7 +150,7 @@ class Copies:
             for path, data in whole:
                 _write(tree, path, data)
             place = Place(
-                tree, self._project.folder, (*self._around(), *self._taken.shown),
+                tree, self._project.folder, (*self._around(), *self._taken.mounted_read_only),
                 folder / "scratch", self._size,
             )  # fmt: skip
             for name in broken:
@@ -176,9 +176,11 @@ class Copies:
     def leads(self) -> list[Path]:
         """The folders below the project that installed packages are, or lead to: Python packages
         in editable mode, workspaces of node. Without bubblewrap tests may use these."""
-        place = Place(self._project.folder, self._project.folder, tuple(self._taken.shown))
+        place = Place(
+            self._project.folder, self._project.folder, tuple(self._taken.mounted_read_only)
+        )
         found = dict.fromkeys(commands.editable(place))
-        for folder in self._taken.shown:
+        for folder in self._taken.mounted_read_only:
             if folder.name == "node_modules":
                 for path in (*folder.glob("*"), *folder.glob("@*/*")):
                     end = Path(os.path.realpath(path))
@@ -188,7 +190,7 @@ class Copies:
 
     def _is_shown(self, relative: Path) -> bool:
         place = self._project.folder / relative
-        return any(place.is_relative_to(path) for path in self._taken.shown)
+        return any(place.is_relative_to(path) for path in self._taken.mounted_read_only)
 
     def _name_copy(self, place: Place, changed: Sequence[Path]) -> None:
         """Exchanges the folder's path for that of the copy in the files that name it."""
@@ -209,7 +211,7 @@ class Copies:
         """Returns the place of a changed file in the copy, and its bytes."""
         source = self._project.to_change(change.path)
         relative = source.place.relative_to(self._project.folder)
-        for path in self._taken.shown:
+        for path in self._taken.mounted_read_only:
             if source.place.is_relative_to(path):
                 raise RefusedError(f"{change.path} lies in {path}, which tests only read")
         old = self._folder / "snapshot" / relative

@@ -6,8 +6,8 @@ shown to a command read-only instead, and what is left out. It never writes into
 Copied is what is there, whether git knows it or not: tests need generated and built files.
 Installed packages (node_modules, virtual environments), large ignored folders and large files are
 shown read-only, as is .git; in the copy they are empty. Left out are caches, large folders that a
-build makes again (with a CACHEDIR.TAG), tgr-local's own files, links that leave the folder (they
-stay, without an end), pipes and sockets.
+build makes again (with a CACHEDIR.TAG), tgr-local's own files, links that leave the folder
+(dangling symlinks are kept), pipes and sockets.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Snapshot:
     """Folders below the root with tgr-local's own files, this copy among them."""
     n_bytes: int = 0
     n_entries: int = 0
-    shown: list[Path] = field(default_factory=list)
+    mounted_read_only: list[Path] = field(default_factory=list)
     """Paths in the project that are not copied but shown read-only where the sandbox can."""
     left_out: list[str] = field(default_factory=list)
     """Parts that are neither copied nor shown, each with its reason."""
@@ -124,7 +124,7 @@ class Snapshot:
             elif not stat.S_ISREG(about.st_mode):
                 self.left_out.append(f"{path}: it is neither a file nor a folder")
             elif about.st_size > LARGE_FILE:
-                self.shown.append(Path(entry.path))
+                self.mounted_read_only.append(Path(entry.path))
                 copy.touch()
             else:
                 self._count(about.st_size, self.root)
@@ -151,7 +151,7 @@ class Snapshot:
         self._count(0, kept)
         (self.target / path).mkdir()
         if is_shown:
-            self.shown.append(kept)
+            self.mounted_read_only.append(kept)
         return not is_shown
 
     def _link(self, path: str) -> None:

@@ -167,7 +167,7 @@ def check(
     is the person's, for the shell. Raises as `judge`."""
     root = place.seen_at if backend == "bwrap" else place.folder
     words = [str(_CHECK), str(root), *changed]
-    place = replace(place, shown=(*place.shown, _CHECK))
+    place = replace(place, mounted_read_only=(*place.mounted_read_only, _CHECK))
     outcome = commands.run(f"{python} {shlex.join(words)}", place, limits, backend, cancel)
     said = [line.split("\t") for line in outcome.output.splitlines()]
     said = [parts for parts in said if len(parts) == 3 and parts[0] in (*_CHECKS, *_FAILED)]

@@ -19,7 +19,7 @@ _LEAST = 1e-3  # votes that a logarithm counts at least
 
 
 def weights(log_odds: Sequence[float] | Floats) -> Floats:
-    """The votes of texts: the cube of each one's chance to be right. (Of the first to the fourth
+    """Vote weight of each text: its probability of being right, cubed. (Of the first to the fourth
     power the third and fourth gave the best votes on 250 problems of the embedded model.)"""
     return sigmoid(np.asarray(log_odds, np.float64)) ** 3
 

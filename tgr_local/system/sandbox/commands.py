@@ -80,7 +80,7 @@ class Place:
     """The folder that the command may change; it may change nothing else."""
     seen_at: Path
     """Path of the folder inside bubblewrap."""
-    shown: tuple[Path, ...] = ()
+    mounted_read_only: tuple[Path, ...] = ()
     """Other paths, which the command sees in place and cannot change; without a sandbox it can."""
     scratch: Path | None = None
     """A folder for HOME and temporary files, where the backend has no /tmp of its own."""
@@ -89,7 +89,7 @@ class Place:
 
     def own_path(self) -> OwnPath:
         """Maps paths into the copy for a command that sees both it and the folder."""
-        kept = [path for path in self.shown if path.is_relative_to(self.seen_at)]
+        kept = [path for path in self.mounted_read_only if path.is_relative_to(self.seen_at)]
         return OwnPath(self.seen_at, self.folder, [path for path in kept if path != self.seen_at])
 
 
@@ -226,14 +226,14 @@ def _give(folder: Path, user: int) -> None:
 
 
 def is_linked(path: Path) -> bool:
-    """Whether a command without a sandbox sees what `Place.shown` names: not a repository, in which
-    git writes even where it only reads."""
+    """Whether a command without a sandbox sees a path of `Place.mounted_read_only`: not a
+    repository, in which git writes even where it only reads."""
     return path.name != ".git"
 
 
 def _link(place: Place) -> None:
     """Puts links in the folder to what bubblewrap shows there; a command can write through them."""
-    for path in filter(is_linked, place.shown):
+    for path in filter(is_linked, place.mounted_read_only):
         if path.is_relative_to(place.seen_at) and path != place.seen_at:
             link = place.folder / path.relative_to(place.seen_at)
             with contextlib.suppress(OSError):
@@ -268,11 +268,11 @@ def _command(
         return backends.without_mounts(backend, launch)
     launch[-2] = str(_SEEN_LAUNCHER)
     mounts: list[Mount] = []
-    for path in backends.tools(command, place.shown, place.seen_at):
+    for path in backends.tools(command, place.mounted_read_only, place.seen_at):
         secrets = [path / name for name in _SECRETS if os.path.isfile(path / name)]
         mounts += [("--ro-bind", path, path)]
         mounts += [("--ro-bind", Path(os.devnull), secret) for secret in secrets]
-    mounts += [("--ro-bind-try", path, path) for path in place.shown]
+    mounts += [("--ro-bind-try", path, path) for path in place.mounted_read_only]
     mounts += [("--ro-bind", backends.LAUNCHER, _SEEN_LAUNCHER)]
     mounts += [("--bind", place.folder, place.seen_at)]
     start = str(place.seen_at)
@@ -307,7 +307,7 @@ def editable(place: Place) -> list[Path]:
     found = {
         Path(os.environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if os.environ.get(name)
     }
-    found |= {path for path in place.shown if os.path.exists(path / "pyvenv.cfg")}
+    found |= {path for path in place.mounted_read_only if os.path.exists(path / "pyvenv.cfg")}
     for folder in program_folders():
         if any(os.access(folder / name, os.X_OK) for name in ("python", "python3")):
             found.add(folder.parent)
