@@ -63,8 +63,8 @@ def answer_key(text: str) -> str | None:
     before it, that code is the answer; its key is its lines, without blank ones and spaces at their
     ends."""
     if final := _final_code(text):
-        before, code = final
-        if boxed(before) is None and not _ANSWER_PHRASE.search(before):
+        prose, code = final
+        if boxed(prose) is None and not _ANSWER_PHRASE.search(prose):
             return code or None
     inside = boxed(text)
     if inside is not None:
@@ -141,14 +141,14 @@ def _final_code(text: str) -> tuple[str, str] | None:
 
 def _closings(text: str) -> dict[int, int]:
     """The index of the brace that closes each one that is closed; escaped braces do not count."""
-    found: dict[int, int] = {}
+    closing: dict[int, int] = {}
     opened: list[int] = []
     for match in _BRACE.finditer(text):
         if match[0] == "{":
             opened.append(match.start())
         elif match[0] == "}" and opened:
-            found[opened.pop()] = match.start()
-    return found
+            closing[opened.pop()] = match.start()
+    return closing
 
 
 def _group(text: str, at: int, ends: dict[int, int]) -> tuple[slice, int] | None:
@@ -171,24 +171,24 @@ def _unwrapped(text: str) -> str:
             break
         end = ends[wrapper.end()]
         left_out += [(wrapper.start(), wrapper.end() + 1), (end, end + 1)]
-    made, at = [], 0
+    pieces, at = [], 0
     for start, end in sorted(left_out):
-        made.append(text[at:start])
+        pieces.append(text[at:start])
         at = end
-    return "".join([*made, text[at:]])
+    return "".join([*pieces, text[at:]])
 
 
 def _fractions(text: str, depth: int = 0) -> tuple[str, bool]:
     """A text with a/b for each fraction, up to the first one that has no two arguments or lies too
     deep in others; and whether there is none such."""
     ends = _closings(text)
-    made: list[str] = []
+    pieces: list[str] = []
     at, is_whole = 0, True
     while is_whole and (fraction := _FRACTION.search(text, at)):
         over = _group(text, fraction.end(), ends)
         under = _group(text, over[1], ends) if over else None
         if over is None or under is None or depth == _NESTED_MOST:
-            return "".join([*made, text[at:]]), False
+            return "".join([*pieces, text[at:]]), False
         parts = []
         for where, _ in (over, under):
             part = text[where].strip()
@@ -197,12 +197,12 @@ def _fractions(text: str, depth: int = 0) -> tuple[str, bool]:
                 part, is_whole = _fractions(part, depth + 1)
             parts.append(f"({part})" if has_bracket else part)
         both = "/".join(parts)
-        before = text[at : fraction.start()].rstrip()
+        head = text[at : fraction.start()].rstrip()
         at = under[1]
-        if before.endswith(("/", "^")) or _POWER.match(text, at):
+        if head.endswith(("/", "^")) or _POWER.match(text, at):
             both = f"({both})"
-        made.append(f"{before} {both}")
-    return "".join([*made, text[at:]]), is_whole
+        pieces.append(f"{head} {both}")
+    return "".join([*pieces, text[at:]]), is_whole
 
 
 def _without_unit(key: str) -> str:

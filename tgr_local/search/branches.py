@@ -255,12 +255,12 @@ class Branches:
     ) -> Output:
         """Appends a turn to a copy of the text and samples a reply to it of at most n_tokens. The
         text does not change."""
-        before = self.context(branch)
+        context = self.context(branch)
         # the turn itself ends a text that has no end token
-        asked = [*(before[:-1] if before[-1] in self.engine.end_tokens else before), *turn]
+        asked = [*(context[:-1] if context[-1] in self.engine.end_tokens else context), *turn]
         with self.run.timed("chunk"):
             sequence = branch.sequence.fork()
-            (read,) = self.run.decode([Task(sequence, asked[len(before) - 1 : -1])])
+            (read,) = self.run.decode([Task(sequence, asked[len(context) - 1 : -1])])
             self.run.count(discarded=read.n_decoded)
         task = Task(
             sequence,

@@ -197,9 +197,9 @@ def fitted(engine: Engine, n_query: int, config: SearchConfig, method: Method) -
     a search, which fills the context. Raises as `text_room`."""
     room, limit = text_room(engine, n_query), config.token_limit
 
-    def fits(one: SearchConfig) -> bool:
+    def fits(candidate: SearchConfig) -> bool:
         try:
-            cells_needed(engine, n_query, one, method)
+            cells_needed(engine, n_query, candidate, method)
         except CapacityError:
             return False
         return True

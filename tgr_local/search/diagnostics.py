@@ -48,12 +48,12 @@ class Diagnostics:
     """Share of the steps with a similarity over 0.99."""
 
 
-def measure(step: Step, before: Step | None) -> Geometry:
+def measure(step: Step, previous: Step | None) -> Geometry:
     """The measures of a step and of the turn from the one before.
 
     The steps must have their anchors and states in full, as a method yields them.
     """
-    return Geometry(**_of_candidates(step), **_of_movement(step, before))  # type: ignore[arg-type]
+    return Geometry(**_of_candidates(step), **_of_movement(step, previous))  # type: ignore[arg-type]
 
 
 def summary(boundaries: list[Geometry]) -> Diagnostics:
@@ -71,18 +71,18 @@ def summary(boundaries: list[Geometry]) -> Diagnostics:
 
 
 def _of_candidates(step: Step) -> dict[str, float | int]:
-    found = step.candidates
-    if found is None or not found.anchors.size:
+    candidates = step.candidates
+    if candidates is None or not candidates.anchors.size:
         return {}
     return {
-        "apcs": geometry.apcs(found.anchors),
-        "min_cosine": geometry.min_pairwise_cosine(found.anchors),
-        "n_eff": geometry.effective_dimension(found.anchors),
-        "n_measured": len(found.anchors),
+        "apcs": geometry.apcs(candidates.anchors),
+        "min_cosine": geometry.min_pairwise_cosine(candidates.anchors),
+        "n_eff": geometry.effective_dimension(candidates.anchors),
+        "n_measured": len(candidates.anchors),
     }
 
 
-def _of_movement(step: Step, before: Step | None) -> dict[str, float]:
+def _of_movement(step: Step, previous: Step | None) -> dict[str, float]:
     if step.origin is None or step.state is None:
         return {}
     measures = {
@@ -90,9 +90,9 @@ def _of_movement(step: Step, before: Step | None) -> dict[str, float]:
         "angle": geometry.angle(step.state, step.origin),
     }
     # z_{t-1} is where the step before led to, unless a new run began in between
-    if before is not None and before.origin is not None and before.state is not None:
+    if previous is not None and previous.origin is not None and previous.state is not None:
         with contextlib.suppress(ValueError):  # antipodes have no single geodesic, so no turn
             measures["curvature"] = geometry.geodesic_curvature(
-                before.origin, step.origin, step.state
+                previous.origin, step.origin, step.state
             )
     return measures

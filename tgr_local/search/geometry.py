@@ -221,10 +221,10 @@ def geodesic_curvatures(z0: Floats, z1: Floats, z2: Floats) -> NDArray[np.float6
     arriving = parallel_transport(z0, z1, log_map(z0, z1))
     arrived, arcs = np.linalg.norm(arriving), _arcs(z1, z2)
     leaving = z2 - (z2 @ z1)[:, None] * z1  # along Log_{z1}(z2)
-    found, moved = np.zeros(len(z2)), arcs > 0
+    curvatures, moved = np.zeros(len(z2)), arcs > 0
     if arrived > 0:
-        found[moved] = angles(arriving, leaving[moved]) / ((arrived + arcs[moved]) / 2)
-    return found
+        curvatures[moved] = angles(arriving, leaving[moved]) / ((arrived + arcs[moved]) / 2)
+    return curvatures
 
 
 def _arcs(x: Floats, y: Floats) -> NDArray[np.float64]:

@@ -76,9 +76,9 @@ def bumpiness(states: Floats, lengths: Integers) -> NDArray[np.float64]:
         return float(np.mean(np.sum(np.diff(g, n=2, axis=0) ** 2, axis=1)))
 
     known = lengths >= 3
-    found = [one(unit(states[i, : lengths[i]])) for i in np.flatnonzero(known)]
-    terms = np.full(len(lengths), np.mean(found) if found else 0.0)
-    terms[known] = found
+    known_terms = [one(unit(states[i, : lengths[i]])) for i in np.flatnonzero(known)]
+    terms = np.full(len(lengths), np.mean(known_terms) if known_terms else 0.0)
+    terms[known] = known_terms
     return terms
 
 

@@ -40,8 +40,8 @@ class Steering:
     @property
     def figures(self) -> dict[str, float]:
         """ζ and the divergence that was measured for it, by name, for the record of a step."""
-        found = self._strength
-        return {"zeta": found.zeta, "divergence": found.divergence} if found else {}
+        strength = self._strength
+        return {"zeta": strength.zeta, "divergence": strength.divergence} if strength else {}
 
     def read(self, injection: Injection | None = None) -> NDArray[np.float64]:
         """Reads `z` [d_z] of the text so far, whose newest token is decoded under `injection`."""

@@ -68,8 +68,8 @@ def known(engine: Engine, config: SearchConfig) -> Strength | None:
     """The strength that was measured for this model and these options; None = there is none."""
     key = _key(engine, config)
     if key not in _known and engine.is_unchanged and (model := engine.known_hash) is not None:
-        found = strength_files.read(_settings(engine, config, model))
-        _known.update({key: found} if found else {})
+        saved = strength_files.read(_settings(engine, config, model))
+        _known.update({key: saved} if saved else {})
     return _known.get(key)
 
 
@@ -115,8 +115,8 @@ def prepare(
     limit). Raises CancelledError by `cancel`."""
     if not is_needed(config):
         return None
-    if (found := known(engine, config)) is not None:
-        return found
+    if (measured := known(engine, config)) is not None:
+        return measured
     deadline = time.monotonic() + seconds if seconds else None
     try:
         with engine.session(N_CELLS, N_SEQUENCES, cancel=cancel) as session:
@@ -190,7 +190,7 @@ def _closest(
     nearest of `n_tries`. The search begins at ζ."""
     low, high, slope = 0.0, math.inf, 2.0
     nearest = math.inf, zeta, math.nan
-    before: tuple[float, float] | None = None
+    last_point: tuple[float, float] | None = None
     for _ in range(n_tries):
         reached = divergence(zeta, n)
         reached = reached if math.isfinite(reached) else math.inf
@@ -199,9 +199,9 @@ def _closest(
         if abs(log) <= math.log(near) or (zeta >= strength_files.HIGHEST and log < 0):
             break
         low, high = (zeta, high) if log < 0 else (low, zeta)
-        if before and zeta != before[0]:
-            slope = (log - before[1]) / (math.log(zeta) - math.log(before[0]))
-        before = zeta, log
+        if last_point and zeta != last_point[0]:
+            slope = (log - last_point[1]) / (math.log(zeta) - math.log(last_point[0]))
+        last_point = zeta, log
         step = math.exp(-log / min(max(slope, 1.0), 12.0))
         zeta = min(strength_files.HIGHEST, zeta * min(max(step, 1 / _WIDEST), _WIDEST))
         if not low < zeta < high:
@@ -287,8 +287,8 @@ class Reading:
         logprobs = np.stack([output.feed_logprobs for output in outputs]).astype(np.float64)
         d = logprobs[1:] - logprobs[0]
         with np.errstate(over="ignore", invalid="ignore"):
-            found = float(np.mean(np.expm1(d) - d))
-        return found if math.isfinite(found) else math.inf
+            divergence = float(np.mean(np.expm1(d) - d))
+        return divergence if math.isfinite(divergence) else math.inf
 
     def close(self) -> None:
         for root in self._roots:

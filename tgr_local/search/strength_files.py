@@ -49,8 +49,8 @@ class Strength:
 
 def read(settings: Mapping[str, Any]) -> Strength | None:
     """The strength for these settings; None where there is none, or its file is damaged."""
-    found = _read(_file(settings))
-    return found[1] if found and found[0] == settings else None
+    saved = _read(_file(settings))
+    return saved[1] if saved and saved[0] == settings else None
 
 
 def write(settings: Mapping[str, Any], strength: Strength) -> None:
@@ -79,8 +79,8 @@ def _of_model(
     if not parts or len(hashes) < len(parts):
         return []
     wanted = {**wanted, "model": file_hash.joined(hashes)}
-    found = [(file, _read(file)) for file in sorted(_folder().glob("*.json"))]
-    return [(file, one) for file, one in found if one and wanted.items() <= one[0].items()]
+    files = [(file, _read(file)) for file in sorted(_folder().glob("*.json"))]
+    return [(file, one) for file, one in files if one and wanted.items() <= one[0].items()]
 
 
 def _folder() -> Path:
