@@ -206,8 +206,8 @@ class TriedText:
         run, config = self._run, self._config
         text = beginning = run.text(given)
         ends = ("}", "\n") if depth(text) > 0 else ("\n",)
-        n_decoded, left, before = 0, MOST_TOKENS, [*run.query, *trial.tokens]
-        feed = [before.pop(), *given]
+        n_decoded, left, context = 0, MOST_TOKENS, [*run.query, *trial.tokens]
+        feed = [context.pop(), *given]
         answer = b""
         longest = min(len(text) + 1, max((len(stop.encode()) for stop in config.stop), default=1))
         sampling = dataclasses.replace(
@@ -219,7 +219,7 @@ class TriedText:
                 feed,
                 n_generate=left,
                 sampling=sampling,
-                history=penalty_history([*before, feed[0]], sampling),
+                history=penalty_history([*context, feed[0]], sampling),
                 feed_logprobs=len(feed) > 1,
                 stop=(*config.stop, *ends),
                 shown=run.request.shown,
@@ -238,7 +238,7 @@ class TriedText:
             whole = is_whole(beginning, answer, trial.ended)
             if output.finish != "stop" or trial.ended or whole or b"\n" in answer or not left:
                 return n_decoded, whole
-            before, feed = [*run.query, *trial.tokens[:-1]], trial.tokens[-1:]
+            context, feed = [*run.query, *trial.tokens[:-1]], trial.tokens[-1:]
 
 
 def confidence(logprobs: Sequence[float]) -> float:

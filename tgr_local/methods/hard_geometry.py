@@ -33,16 +33,16 @@ Anchor = NDArray[np.float64]
 def _decide(trajectory: Trajectory, steering: Steering) -> Decision:
     """The first anchor that passes. Each step reports its proposals and whether one was accepted;
     the first, where there is no turn to judge, does not."""
-    config, before = trajectory.config, steering.before
+    config, last_z = trajectory.config, steering.before
     rng = np.random.default_rng(derived_seed(config.seed, trajectory.run.index, PROPOSE))
-    anchor, n, passed = propose(before, steering.z, config, rng, lambda: trajectory.late)
-    counts = {} if before is None else {"proposals": n, "accepted": int(passed)}
+    anchor, n, passed = propose(last_z, steering.z, config, rng, lambda: trajectory.late)
+    counts = {} if last_z is None else {"proposals": n, "accepted": int(passed)}
     (injection,) = steering.injections(anchor[None])
     return Decision(anchor, injection, figures={**counts, **steering.figures})
 
 
 def propose(
-    before: Anchor | None,
+    last_z: Anchor | None,
     z: Anchor,
     config: SearchConfig,
     rng: np.random.Generator,
@@ -51,7 +51,7 @@ def propose(
     """The first proposal around z [d_z] that follows the rule, the number of proposals, True.
 
     After `MOST_PROPOSALS`, or when `is_late` returns True, the one that breaks the rule
-    least, their number, False. `before` is the state that led to z; without one, at the first
+    least, their number, False. `last_z` is the state that led to z; without one, at the first
     boundary, only the length is asked for.
     """
     nearest, least = z, np.inf
@@ -60,7 +60,7 @@ def propose(
             return nearest, first, False
         some = min(_AT_ONCE, MOST_PROPOSALS - first)
         anchors = geometry.propose(z, some, config.sigma, rng)
-        excess = breaches(before, z, anchors, config)
+        excess = breaches(last_z, z, anchors, config)
         if not excess.all():
             n = int(np.argmin(excess))
             return anchors[n], first + n + 1, True
@@ -70,14 +70,14 @@ def propose(
 
 
 def breaches(
-    before: Anchor | None, z: Anchor, anchors: Anchor, config: SearchConfig
+    last_z: Anchor | None, z: Anchor, anchors: Anchor, config: SearchConfig
 ) -> NDArray[np.float64]:
     """Violation of the rule [n] by the step from z to each anchor [n, d_z]: the excess of its
     curvature over κ_max plus the radians by which it is too long; 0 = it follows."""
     too_long = np.maximum(geometry.angles(z, anchors) - _LONGEST_STEP, 0)
-    if before is None:
+    if last_z is None:
         return np.asarray(too_long)
-    excess = geometry.geodesic_curvatures(before, z, anchors) - config.kappa_max
+    excess = geometry.geodesic_curvatures(last_z, z, anchors) - config.kappa_max
     return np.asarray(too_long + np.maximum(excess, 0))
 
 

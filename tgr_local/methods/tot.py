@@ -92,14 +92,14 @@ class Tree:
     def select(self, thoughts: Sequence[Branch]) -> None:
         """Keeps the b likeliest of different thoughts."""
         first: dict[tuple[int, ...], Branch] = {}
-        for one in thoughts:
-            first.setdefault(tuple(one.tokens), one)
+        for thought in thoughts:
+            first.setdefault(tuple(thought.tokens), thought)
         self.figures["thoughts"] += sum(one not in self.kept for one in first.values())
         ranked = sorted(first.values(), key=lambda thought: thought.likelihood, reverse=True)
         self.kept = ranked[: self.config.tree_breadth]
-        for one in thoughts:
-            if one not in self.kept:
-                one.sequence.drop()
+        for thought in thoughts:
+            if thought not in self.kept:
+                thought.sequence.drop()
 
 
 def n_levels(limit: int, config: SearchConfig) -> int:

@@ -93,8 +93,8 @@ class ByLikelihood(Judge):
     def votes(self, odds: Sequence[float]) -> Floats:
         scaled = np.array(odds) / TEMPERATURE
         shares = np.exp(scaled - scaled.max())
-        found: Floats = len(odds) * shares / shares.sum()
-        return found
+        votes: Floats = len(odds) * shares / shares.sum()
+        return votes
 
 
 class ByProbe(Judge):
@@ -106,11 +106,11 @@ class ByProbe(Judge):
         self.cut, self._probe = probe.cut, probe
 
     def promises(self, texts: Sequence[Branch]) -> list[float] | None:
-        found = np.array([features_of(text) for text in texts])
+        rows = np.array([features_of(text) for text in texts])
         judge = self._probe.beginning
-        if np.mean(judge.known.covers(found)) < 0.5:
+        if np.mean(judge.known.covers(rows)) < 0.5:
             return None
-        return [float(odds) for odds in judge.right.log_odds(found)]
+        return [float(odds) for odds in judge.right.log_odds(rows)]
 
     def covers(self, text: Branch) -> bool:
         return bool(self._probe.whole.known.covers(features_of(text)[None])[0])
@@ -131,8 +131,8 @@ def features_of(text: Branch) -> Floats:
     state, the first state."""
     assert text.first_state is not None
     own = features.confidences(text.logprobs, text.entropies)
-    found: Floats = np.r_[own, text.mean_state, text.first_state]
-    return found
+    all_features: Floats = np.r_[own, text.mean_state, text.first_state]
+    return all_features
 
 
 def judge_of(engine: Engine, config: SearchConfig) -> Judge:

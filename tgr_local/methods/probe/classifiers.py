@@ -30,8 +30,8 @@ class Logistic:
 
     def log_odds(self, features: Floats) -> Floats:
         """[n] for features [n, n_features]."""
-        found: Floats = self.bias + np.asarray(features, np.float64) @ self.weights
-        return found
+        log_odds: Floats = self.bias + np.asarray(features, np.float64) @ self.weights
+        return log_odds
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,19 +51,19 @@ class Likeness:
         """[n] of features [n, n_features]; about 1 for known texts."""
         standard = (np.asarray(features, np.float64) - self.mean) / self.scale
         projected = standard @ projection(len(self.mean), len(self.root))
-        found: Floats = np.sqrt(np.mean((projected @ self.root) ** 2, 1))
-        return found
+        distances: Floats = np.sqrt(np.mean((projected @ self.root) ** 2, 1))
+        return distances
 
     def covers(self, features: Floats) -> NDArray[np.bool_]:
         """[n] whether these texts are like the known ones."""
-        found: NDArray[np.bool_] = self.distance(features) <= self.limit
-        return found
+        are_like: NDArray[np.bool_] = self.distance(features) <= self.limit
+        return are_like
 
 
 def sigmoid(x: Floats) -> Floats:
     """1 / (1 + e⁻ˣ)."""
-    found: Floats = 0.5 * (1 + np.tanh(0.5 * np.asarray(x, np.float64)))
-    return found
+    chances: Floats = 0.5 * (1 + np.tanh(0.5 * np.asarray(x, np.float64)))
+    return chances
 
 
 @functools.lru_cache(maxsize=4)

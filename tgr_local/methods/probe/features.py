@@ -59,5 +59,5 @@ def window_means(values: Floats) -> Floats:
     """The mean of every `WINDOW` neighbours, or of all values where they are fewer."""
     width = min(WINDOW, len(values))
     sums = np.cumsum(np.r_[0.0, values])
-    found: Floats = (sums[width:] - sums[:-width]) / width
-    return found
+    means: Floats = (sums[width:] - sums[:-width]) / width
+    return means

@@ -66,8 +66,8 @@ class Probe:
 
     def chance(self, keys: list[str | None], log_odds: list[float]) -> float:
         """The chance that the leading answer is right, 0 … 1; 0 where there is no answer."""
-        found = answer.features(keys, log_odds)
-        return 0.0 if found is None else float(sigmoid(self.answer.log_odds(found[None]))[0])
+        features = answer.features(keys, log_odds)
+        return 0.0 if features is None else float(sigmoid(self.answer.log_odds(features[None]))[0])
 
 
 def _unreadable(path: Path, error: OSError) -> ModelError:
