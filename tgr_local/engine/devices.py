@@ -37,15 +37,15 @@ def backend_devices() -> list[DeviceInfo]:
 def physical_cores() -> int:
     """Physical cores that this process may use at a time, within its CPU quota: hyper-threads share
     the units that matter here."""
-    found = set()
+    ids_seen = set()
     for cpu in cores.allowed():
         try:
             topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
             ids = ("physical_package_id", "core_id")
-            found.add(tuple((topology / name).read_text() for name in ids))
+            ids_seen.add(tuple((topology / name).read_text() for name in ids))
         except OSError:
-            found.add((str(cpu),))
-    return cores.within_quota(len(found) or 1)
+            ids_seen.add((str(cpu),))
+    return cores.within_quota(len(ids_seen) or 1)
 
 
 def default_threads(model: Path) -> int:

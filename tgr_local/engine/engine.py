@@ -46,10 +46,10 @@ def described(text: str, n_params: int) -> str:
     """llama.cpp's description of a model, with the size of the file where the one in it is unknown
     or far from that: llama.cpp takes it from the number of layers."""
 
-    def size(found: re.Match[str]) -> str:
-        said = float(found[1] or 0) * (1e6 if found[2] == "M" else 1e9)
+    def size(match: re.Match[str]) -> str:
+        said = float(match[1] or 0) * (1e6 if match[2] == "M" else 1e9)
         right = n_params / 1.5 < said < n_params * 1.5
-        return found[0] if right else f" {n_params / 1e6:.1f}M "
+        return match[0] if right else f" {n_params / 1e6:.1f}M "
 
     return re.sub(r" (?:\?|(\d+(?:\.\d+)?))([MB]) ", size, text, count=1)
 
@@ -213,10 +213,10 @@ class Engine:
 
         Raises ValueError for other scales than `EngineConfig.lora` may have, CapacityError where
         the memory for it is not there, and TgrError while a session is open."""
-        made = adapters.rescaled(self.adapters, scales)
-        if made != self.adapters:
-            self._native.set_scales([one.scale for one in made])
-            self._files.adapters = made
+        rescaled = adapters.rescaled(self.adapters, scales)
+        if rescaled != self.adapters:
+            self._native.set_scales([one.scale for one in rescaled])
+            self._files.adapters = rescaled
 
     def _pooling(self) -> str:
         number = self.metadata.get(f"{self.metadata.get('general.architecture', '')}.pooling_type")

@@ -30,8 +30,8 @@ def load_with_progress(
         engine = Engine(path, config, cancel=cancel)
     if note := layers_in_ram(engine):
         print(f"tgr-local: {note}", file=sys.stderr)
-    found = (engine.template_warning if chats else "", unused_gpu(engine), slow_cache(engine))
-    for warning in filter(None, found):
+    warnings = (engine.template_warning if chats else "", unused_gpu(engine), slow_cache(engine))
+    for warning in filter(None, warnings):
         print(f"tgr-local: warning: {printable_line(warning)}", file=sys.stderr)
     return engine
 

@@ -148,14 +148,14 @@ def load_prefix(engine: Engine, path: Path, *, cancel: Cancel | None = None) -> 
     ids = np.frombuffer(tokens, "<i4")
     if ids.min() < 0 or ids.max() >= engine.n_vocab:
         raise PrefixError(f"{path} is damaged: it holds a token that the model does not have")
-    found = SavedPrefix(ids.tolist(), bytes.fromhex(header.digest), n_bytes)
-    added = engine._native.add_prefix(found.tokens, found.digest, norms, state, cells)
+    prefix = SavedPrefix(ids.tolist(), bytes.fromhex(header.digest), n_bytes)
+    added = engine._native.add_prefix(prefix.tokens, prefix.digest, norms, state, cells)
     if not added:
         raise PrefixRoomError(
             f"{path} holds {len(ids)} tokens, for which the cache has no room now; wait until "
             "fewer requests run, or set a larger n_ctx"
         )
-    return found
+    return prefix
 
 
 def saved_tokens(engine: Engine, path: Path, digest: bytes = b"") -> list[int] | None:

@@ -54,8 +54,8 @@ class ControlTexts:
         """Whether any token of the vocabulary has this text, or has it as a part."""
         if text not in self._within_one:
             part = text.encode()
-            found = self._tokens(lambda tokens: part in self._detokenize(tokens, True))
-            self._within_one[text] = next(found, None) is not None
+            with_part = self._tokens(lambda tokens: part in self._detokenize(tokens, True))
+            self._within_one[text] = next(with_part, None) is not None
         return self._within_one[text]
 
     @functools.cached_property
@@ -65,11 +65,11 @@ class ControlTexts:
         def has_control(tokens: range) -> bool:  # a text only where control tokens are printed
             return len(self._detokenize(tokens, True)) != len(self._detokenize(tokens, False))
 
-        found = (
+        texts = (
             self._detokenize([token], True).decode("utf-8", "replace")
             for token in self._tokens(has_control)
         )
-        return frozenset(text for text in found if len(text) > 1)
+        return frozenset(text for text in texts if len(text) > 1)
 
     def _tokens(self, any_is_one: Callable[[range], bool]) -> Iterator[int]:
         """The tokens that are ones by themselves. Whole ranges of the vocabulary have none, so few
@@ -106,11 +106,11 @@ class ControlTexts:
         is_aligned = len(lower) == len(text)
         pattern = self._lower_alone if is_aligned else self._lower
         searched = lower if is_aligned else text
-        found, start = [], 0
+        matches, start = [], 0
         while pattern and (match := pattern.search(searched, start)):
-            found.append((match.start(), text[match.start() : match.end()]))
+            matches.append((match.start(), text[match.start() : match.end()]))
             start = match.start() + 1
-        return found
+        return matches
 
     def runs(self, prompt: PromptText) -> list[tuple[str, bool]]:
         """The prompt in parts, to be tokenized one by one, and whether control tokens are read in
@@ -120,12 +120,12 @@ class ControlTexts:
         if not cuts:
             return [(text, True)]
         parts: list[tuple[str, bool]] = []
-        begun = before = 0  # the part that is read with control tokens; the end of the last one
+        begun = last_end = 0  # the part that is read with control tokens; the end of the last one
         for start, end in [*self._spans(prompt), (len(text), len(text))]:
-            if bisect.bisect_left(cuts, start) > bisect.bisect_right(cuts, before):
-                parts += [(text[begun:before], True), (text[before:start], False)]
+            if bisect.bisect_left(cuts, start) > bisect.bisect_right(cuts, last_end):
+                parts += [(text[begun:last_end], True), (text[last_end:start], False)]
                 begun = start
-            before = end
+            last_end = end
         parts.append((text[begun:], True))
         return [part for part in parts if part[0]]
 

@@ -46,8 +46,8 @@ def render(
         shown = {key: result[key] for key in ("prompt", "generation_prompt")}
         result = apply(_before_last(request)) | shown
     text = PromptText.of_marked(marker.unescaped(result["prompt"]), marker.used)
-    before = marker.unescaped(result["generation_prompt"]).replace(marker.mark, "")
-    return {**result, "prompt": text.text, "text": text, "generation_prompt": before}
+    generation_prompt = marker.unescaped(result["generation_prompt"]).replace(marker.mark, "")
+    return {**result, "prompt": text.text, "text": text, "generation_prompt": generation_prompt}
 
 
 def _continued(
@@ -87,8 +87,8 @@ def _continued(
 
 def _before_last(request: Mapping[str, Any]) -> dict[str, Any]:
     """The request without the message that is continued, if one is."""
-    made = {key: value for key, value in request.items() if key != "continued"}
-    return made | {"messages": request["messages"][:-1]} if request.get("continued") else made
+    rest = {key: value for key, value in request.items() if key != "continued"}
+    return rest | {"messages": request["messages"][:-1]} if request.get("continued") else rest
 
 
 class _Marker:
@@ -121,19 +121,19 @@ class _Marker:
         """The request with marks in its messages, tools and variables."""
         if not self._controls.texts:
             return dict(request)
-        made = dict(request)
-        made["messages"] = [self._message(message) for message in request["messages"]]
+        marked = dict(request)
+        marked["messages"] = [self._message(message) for message in request["messages"]]
         if request.get("tools"):
-            before, self.used = self.used, ""
-            made["tools"] = self._value(request["tools"])
+            used_before, self.used = self.used, ""
+            marked["tools"] = self._value(request["tools"])
             self.in_tools = bool(self.used)
-            self.used = self.used or before
+            self.used = self.used or used_before
         if request.get("variables"):  # their names are the template's own
-            made["variables"] = {
+            marked["variables"] = {
                 name: self._word(value) if isinstance(value, str) else self._value(value)
                 for name, value in request["variables"].items()
             }
-        return made
+        return marked
 
     def unescaped(self, text: str) -> str:
         """A rendered text, in which JSON may have escaped the mark."""
@@ -143,17 +143,17 @@ class _Marker:
         role = message.get("role")
         # what the template itself divides at is not part of what it writes
         spared = self._divided if role == "assistant" else frozenset()
-        made: dict[str, Any] = {}
+        marked: dict[str, Any] = {}
         for key, value in message.items():
             if key == "role" and isinstance(value, str):
-                made[key] = self._word(value)
+                marked[key] = self._word(value)
             elif key == "content" and isinstance(value, str):
-                made[key] = self._text(value, spared)
+                marked[key] = self._text(value, spared)
             elif key == "tool_calls" and isinstance(value, list):
-                made[key] = [self._call(call) for call in value]
+                marked[key] = [self._call(call) for call in value]
             else:
-                made[key] = self._value(value)
-        return made
+                marked[key] = self._value(value)
+        return marked
 
     def _word(self, word: str) -> str:
         """A role or a variable that the template does not name must not complete a control token's
@@ -168,20 +168,23 @@ class _Marker:
 
     def _call(self, call: Any) -> Any:
         """A call, whose arguments are JSON as text: it may escape what it holds."""
-        made = self._value(call)
+        result = self._value(call)
         function = call.get("function") if isinstance(call, Mapping) else None
         arguments = function.get("arguments") if isinstance(function, Mapping) else None
         if not isinstance(arguments, str) or "\\" not in arguments:
-            return made
+            return result
         try:
             value = json.loads(arguments)
             marked = self._value(value)
             text = json.dumps(marked, ensure_ascii=False)
         except (ValueError, RecursionError):
-            return made
+            return result
         if marked != value:
-            made = {**made, "function": {**made["function"], "arguments": text}}
-        return made
+            result = {
+                **result,
+                "function": {**result["function"], "arguments": text},
+            }
+        return result
 
     def _value(self, value: Any) -> Any:
         """Any value with marks in its texts, those of keys too."""
@@ -194,14 +197,14 @@ class _Marker:
         return value
 
     def _text(self, text: str, spared: frozenset[str] = frozenset()) -> str:
-        found = [at + 1 for at, token in self._controls.within(text) if token not in spared]
-        if self._may_grow(text, len(found)):
+        cuts = [at + 1 for at, token in self._controls.within(text) if token not in spared]
+        if self._may_grow(text, len(cuts)):
             beginnings = {token[0] for token in self._controls.texts}
-            found = [i + 1 for i, char in enumerate(text) if char in beginnings]
-        if not found:
+            cuts = [i + 1 for i, char in enumerate(text) if char in beginnings]
+        if not cuts:
             return text
         self.used = self.mark
-        pieces = [text[a:b] for a, b in zip([0, *found], [*found, None], strict=True)]
+        pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, None], strict=True)]
         return self.mark.join(pieces)
 
     def _may_grow(self, text: str, n_found: int) -> bool:
@@ -213,14 +216,14 @@ class _Marker:
         for old, new in self._rewrites:
             if old not in text:
                 continue
-            made = []
-            for one in (text, whole):
-                if len(one) + one.count(old) * (len(new) - len(old)) > most:
+            rewritten = []
+            for version in (text, whole):
+                if len(version) + version.count(old) * (len(new) - len(old)) > most:
                     return True
-                made.append(one.replace(old, new))
-                if len(self._controls.within(made[-1])) > n_found:
+                rewritten.append(version.replace(old, new))
+                if len(self._controls.within(rewritten[-1])) > n_found:
                     return True
-            whole = made[-1]
+            whole = rewritten[-1]
         return False
 
 
@@ -245,7 +248,7 @@ def _rewrites(template: str, bos: str, eos: str) -> Iterator[tuple[str, str]]:
 
 
 def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), text[1:-1])
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text[1:-1])
 
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}

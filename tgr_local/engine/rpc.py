@@ -23,16 +23,16 @@ _CAPABILITIES = 24  # bytes
 def endpoints(text: str) -> list[str]:
     """The addresses in ``HOST:PORT,HOST:PORT``; none for an empty text. ValueError for other
     texts."""
-    found = [part.strip() for part in text.split(",")] if text else []
-    for one in found:
-        address = _ADDRESS.fullmatch(one)
+    addresses = [part.strip() for part in text.split(",")] if text else []
+    for endpoint in addresses:
+        address = _ADDRESS.fullmatch(endpoint)
         if not address:
             raise ValueError(f"rpc is {text!r:.80}, but must have the form HOST:PORT,HOST:PORT")
         if not 0 < int(address[2]) < 65536:
             raise ValueError(f"rpc is {text!r:.80}, but a port must be between 1 and 65535")
-    if len(set(found)) < len(found):
+    if len(set(addresses)) < len(addresses):
         raise ValueError(f"rpc is {text!r:.80}, but must name each server once")
-    return found
+    return addresses
 
 
 def check(endpoint: str) -> None:

@@ -36,11 +36,11 @@ def awaiting() -> frozenset[object]:
 def awaited_by(line: frozenset[object]) -> Iterator[None]:
     """Inside, the threads of `line` wait for this thread, so it must not wait for them. `line` is
     what `awaiting` returned in the thread that started this one."""
-    before, _here.line = _here.line, line | {_here.me}
+    outer_line, _here.line = _here.line, line | {_here.me}
     try:
         yield
     finally:
-        _here.line = before
+        _here.line = outer_line
 
 
 @dataclass(eq=False)
