@@ -54,11 +54,11 @@ def embedded_model(name: str = "tgr-mini") -> Path:
 
 def _embedded() -> dict[str, Path]:
     """The files of the embedded models that this installation has."""
-    found = {}
+    paths = {}
     for name in EMBEDDED:
         with contextlib.suppress(ModelError):
-            found[name] = embedded_model(name)
-    return found
+            paths[name] = embedded_model(name)
+    return paths
 
 
 _chosen: list[Path] = []
@@ -91,8 +91,8 @@ def listed_name(path: Path) -> str:
 
 def local() -> list[Path]:
     """The models that `find` knows by name: the embedded ones, then those in the folder."""
-    found = (path for path in folder().rglob("*.gguf") if path.is_file())
-    others = sorted(path for path in found if not _LATER_PART.search(path.name))
+    paths = (path for path in folder().rglob("*.gguf") if path.is_file())
+    others = sorted(path for path in paths if not _LATER_PART.search(path.name))
     return [*_embedded().values(), *others]
 
 
@@ -114,14 +114,14 @@ def find(name: str) -> Path:
             return path  # the engine reports what is wrong with it
         return _pulled(name, elsewhere)
     known, own = local(), _embedded().get(name)
-    found = [p for p in known if name in (p.name, p.stem) or p in (own, folder() / name)]
-    if path.exists() and not any(path.samefile(p) for p in found):
-        found.insert(0, Path.cwd() / path if found else path)
-    if len(found) == 1:
-        return found[0]
-    if found:
+    matching = [p for p in known if name in (p.name, p.stem) or p in (own, folder() / name)]
+    if path.exists() and not any(path.samefile(p) for p in matching):
+        matching.insert(0, Path.cwd() / path if matching else path)
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
         raise ModelError(
-            f"{name!r} names several models: {', '.join(map(str, found))}; give the path of one"
+            f"{name!r} names several models: {', '.join(map(str, matching))}; give the path of one"
         )
     near = difflib.get_close_matches(name, {p.stem for p in known} | set(_embedded()), n=3)
     hint = f"did you mean {', '.join(near)}?" if near else "tgr-local models lists those here;"
@@ -140,14 +140,14 @@ def _pulled(name: str, at_hub: model_names.Name) -> Path:
     """The downloaded file of a repository. Raises ModelError if there is none, or several."""
     here = folder() / at_hub.repo
     if at_hub.file is not None:
-        found = [path] if (path := here / Path(at_hub.file).name).is_file() else []
+        fits = [path] if (path := here / Path(at_hub.file).name).is_file() else []
     else:
         files = [p for p in here.glob("*.gguf") if not _LATER_PART.search(p.name)]
-        found = [p for p in files if has_quantization(p.name, at_hub.quantization)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ModelError(f"{name} names several models: {', '.join(p.stem for p in sorted(found))}")
+        fits = [p for p in files if has_quantization(p.name, at_hub.quantization)]
+    if len(fits) == 1:
+        return fits[0]
+    if fits:
+        raise ModelError(f"{name} names several models: {', '.join(p.stem for p in sorted(fits))}")
     raise ModelError(f"there is no model {name} here; {model_names.pull_hint(name)}")
 
 

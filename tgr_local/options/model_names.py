@@ -77,8 +77,8 @@ def is_elsewhere(name: str) -> bool:
 
 def is_unmistakable(name: str) -> bool:
     """Whether a word can hardly be anything but such a name: not so ``yes/no``."""
-    found = parsed(name)
-    in_form = found is not None and (plain(name) != name or "gguf" in found.repo.lower())
+    parts = parsed(name)
+    in_form = parts is not None and (plain(name) != name or "gguf" in parts.repo.lower())
     return in_form or _family(plain(name))[0] in _FAMILIES
 
 
@@ -90,9 +90,9 @@ def pull_hint(name: str) -> str:
 def pull_name(name: str) -> str:
     """Returns the argument of ``models pull`` for the model that `name` may mean."""
     name = plain(name)
-    found = _NAME.fullmatch(name)
-    if found is not None and not name.startswith("library/"):
-        repo, quantization, file = found.groups()
+    match = _NAME.fullmatch(name)
+    if match is not None and not name.startswith("library/"):
+        repo, quantization, file = match.groups()
         if file is not None:
             return name
         if not name.endswith(".gguf"):

@@ -41,7 +41,7 @@ def _makers_advice(metadata: Mapping[str, str]) -> dict[str, str]:
     """The sampling that the maker recommends. As in llama.cpp, what is not a number is ignored, and
     one beyond the bounds, such as a top_k of -1, means the bound."""
     specs = {spec.name: spec.metadata for spec in dataclasses.fields(SearchConfig)}
-    found = {}
+    recommended = {}
     for key, name in _MAKERS_KEYS.items():
         with contextlib.suppress(KeyError, ValueError):
             value = float(metadata[_MAKERS_PREFIX + key])
@@ -49,8 +49,8 @@ def _makers_advice(metadata: Mapping[str, str]) -> dict[str, str]:
             if math.isfinite(value) and (name != "repeat_penalty" or value >= low):
                 value = min(max(value, low), 2**31 - 1 if high is None else high)
                 # 6 digits: the file has a float of 32 bits
-                found[name] = f"{value:.0f}" if name == "top_k" else f"{value:.6g}"
-    return found
+                recommended[name] = f"{value:.0f}" if name == "top_k" else f"{value:.6g}"
+    return recommended
 
 
 def _place(name: str, metadata: Mapping[str, str]) -> str:
