@@ -100,16 +100,16 @@ def write(
             choice.handle(event)
         else:
             with lock:  # several replies share the answer
-                for made in answer.report(choice, event):
-                    on_event(made)
+                for api_event in answer.report(choice, event):
+                    on_event(api_event)
         if on_reply_event:
             on_reply_event(i, event)
 
     answer.write(handle, cancel)
     if on_event:
         for choice in () if request.writes else answer.choices:
-            for made in answer.ended(choice):
-                on_event(made)
+            for api_event in answer.ended(choice):
+                on_event(api_event)
         on_event(Totals(answer.usage(), answer.about()))
     return answer
 
@@ -363,8 +363,8 @@ class Answer:
         n_tail = _TAIL + max(len(stop.encode()) for stop in stops)
         last = reply.tokens[-n_tail:]
         tail = self.engine.detokenize(last, shown=self.request.shown).decode("utf-8", "replace")
-        found = [(at, stop) for stop in stops if (at := tail.find(stop)) >= 0]
-        stop = min(found)[1] if found else ""
+        places = [(at, stop) for stop in stops if (at := tail.find(stop)) >= 0]
+        stop = min(places)[1] if places else ""
         return "" if stop in self.request.format_stops else stop
 
     def answer_tokens(self, choice: Choice) -> list[Token] | None:

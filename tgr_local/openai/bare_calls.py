@@ -180,5 +180,5 @@ def _call(value: Any, names: Collection[str]) -> dict[str, str]:
 
 def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
     """Returns the end of a pattern's match at an index, or the index if it does not match."""
-    found = pattern.match(text, at)
-    return found.end() if found else at
+    match = pattern.match(text, at)
+    return match.end() if match else at

@@ -121,11 +121,11 @@ class ReplyReader:
         self, message: dict[str, Any], *, final: bool, complete: bool
     ) -> dict[str, Any]:
         """The message without the calls without tags at its end, or without what may become one."""
-        found = bare_calls(text := message["content"], self._names)
-        if found is None or (final and not (complete and found.calls)):
+        bare = bare_calls(text := message["content"], self._names)
+        if bare is None or (final and not (complete and bare.calls)):
             return message
-        calls = found.calls[: self._calls_most] if final else ()
-        return {**message, "content": text[: found.start].rstrip(), "calls": list(calls)}
+        calls = bare.calls[: self._calls_most] if final else ()
+        return {**message, "content": text[: bare.start].rstrip(), "calls": list(calls)}
 
 
 def _more(sent: str, text: str) -> str:

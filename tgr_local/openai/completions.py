@@ -95,22 +95,22 @@ def progress_object(event: Searched, engine: Engine | None = None) -> JsonObject
     that were scored, and the text of a chunk that is complete."""
     progress = event.progress
     scores = to_json_value(progress.candidates.scores) if progress.candidates else None
-    made: JsonObject = {
+    shown: JsonObject = {
         "index": event.index,
         "chunk": progress.chunk,
         "stage": progress.stage,
         "scores": scores,
     }
     if engine and progress.candidates:
-        made["rollouts"] = _rollouts(engine, progress.candidates)
+        shown["rollouts"] = _rollouts(engine, progress.candidates)
     if progress.n_query:
-        made |= {"read": progress.n_read, "of": progress.n_query}
+        shown |= {"read": progress.n_read, "of": progress.n_query}
     if progress.stage == "tokens":
-        made["tokens"] = event.n_tokens
+        shown["tokens"] = event.n_tokens
     if progress.stage == "written":
         text = progress.text.decode("utf-8", "replace")
-        made |= {"text": text[:_CHUNK_CHARS], "tokens": len(progress.tokens)}
-    return made
+        shown |= {"text": text[:_CHUNK_CHARS], "tokens": len(progress.tokens)}
+    return shown
 
 
 def _rollouts(engine: Engine, candidates: Candidates) -> list[JsonObject]:
@@ -142,11 +142,11 @@ class _CompletionsTranslation(Translation):
             return self._totals(event)
         if isinstance(event, Searched):
             reads = self._request.reports_reading(event.progress)
-            made = [self._reading(event)] if reads else []
+            chunks = [self._reading(event)] if reads else []
             if self._request.progress:
                 told = progress_object(event, self._engine)
-                made.append(self._chunk([], tgr={"progress": told}))
-            return made
+                chunks.append(self._chunk([], tgr={"progress": told}))
+            return chunks
         return [self._chunk([choice]) for choice in self._choices(event) if choice]
 
     def _reading(self, event: Searched) -> JsonObject:
@@ -223,26 +223,26 @@ class ChatTranslation(_CompletionsTranslation):
 
     def _choices(self, event: ApiEvent) -> list[JsonObject]:
         assert not isinstance(event, Searched | Totals)
-        index, made = event.index, []
+        index, choices = event.index, []
         if index not in self._opened:
             self._opened.add(index)
-            made.append(self._choice(index, delta={"role": "assistant", "content": ""}))
+            choices.append(self._choice(index, delta={"role": "assistant", "content": ""}))
         if isinstance(event, NewText):
             if event.kind == "thinking" and not self._shows_thinking:
-                return made
+                return choices
             name = "reasoning_content" if event.kind == "thinking" else "content"
             logprobs = self._logprobs(event.tokens)
-            made.append(self._choice(index, logprobs, delta={name: event.text}))
+            choices.append(self._choice(index, logprobs, delta={name: event.text}))
         elif isinstance(event, ChoiceEnded):
-            made += self._ended(event, self._choice(index, finish_reason=event.finish))
+            choices += self._ended(event, self._choice(index, finish_reason=event.finish))
         elif isinstance(event, CallBegun):
             function = {"name": event.name, "arguments": ""}
             call = {"index": event.call, "id": event.id, "type": "function", "function": function}
-            made.append(self._choice(index, delta={"tool_calls": [call]}))
+            choices.append(self._choice(index, delta={"tool_calls": [call]}))
         elif isinstance(event, CallArguments):
             call = {"index": event.call, "function": {"arguments": event.text}}
-            made.append(self._choice(index, delta={"tool_calls": [call]}))
-        return made
+            choices.append(self._choice(index, delta={"tool_calls": [call]}))
+        return choices
 
     def _whole_choice(self, answer: Answer, choice: Choice) -> JsonObject:
         content = choice.text("answer")
@@ -292,9 +292,9 @@ class TextTranslation(_CompletionsTranslation):
         logprobs = self._logprobs(number, answer.answer_tokens(choice), is_prompt=False)
         if self._request.echo:
             text = self._request.texts[number] + text
-            before = self._logprobs(number, answer.prompt_tokens(choice), is_prompt=True)
-            if before and logprobs:
-                logprobs = {k: None if v is None else v + logprobs[k] for k, v in before.items()}
+            of_prompt = self._logprobs(number, answer.prompt_tokens(choice), is_prompt=True)
+            if of_prompt and logprobs:
+                logprobs = {k: None if v is None else v + logprobs[k] for k, v in of_prompt.items()}
         shape: JsonObject = {"index": choice.index, "finish_reason": choice.finish}
         return shape | {"text": text, "logprobs": logprobs}
 

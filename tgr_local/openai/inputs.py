@@ -22,7 +22,7 @@ def template_messages(messages: Sequence[Message]) -> tuple[list[dict[str, Any]]
     """Messages as chat templates read them: the content of each is one text. And the places of what
     cannot be read. Raises RequestError."""
     unseen: list[str] = []
-    made = []
+    as_texts = []
     for i, message in enumerate(messages):
         is_asked = i == len(messages) - 1 and message["role"] == "user"
         where, given, thinking = f"messages[{i}]", dict(message), ""
@@ -32,10 +32,10 @@ def template_messages(messages: Sequence[Message]) -> tuple[list[dict[str, Any]]
         content: Any = given.get("content")
         if isinstance(content, list):
             content = content_text(f"{where}.content", content, unseen, is_asked=is_asked)
-        made.append(_template_message(i, given, content))
+        as_texts.append(_template_message(i, given, content))
         if thinking:
-            made[-1]["reasoning_content"] = thinking
-    return made, unseen
+            as_texts[-1]["reasoning_content"] = thinking
+    return as_texts, unseen
 
 
 def content_text(where: str, parts: Any, unseen: list[str], *, is_asked: bool = False) -> str:
@@ -43,12 +43,12 @@ def content_text(where: str, parts: Any, unseen: list[str], *, is_asked: bool = 
     RequestError for the question that has nothing else."""
     if parts is None or isinstance(parts, str):
         return parts or ""
-    found = [j for j, part in enumerate(parts) if is_unseen(part)]
-    if is_asked and found and len(found) == len(parts):
+    unread = [j for j, part in enumerate(parts) if is_unseen(part)]
+    if is_asked and unread and len(unread) == len(parts):
         name = where.partition("[")[0]
         kind = shown(parts[0].get("type"), 40)
         raise RequestError(f"{where}[0] is of type {kind}, but only text is read", name)
-    unseen += [f"{where}[{j}]" for j in found]
+    unseen += [f"{where}[{j}]" for j in unread]
     return parts_text(parts)
 
 
@@ -69,12 +69,12 @@ def _template_message(i: int, message: Mapping[str, Any], content: str | None) -
         )
     if content is None and role not in ("assistant", "tool", "function"):
         raise RequestError(f"messages[{i}].content is None, but must be a text", "messages")
-    made: dict[str, Any] = {**message, "role": role, "content": content or ""}
+    plain: dict[str, Any] = {**message, "role": role, "content": content or ""}
     if role == "function":  # the older names of a call and of its result
-        made |= {"role": "tool", "tool_call_id": message.get("name")}
-    if isinstance(call := made.pop("function_call", None), dict) and "name" in call:
-        made["tool_calls"] = [{"id": call["name"], "type": "function", "function": call}]
-    return made
+        plain |= {"role": "tool", "tool_call_id": message.get("name")}
+    if isinstance(call := plain.pop("function_call", None), dict) and "name" in call:
+        plain["tool_calls"] = [{"id": call["name"], "type": "function", "function": call}]
+    return plain
 
 
 def chosen_tools(body: ChatRequest) -> tuple[list[Any], list[str]]:
@@ -86,21 +86,21 @@ def chosen_tools(body: ChatRequest) -> tuple[list[Any], list[str]]:
         raise RequestError(
             f"tools has {length} characters, but may have {_TOOLS_MOST}; leave some out", "tools"
         )
-    found, ignored = functions(tools)
+    known, ignored = functions(tools)
     choice = body.tool_choice
     if isinstance(choice, dict):
         name = choice["function"]["name"]
-        if name not in [tool["function"]["name"] for tool in found]:
+        if name not in [tool["function"]["name"] for tool in known]:
             why = (
                 "that tool is no function, and is ignored; leave tool_choice out"
                 if is_other(name, tools)
                 else "tools has no such function"
             )
             raise RequestError(f"tool_choice names {shown(name)}, but {why}", "tool_choice")
-    if choice == "required" and not found:
+    if choice == "required" and not known:
         what = "no tools that can be called" if tools else "no tools"
         raise RequestError(f"tool_choice asks for a call, but there are {what}", "tool_choice")
-    return found, ignored
+    return known, ignored
 
 
 def given_prompts(engine: Engine, prompt: Any) -> list[str | list[int]]:

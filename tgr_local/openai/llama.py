@@ -191,16 +191,16 @@ class TgrLlama:
         if local_dir is not None:
             folder = Path(as_path("local_dir", local_dir))
         name = filename or "*.gguf"
-        found = sorted(
+        files = sorted(
             path
             for path in folder.glob("*")
             if fnmatch.fnmatch(path.name.lower(), Path(name).name.lower())
         )
-        found = [path for path in found if path.suffix == ".gguf" and path.is_file()]
-        if len({path for path in found if not model_files.is_later_part(path)}) > 1:
-            names = ", ".join(path.name for path in found[:5])
+        files = [path for path in files if path.suffix == ".gguf" and path.is_file()]
+        if len({path for path in files if not model_files.is_later_part(path)}) > 1:
+            names = ", ".join(path.name for path in files[:5])
             raise ModelError(f"{filename!r} names several models of {repo_id}: {names}; name one")
-        if not found:
+        if not files:
             quantization = re.fullmatch(r"\*?-?([\w.]+?)\*?\.gguf", name)
             what = f"{repo_id}:{quantization[1]}" if quantization else repo_id
             what = f"{repo_id}/{name}" if "*" not in name else what
@@ -209,7 +209,7 @@ class TgrLlama:
                 f"there is no {name} of {repo_id} in {folder}; to download it, type: "
                 f"tgr-local models pull {what}{to}"
             )
-        return cls(found[0], **parameters)
+        return cls(files[0], **parameters)
 
     if not TYPE_CHECKING:  # for which every name would be here
 
@@ -484,10 +484,10 @@ class TgrLlama:
         """`create_chat_completion` as objects of the ``openai`` package, if it is installed."""
         from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-        made: Any = self.create_chat_completion(*args, **parameters)
-        if isinstance(made, dict):
-            return ChatCompletion(**made)
-        return (ChatCompletionChunk(**chunk) for chunk in made)
+        response: Any = self.create_chat_completion(*args, **parameters)
+        if isinstance(response, dict):
+            return ChatCompletion(**response)
+        return (ChatCompletionChunk(**chunk) for chunk in response)
 
     def generate(
         self,
@@ -621,8 +621,8 @@ class TgrLlama:
             if normalize:
                 pooled = pooled / np.maximum(np.linalg.norm(pooled, axis=-1, keepdims=True), 1e-12)
             vectors.append(pooled.tolist())
-        made = vectors[0] if isinstance(input, str) else vectors
-        return (made, count) if return_count else made
+        embedded = vectors[0] if isinstance(input, str) else vectors
+        return (embedded, count) if return_count else embedded
 
     def create_embedding(
         self, input: str | Seq[str], model: str | None = None, *, pooling: str | None = None
@@ -648,8 +648,8 @@ class TgrLlama:
         for too many tokens together."""
         given = {"query": query, "documents": list(documents), "top_n": top_n}
         body = RerankRequest.parse(given)
-        made: JsonObject = rerank_response(self.engine, body, self.model_path)
-        return made
+        response: JsonObject = rerank_response(self.engine, body, self.model_path)
+        return response
 
 
 def _texts(given: str | Seq[str]) -> list[str]:

@@ -98,10 +98,10 @@ class Stopper:
                 elif number in self._ends:
                     choice["text"] = ""
                 elif choice["text"]:
-                    before = len(self._texts.get(number, ""))
+                    n_before = len(self._texts.get(number, ""))
                     self._feed(number, choice["text"])
-                    end = self._ends.get(number, before + len(choice["text"]))
-                    choice["text"] = choice["text"][: end - before]
+                    end = self._ends.get(number, n_before + len(choice["text"]))
+                    choice["text"] = choice["text"][: end - n_before]
             yield chunk
 
     def _feed(self, number: int, piece: str) -> None:
@@ -149,11 +149,11 @@ class Tokenizer:
 def criteria_of(given: StoppingCriteria | None) -> Seq[StoppingCriterion]:
     """The criteria as a list. Raises ValueError for what is no function."""
     several: Any = given if isinstance(given, list | tuple) else [] if given is None else [given]
-    for one in several:
-        if not callable(one):
-            raise ValueError(f"stopping_criteria holds {one!r:.80}, but must hold functions")
-    found: Seq[StoppingCriterion] = several
-    return found
+    for criterion in several:
+        if not callable(criterion):
+            raise ValueError(f"stopping_criteria holds {criterion!r:.80}, but must hold functions")
+    criteria: Seq[StoppingCriterion] = several
+    return criteria
 
 
 def _is_met(criteria: Seq[StoppingCriterion], tokens: Seq[int]) -> bool:

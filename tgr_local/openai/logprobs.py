@@ -112,15 +112,15 @@ class TokenText:
         if token in self._engine.end_tokens:
             return
         self.n_tokens += 1
-        before, dropped = self._splitter.kind, self._splitter.stopped
+        kind_before, dropped = self._splitter.kind, self._splitter.stopped
         data = self._engine.detokenize([token], shown=self._shown)
         offset = self._at
         text = self._decoder.decode(data)
         said = self._splitter.feed([token])
         self._said += sum(len(piece.text) for piece in said if piece.kind == "answer")
         after = self._splitter.kind
-        self.n_thinking += "thinking" in (before, after)
-        if before != after:
+        self.n_thinking += "thinking" in (kind_before, after)
+        if kind_before != after:
             self._waiting = [one for one in self._waiting if one.offset < self._said]
             self._at, self._bare = self._said, True
         elif after == "answer" and not dropped:

@@ -67,11 +67,11 @@ class MessageTranslation(Translation):
         kind = "thinking" if event.kind == "thinking" else "text"
         if kind == "thinking" and not self._shows_thinking:
             return []
-        made = []
+        events = []
         if self._open != kind:
             block = {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
-            made = [*self._closed(), self._opened(block)]
-        return [*made, self._delta({"type": f"{kind}_delta", kind: event.text})]
+            events = [*self._closed(), self._opened(block)]
+        return [*events, self._delta({"type": f"{kind}_delta", kind: event.text})]
 
     def _opened(self, block: JsonObject) -> JsonObject:
         self._index, self._open = self._index + 1, block["type"]

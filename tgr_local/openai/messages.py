@@ -201,12 +201,12 @@ def _chat_messages(
     cannot be read to `unseen`; `is_asked` = it is the last one."""
     role, content = message["role"], message["content"]
     if role == "assistant":
-        made = {"role": role, "content": content}
+        reply = {"role": role, "content": content}
         if isinstance(content, list):
-            made = _assistant_message(i, content)
+            reply = _assistant_message(i, content)
         if thinking := earlier_thinking(f"messages[{i}]", message, unseen):
-            made["reasoning_content"] = thinking
-        return [made]
+            reply["reasoning_content"] = thinking
+        return [reply]
     if isinstance(content, str):
         return [{"role": role, "content": content}]
     content_text(f"messages[{i}].content", content, unseen, is_asked=is_asked)
@@ -252,10 +252,10 @@ def _assistant_message(i: int, content: list[Any]) -> dict[str, Any]:
         raise RequestError(
             f"messages[{i}] has {len(calls)} calls, but may have {CALLS_MAX}", "messages"
         )
-    made: dict[str, Any] = {"role": "assistant", "content": "".join(texts)}
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(texts)}
     if calls:
-        made["tool_calls"] = calls
-    return made
+        message["tool_calls"] = calls
+    return message
 
 
 def _text(where: str, block: Any) -> str:

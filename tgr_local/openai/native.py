@@ -131,14 +131,14 @@ class NativeTranslation(Translation):
         """Only what the client wants: each part by its path."""
         if not (paths := self._request.extra["fields"]):
             return end
-        found: JsonObject = {}
+        wanted: JsonObject = {}
         for path in paths:
             value: Any = end
             for key in path.split("/"):
                 value = value.get(key, _ABSENT) if isinstance(value, dict) else _ABSENT
             if value is not _ABSENT:
-                found[path] = value
-        return found | ({"tgr": end["tgr"]} if self._request.ignored else {})
+                wanted[path] = value
+        return wanted | ({"tgr": end["tgr"]} if self._request.ignored else {})
 
     def _about(self, index: int) -> JsonObject:
         prompt = self._request.prompts[index // self._request.n]

@@ -227,23 +227,23 @@ def _sees_no_images(where: str) -> RequestError:
 
 def _messages(messages: list[OllamaMessage]) -> list[dict[str, Any]]:
     """The messages as OpenAI has them, where each call has an id that its result names."""
-    made: list[dict[str, Any]] = []
+    converted: list[dict[str, Any]] = []
     open_calls: list[tuple[str, str]] = []  # ids and names of calls without a result
     n_calls = 0
     for i, message in enumerate(messages):
         if message.get("images"):
             raise _sees_no_images(f"messages[{i}].images")
         role = message["role"]
-        one: dict[str, Any] = {"role": role, "content": message.get("content") or ""}
+        entry: dict[str, Any] = {"role": role, "content": message.get("content") or ""}
         if thinking := message.get("thinking"):
-            one["reasoning_content"] = thinking
+            entry["reasoning_content"] = thinking
         if calls := message.get("tool_calls"):
-            one["tool_calls"], open_calls = [], []
+            entry["tool_calls"], open_calls = [], []
             for call in calls:
                 name, arguments = call["function"]["name"], call["function"].get("arguments")
                 open_calls.append((f"call_{n_calls}", name))
                 function = {"name": name, "arguments": arguments or {}}
-                one["tool_calls"].append(
+                entry["tool_calls"].append(
                     {"id": f"call_{n_calls}", "type": "function", "function": function}
                 )
                 n_calls += 1
@@ -251,9 +251,9 @@ def _messages(messages: list[OllamaMessage]) -> list[dict[str, Any]]:
             named = [pair for pair in open_calls if pair[1] == message.get("tool_name")]
             for pair in (named or open_calls)[:1]:
                 open_calls.remove(pair)
-                one |= {"tool_call_id": pair[0], "name": pair[1]}
-        made.append(one)
-    return made
+                entry |= {"tool_call_id": pair[0], "name": pair[1]}
+        converted.append(entry)
+    return converted
 
 
 # ---- responses ----
@@ -298,9 +298,9 @@ class OllamaTranslation(Translation):
                 return [self._part("", thinking=event.text)] if event.text else []
             return [self._part(event.text)] if event.text else []
         if isinstance(event, CallBegun):
-            made = self._called()
+            parts = self._called()
             self._call = (event.name, [])
-            return made
+            return parts
         if isinstance(event, CallArguments):
             assert self._call is not None
             self._call[1].append(event.text)

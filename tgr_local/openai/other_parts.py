@@ -68,15 +68,15 @@ def part_text(part: Any, _depth: int = 0) -> str:
 
 def parts_text(parts: Iterable[Any], _depth: int = 0) -> str:
     """Parts together: plain texts as they are, others on lines of their own."""
-    made = ""
+    joined = ""
     was_line = False
     for part in parts:
         text = part_text(part, _depth)
         is_line = isinstance(part, Mapping) and part.get("type") not in (None, *_TEXTS)
         if text:
-            made += ("\n" if made and (is_line or was_line) else "") + text
+            joined += ("\n" if joined and (is_line or was_line) else "") + text
             was_line = is_line
-    return made
+    return joined
 
 
 def is_unseen(part: Any) -> bool:

@@ -64,19 +64,20 @@ def rerank_response(
     as a list for a body with `texts`. Raises as `rerank_tokens` does."""
     texts = body.all_texts()
     prompts = rerank_tokens(engine, body.query, texts, cancel)
-    found = list(relevances(engine, prompts, cancel))
-    order = sorted(range(len(found)), key=lambda i: (-found[i].score, i))
+    scored = list(relevances(engine, prompts, cancel))
+    order = sorted(range(len(scored)), key=lambda i: (-scored[i].score, i))
     if body.texts is not None:
         return [
-            {"index": i, "score": found[i].score} | ({"text": texts[i]} if body.return_text else {})
+            {"index": i, "score": scored[i].score}
+            | ({"text": texts[i]} if body.return_text else {})
             for i in order[: body.top_n]
         ]
     results = [
-        {"index": i, "relevance_score": found[i].score}
+        {"index": i, "relevance_score": scored[i].score}
         | ({"document": {"text": texts[i]}} if body.return_documents else {})
         for i in order[: body.top_n]
     ]
-    n_tokens = sum(one.n_tokens for one in found)
+    n_tokens = sum(one.n_tokens for one in scored)
     return {
         "object": "list",
         "model": model,

@@ -89,14 +89,14 @@ class ResponseTranslation(Translation):
 
     def _text(self, event: NewText) -> list[JsonObject]:
         kind = "reasoning" if event.kind == "thinking" else "message"
-        made: list[JsonObject] = []
+        events: list[JsonObject] = []
         if self._open is None or self._open.item["type"] != kind:
             if kind == "reasoning":
                 item = _item(kind, "rs", summary=[], content=[])
             else:
                 item = _item(kind, "msg", role="assistant", content=[])
-            made = [*self._closed(), *self._opened(item)]
-            made.append(self._at_part("response.content_part.added", part=dict(_PARTS[kind])))
+            events = [*self._closed(), *self._opened(item)]
+            events.append(self._at_part("response.content_part.added", part=dict(_PARTS[kind])))
         assert self._open is not None
         self._open.texts.append(event.text)
         more = {}
@@ -104,7 +104,7 @@ class ResponseTranslation(Translation):
             more = {"logprobs": self._logprobs(event.tokens)}
             self._open.logprobs += more["logprobs"]
         delta = f"response.{_PARTS[kind]['type']}.delta"
-        return [*made, self._at_part(delta, delta=event.text, **more)]
+        return [*events, self._at_part(delta, delta=event.text, **more)]
 
     def _opened(self, item: JsonObject) -> list[JsonObject]:
         self._open = _OpenItem(item)
@@ -115,21 +115,21 @@ class ResponseTranslation(Translation):
         if (opened := self._open) is None:
             return []
         text, kind = "".join(opened.texts), opened.item["type"]
-        made = []
+        events = []
         if kind == "function_call":
             item = opened.item | {"arguments": text, "status": status}
             done = {"arguments": text, "name": item["name"]}
-            made.append(self._at_open("response.function_call_arguments.done", **done))
+            events.append(self._at_open("response.function_call_arguments.done", **done))
         else:
             more = {"text": text} | ({"logprobs": opened.logprobs} if kind == "message" else {})
             part = _PARTS[kind] | more
             item = opened.item | {"content": [part], "status": status}
-            made.append(self._at_part(f"response.{part['type']}.done", **more))
-            made.append(self._at_part("response.content_part.done", part=part))
-        made.append(self._at_item("response.output_item.done", item=item))
+            events.append(self._at_part(f"response.{part['type']}.done", **more))
+            events.append(self._at_part("response.content_part.done", part=part))
+        events.append(self._at_item("response.output_item.done", item=item))
         self._output.append(item)
         self._open = None
-        return made
+        return events
 
     def _event(self, kind: str, **more: Any) -> JsonObject:
         self._n_events += 1
@@ -192,8 +192,8 @@ class ResponseTranslation(Translation):
     def _logprobs(self, tokens: Any) -> list[JsonObject]:
         if tokens is None:
             return []
-        found: list[JsonObject] = chat_logprobs(self._engine, tokens)["content"]
-        return found
+        logprobs: list[JsonObject] = chat_logprobs(self._engine, tokens)["content"]
+        return logprobs
 
 
 def failed_event(error: JsonObject) -> JsonObject:

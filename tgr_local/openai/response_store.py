@@ -36,22 +36,22 @@ class Responses:
         """The responses of one owner."""
         return ResponseStore(self, owner)
 
-    def keep(self, key: _Key, made: tuple[bytes, bytes]) -> None:
+    def keep(self, key: _Key, response_and_items: tuple[bytes, bytes]) -> None:
         with self._lock:
             self._drop(key)
-            self._kept[key] = made
-            self.n_bytes += sum(map(len, made))
+            self._kept[key] = response_and_items
+            self.n_bytes += sum(map(len, response_and_items))
             while self._kept and (len(self._kept) > self.most or self.n_bytes > self.most_bytes):
                 self._drop(next(iter(self._kept)))
 
     def found(self, key: _Key, *, drop: bool = False) -> tuple[bytes, bytes]:
         """Returns a kept response, and forgets it with `drop`. Raises UnknownResponse."""
         with self._lock:
-            if found := self._kept.get(key):
+            if kept := self._kept.get(key):
                 self._kept.move_to_end(key)
                 if drop:
                     self._drop(key)
-                return found
+                return kept
         raise UnknownResponse(
             f"there is no response {key[1]!r:.80} here: at most {self.most} are kept in memory, "
             f"{self.most_bytes >> 20} MiB together; send the whole conversation"
@@ -70,18 +70,18 @@ class ResponseStore:
 
     def keep(self, response: JsonObject, items: list[Any]) -> None:
         """Keeps a response and the items of the conversation up to its end."""
-        made = json.dumps(response).encode(), json.dumps(items).encode()
-        self._responses.keep((self._owner, response["id"]), made)
+        response_and_items = json.dumps(response).encode(), json.dumps(items).encode()
+        self._responses.keep((self._owner, response["id"]), response_and_items)
 
     def items(self, response_id: str) -> list[Any]:
         """The conversation up to the end of a response. Raises UnknownResponse."""
-        found: list[Any] = json.loads(self._responses.found((self._owner, response_id))[1])
-        return found
+        items: list[Any] = json.loads(self._responses.found((self._owner, response_id))[1])
+        return items
 
     def response(self, response_id: str) -> JsonObject:
         """A response. Raises UnknownResponse."""
-        found: JsonObject = json.loads(self._responses.found((self._owner, response_id))[0])
-        return found
+        response: JsonObject = json.loads(self._responses.found((self._owner, response_id))[0])
+        return response
 
     def delete(self, response_id: str) -> None:
         """Forgets a response. Raises UnknownResponse."""

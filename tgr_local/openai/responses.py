@@ -125,14 +125,14 @@ def responses_request(
     """The body of a /v1/responses request, checked, as `chat_request` does. Raises RequestError,
     and UnknownResponse for a `previous_response_id` that `store` does not have."""
     body = ResponsesRequest.parse(body)
-    before = store.items(body.previous_response_id) if body.previous_response_id else []
+    earlier = store.items(body.previous_response_id) if body.previous_response_id else []
     given: Any = body.input
     if isinstance(given, str):
         given = [{"type": "message", "role": "user", "content": given}]
-    items = [*before, *given]
+    items = [*earlier, *given]
     for name in ("input", "tools", "tool_choice", "text", "metadata"):
         _check_depth(name, getattr(body, name))
-    chat, unread = _chat_body(body, items, len(before))
+    chat, unread = _chat_body(body, items, len(earlier))
     request = chat_request(engine, chat, **options)
     unread += [f"include.{name}" for name in body.include or () if name != _LOGPROBS]
     extra = {

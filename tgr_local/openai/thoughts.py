@@ -55,7 +55,7 @@ def earlier_thinking(where: str, message: Mapping[str, Any], unread: list[str]) 
 
 def without_thinking(message: Mapping[str, Any]) -> dict[str, Any]:
     """The message without its thinking."""
-    made = {key: value for key, value in message.items() if key not in _FIELDS}
-    if isinstance(content := made.get("content"), list):
-        made["content"] = [part for part in content if not is_thought(part)]
-    return made
+    rest = {key: value for key, value in message.items() if key not in _FIELDS}
+    if isinstance(content := rest.get("content"), list):
+        rest["content"] = [part for part in content if not is_thought(part)]
+    return rest

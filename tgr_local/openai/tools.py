@@ -38,26 +38,26 @@ def as_tool(tool: Any) -> Any:
 
 def chat_tools(tools: Iterable[Any]) -> list[Any]:
     """The tools of another API, each as by `as_tool`. Raises RequestError."""
-    made = []
+    converted = []
     for i, tool in enumerate(tools):
         try:
-            made.append(as_tool(tool))
+            converted.append(as_tool(tool))
         except PydanticCustomError as error:
             raise RequestError(f"tools[{i}] {error.message()}", "tools") from None
-    return made
+    return converted
 
 
 def functions(tools: Iterable[Mapping[str, Any]]) -> tuple[list[Any], list[str]]:
     """The functions among some tools of `as_tool`, and what the others are called."""
-    found, ignored = [], []
+    known, ignored = [], []
     for i, tool in enumerate(tools):
         if "function" in tool:
-            found.append(tool)
+            known.append(tool)
         else:
             names = (*_own_names(tool), tool.get("type"))
             name = next((name for name in names if name and isinstance(name, str)), None)
             ignored.append(f"tools.{name[:40]}" if name else f"tools[{i}]")
-    return found, list(dict.fromkeys(ignored))
+    return known, list(dict.fromkeys(ignored))
 
 
 def is_other(name: str, tools: Iterable[Mapping[str, Any]]) -> bool:
