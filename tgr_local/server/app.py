@@ -136,13 +136,13 @@ def _add_rerank(app: Application, service: Service) -> None:
 def _add_tokens(app: Application, service: Service) -> None:
     @app.post("/tokenize", **app.takes(TokenizeRequest))
     async def tokenize(request: Request) -> Response:
-        made = await service.run(request, TokenizeRequest, read=tokens.tokenize, quick=True)
-        return JsonResponse(made)
+        body = await service.run(request, TokenizeRequest, read=tokens.tokenize, quick=True)
+        return JsonResponse(body)
 
     @app.post("/detokenize", **app.takes(DetokenizeRequest))
     async def detokenize(request: Request) -> Response:
-        made = await service.run(request, DetokenizeRequest, read=tokens.detokenize, quick=True)
-        return JsonResponse(made)
+        body = await service.run(request, DetokenizeRequest, read=tokens.detokenize, quick=True)
+        return JsonResponse(body)
 
     @app.post("/render", **app.takes(RenderRequest))
     async def render(request: Request) -> Response:
@@ -192,8 +192,8 @@ def _add_state(app: Application, service: Service) -> None:
                 return loaded.slots.save(engine, number, body.filename, cancel)
 
         quick = action == "save"  # a restore waits for the scales
-        made = await service.run(request, SlotRequest, make, model=model or None, quick=quick)
-        return JsonResponse(made)
+        result = await service.run(request, SlotRequest, make, model=model or None, quick=quick)
+        return JsonResponse(result)
 
     @app.get("/props", **ANSWERS)
     async def props(model: str = "") -> Response:

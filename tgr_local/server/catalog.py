@@ -75,15 +75,15 @@ class Catalog:
             if (now := self._clock()) - self._scanned < _SCAN_SECONDS:
                 return
             self._scanned = now
-            found: dict[str, Path] = {}
+            files: dict[str, Path] = {}
             if self.first and self._first_path:
-                found[self.first] = self._first_path
+                files[self.first] = self._first_path
             if self.folder:
-                self.n_outside = _add_files(found, self.folder, self._first_path)
-            self.files = found
+                self.n_outside = _add_files(files, self.folder, self._first_path)
+            self.files = files
             self._names = {
                 _plain(path, self.folder): name
-                for name, path in reversed(found.items())  # of two, the first
+                for name, path in reversed(files.items())  # of two, the first
                 if self.folder and path.is_relative_to(self.folder)
             }
 
@@ -103,14 +103,14 @@ class Catalog:
             if self.default:
                 return self.default, None
             raise no_model(f"model is missing; name {self._shown()}", 400)
-        if found := self._file(name):
-            return found, None
+        if known_name := self._file(name):
+            return known_name, None
         plain, colon, suffix = name.rpartition(":")
         if colon and (suffix in methods.METHODS or self._file(plain)):
-            if found := self._found(plain):
-                return found, model_and_method(name, plain)[1]
-        elif found := self._found(name):
-            return found, None
+            if known_name := self._found(plain):
+                return known_name, model_and_method(name, plain)[1]
+        elif known_name := self._found(name):
+            return known_name, None
         raise no_model(f"there is no model {name!r:.80} here; name {self._shown()}")
 
     def name_and_method(self, name: str | None) -> tuple[str | None, Method | None]:
@@ -190,7 +190,7 @@ def _aliases(given: tuple[str, ...], *, several: bool) -> tuple[list[str], dict[
     return names, table
 
 
-def _add_files(found: dict[str, Path], folder: Path, first: Path | None) -> int:
+def _add_files(files: dict[str, Path], folder: Path, first: Path | None) -> int:
     """Adds the models of a folder under the shortest names that are free: a file's own, or that
     with its folders. A model of several files is found under its first one if all are there.
     Returns how many links lead out of the folder."""
@@ -201,15 +201,15 @@ def _add_files(found: dict[str, Path], folder: Path, first: Path | None) -> int:
             continue
         plain = _plain(path, folder)
         choices = (plain.rpartition("/")[2], plain, str(path.relative_to(folder)))
-        name = next((choice for choice in choices if choice not in found), None)
+        name = next((choice for choice in choices if choice not in files), None)
         if name is not None and len(name) <= NAME_LENGTH:
-            found[name] = path
+            files[name] = path
     return len(outside)
 
 
-def _same(one: Path, other: Path) -> bool:
+def _same(path: Path, other: Path) -> bool:
     try:
-        return one.samefile(other)
+        return path.samefile(other)
     except OSError:
         return False
 

@@ -47,12 +47,14 @@ class LoraScales:
 
     def listed(self) -> list[dict[str, Any]]:
         """The adapters as llama-server lists them, without their folders. Reads their files."""
-        found: list[dict[str, Any]] = []
-        for number, one in enumerate(self._adapters):
-            said = _metadata(one.path)
+        entries: list[dict[str, Any]] = []
+        for number, adapter in enumerate(self._adapters):
+            said = _metadata(adapter.path)
             about = {"task_name": said.get(_TASK, ""), "prompt_prefix": said.get(_PREFIX, "")}
-            found.append({"id": number, "path": one.path.name, "scale": one.scale} | about)
-        return found
+            entries.append(
+                {"id": number, "path": adapter.path.name, "scale": adapter.scale} | about
+            )
+        return entries
 
     def set(self, entries: Sequence[LoraScale]) -> None:
         """Sets the scales of later requests; 0 for adapters that are not named. Raises

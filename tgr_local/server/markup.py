@@ -50,9 +50,9 @@ def render(text: str) -> str:
     tokens = parser.parse(text, env)
     blocks = []
     for block in _top_level(tokens):
-        made = parser.renderer.render(block, parser.options, env)
+        html_of_block = parser.renderer.render(block, parser.options, env)
         line = block[0].map[0] if block[0].map else 0
-        blocks.append({"line": line, "html": sanitized(made)})
+        blocks.append({"line": line, "html": sanitized(html_of_block)})
     return json.dumps(blocks)
 
 
@@ -210,11 +210,11 @@ def _end_of_box(source: str, at: int) -> int:
 def _math(_: Any, tokens: Sequence[Token], i: int, options: Any, env: Env) -> str:
     token = tokens[i]
     source, is_block = token.content.strip(), token.type != "math_inline"
-    made = f"<code>{html.escape(source)}</code>"
+    markup = f"<code>{html.escape(source)}</code>"
     if len(source) <= FORMULA_MOST:
         display = "block" if is_block else "inline"
-        made = _bounded(env, lambda: _mathml(source, display), made)
-    return f'<span class="math">{made}</span>' if is_block else made
+        markup = _bounded(env, lambda: _mathml(source, display), markup)
+    return f'<span class="math">{markup}</span>' if is_block else markup
 
 
 def _mathml(source: str, display: str) -> str:

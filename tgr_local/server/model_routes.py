@@ -23,17 +23,17 @@ def add_models(app: Application, service: Service) -> None:
     models = service.models
 
     async def listed(methods: bool = False, memory: bool = False) -> Response:
-        found = await models.listed(methods, memory)
-        return JsonResponse({"object": "list", "data": list(found.values())})
+        models_by_name = await models.listed(methods, memory)
+        return JsonResponse({"object": "list", "data": list(models_by_name.values())})
 
     app.get("/v1/models", **ANSWERS)(listed)
     app.get("/models", **ANSWERS)(listed)
 
     @app.get("/v1/models/{name:path}", **ANSWERS)
     async def model(name: str) -> Response:
-        if name not in (found := await models.listed(with_methods=True)):
+        if name not in (known := await models.listed(with_methods=True)):
             raise no_model(f"there is no model {name!r:.80} here; GET /v1/models lists them")
-        return JsonResponse(found[name])
+        return JsonResponse(known[name])
 
     # not in /openapi.json, whose readers call what it lists: this answer has no end
     @app.get("/models/sse", include_in_schema=False)

@@ -125,10 +125,10 @@ class Models:
         self.check_started()
         if name:
             chosen = await self._chosen(name)
-            found = self.pool.model(chosen)
+            model = self.pool.model(chosen)
         else:
-            chosen, found = "", self.pool.latest()
-        if found is None:
+            chosen, model = "", self.pool.latest()
+        if model is None:
             what = f"the model {chosen!r}" if chosen else "no model"
             raise ApiError(
                 400,
@@ -137,7 +137,7 @@ class Models:
                 param="model",
                 code="model_not_loaded",
             )
-        return found
+        return model
 
     async def load_now(self, name: object) -> None:
         """Begins to load a model. Raises ApiError for an unknown name."""
@@ -198,9 +198,9 @@ class Models:
             return self.catalog.choose(name)[0]
 
     async def _scan(self) -> None:
-        before = set(self.catalog.files)
+        files_before = set(self.catalog.files)
         await run_in_threadpool(self.catalog.scan)
-        if before != set(self.catalog.files):
+        if files_before != set(self.catalog.files):
             self.pool.events.listed()
         for model in self.pool.loaded:
             if model.name not in self.catalog.files:  # its file is gone

@@ -106,8 +106,8 @@ def add_ollama(app: Application, service: Service) -> None:
     async def tags() -> Response:
         listed = await service.models.listed()
         files = service.models.catalog.files  # of one moment
-        found = [await _entry(name, files[name]) for name in listed if name in files]
-        return JsonResponse({"models": found})
+        entries = [await _entry(name, files[name]) for name in listed if name in files]
+        return JsonResponse({"models": entries})
 
     @app.get("/api/ps", **ANSWERS)
     async def loaded() -> Response:
@@ -142,8 +142,8 @@ def _add_embeddings(app: Application, service: Service) -> None:
 
     def make(model: LoadedModel, asked: Any, cancel: Cancel) -> Any:
         (body, request, tokens), start = asked, time.monotonic()
-        made = embeddings.respond(model.engine, request, tokens, model.name, cancel)
-        vectors = [one["embedding"] for one in made["data"]]
+        response = embeddings.respond(model.engine, request, tokens, model.name, cancel)
+        vectors = [one["embedding"] for one in response["data"]]
         more = {"tgr": {"ignored": list(ignored)}} if (ignored := body.ignored()) else {}
         if isinstance(body, OllamaEmbeddingsRequest):
             return {"embedding": vectors[0] if vectors else []} | more
@@ -152,7 +152,7 @@ def _add_embeddings(app: Application, service: Service) -> None:
             "embeddings": vectors,
             "total_duration": int((time.monotonic() - start) * 1e9),
             "load_duration": 0,
-            "prompt_eval_count": made["usage"]["prompt_tokens"],
+            "prompt_eval_count": response["usage"]["prompt_tokens"],
         } | more
 
     @app.post("/api/embed", **app.takes(OllamaEmbedRequest))

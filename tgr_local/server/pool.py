@@ -217,9 +217,9 @@ class Pool:
 
     async def _run(self) -> None:
         while not self._closing:
-            for one in self._loaded():
-                if one.leaves and not one.n_leases:
-                    await self._unload(one)
+            for loaded in self._loaded():
+                if loaded.leaves and not loaded.n_leases:
+                    await self._unload(loaded)
             wanted = [one for one in self._places.values() if one.is_wanted]
             asked = [*(lease.place for lease in self._waiting), *wanted]
             unloaded = (one for one in asked if one.model is None)
@@ -365,7 +365,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 def _victim(loaded: list[PooledModel]) -> PooledModel:
     """The model that goes first: idle, already to be unloaded, used least recently."""
-    return min(loaded, key=lambda one: (one.n_leases > 0, not one.leaves, one.used))
+    return min(loaded, key=lambda place: (place.n_leases > 0, not place.leaves, place.used))
 
 
 async def in_thread(call: Callable[[], Result], name: str = "models") -> Result:

@@ -77,13 +77,13 @@ class PromptFolder:
 
     def files(self) -> list[tuple[Path, os.stat_result]]:
         """The regular files of the folder with prompts, the latest used first."""
-        found = []
+        files = []
         for path in self._named(f"*{ENDING}"):
             with contextlib.suppress(OSError):
                 about = path.lstat()
                 if stat.S_ISREG(about.st_mode):
-                    found.append((path, about))
-        return sorted(found, key=lambda one: one[1].st_mtime_ns, reverse=True)
+                    files.append((path, about))
+        return sorted(files, key=lambda entry: entry[1].st_mtime_ns, reverse=True)
 
     def make_room(self, n_bytes: int, replaced: Collection[Path] = ()) -> bool:
         """Removes the least recently used files until this many more bytes fit, without
@@ -298,11 +298,11 @@ class PromptCache:
     ) -> tuple[Path | None, int]:
         """The file that has most of a text, by `n_same`, the shortest of several, and how much."""
         with self._lock:
-            found = [
+            candidates = [
                 (n_same(known, text.tokens), -len(known), path)
                 for path, known in self._known(text.digest).prompts.items()
             ]
-        n, _, path = max(found, default=(0, 0, None), key=lambda one: one[:2])
+        n, _, path = max(candidates, default=(0, 0, None), key=lambda candidate: candidate[:2])
         return path, n
 
     def _n_usable(self, known: _Tokens, tokens: _Tokens) -> int:

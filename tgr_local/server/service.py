@@ -194,9 +194,9 @@ class Service:
                 if self.limits.log_prompts:
                     facts["request"] = fields
                 asked = api.body.parse(fields)
-                if (made := api.instead(asked, loaded.name)) is not None:
+                if (whole := api.instead(asked, loaded.name)) is not None:
                     put(b"")
-                    put(api.frames.event(made) if body.streams else encoded(made))
+                    put(api.frames.event(whole) if body.streams else encoded(whole))
                     return
                 scales = self.models.lora.of_request(asked.lora)
                 prepared = self._prepared(loaded, asked, api, cancel)
@@ -207,13 +207,13 @@ class Service:
             del fields, asked
             translation = api.translate(engine, prepared)
 
-            def pass_on(made: ApiEvent) -> None:
+            def pass_on(event: ApiEvent) -> None:
                 if "first_part" not in facts:
                     facts["first_part"] = round(time.monotonic() - created, 4)
                     facts["queued"] = round(start - created, 4)
-                if self.limits.log_prompts and isinstance(made, NewText):
-                    _log_text(facts, made)
-                put(events.encoded(made))
+                if self.limits.log_prompts and isinstance(event, NewText):
+                    _log_text(facts, event)
+                put(events.encoded(event))
 
             with (
                 self.running.known(request.scope, (translation.id,), cancel),
@@ -225,12 +225,12 @@ class Service:
                     loaded.prompts.restore(prepared.prompts, cancel, engine.prefix_digest)
                 prepared = within_time(prepared, self.limits, time.monotonic() - start)
                 on_event = pass_on if prepared.stream else None
-                made = answer.write(engine, prepared, on_event, cancel=cancel)
-                self._note(facts, made.usage(), made.about())
+                whole = answer.write(engine, prepared, on_event, cancel=cancel)
+                self._note(facts, whole.usage(), whole.about())
                 if self.limits.log_prompts:
-                    facts["reply"] = [_said(choice) for choice in made.best()]
+                    facts["reply"] = [_said(choice) for choice in whole.best()]
                 if not prepared.stream:
-                    put(encoded(translation.whole(made)))
+                    put(encoded(translation.whole(whole)))
             if loaded.prompts:
                 loaded.prompts.request_ended()
 
@@ -323,12 +323,12 @@ class _Events:
         self._translation = translation
         return self._sent(translation.opening())
 
-    def encoded(self, made: ApiEvent) -> bytes:
+    def encoded(self, event: ApiEvent) -> bytes:
         """Returns the bytes to send for an event; often none."""
         assert self._translation is not None
-        parts = self._translation.parts(made)
-        if isinstance(made, Searched) and not parts:
-            return self._frames.comment(b"tgr.step " + encoded(progress_object(made)))
+        parts = self._translation.parts(event)
+        if isinstance(event, Searched) and not parts:
+            return self._frames.comment(b"tgr.step " + encoded(progress_object(event)))
         return self._sent(parts)
 
     async def stream(
@@ -366,8 +366,8 @@ def _said(choice: answer.Choice) -> dict[str, Any]:
 def _log_text(facts: Facts, part: NewText) -> None:
     """Notes a part of a stream, which may be cut."""
     choices: list[dict[str, Any]] = facts.setdefault("reply", [])
-    found = next((one for one in choices if one["index"] == part.index), None)
-    if found is None:
-        choices.append(found := {"index": part.index, "thinking": "", "answer": ""})
-    if part.kind in found:
-        found[part.kind] += part.text
+    choice = next((one for one in choices if one["index"] == part.index), None)
+    if choice is None:
+        choices.append(choice := {"index": part.index, "thinking": "", "answer": ""})
+    if part.kind in choice:
+        choice[part.kind] += part.text
