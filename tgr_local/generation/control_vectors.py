@@ -101,15 +101,15 @@ class ControlVector:
         d_z = config.d_z or engine.n_embd
         if np.shape(anchor) != (d_z,):
             raise ValueError(f"the anchor has shape {np.shape(anchor)}, but must have ({d_z},)")
-        norms, found = np.ones(engine.n_layer), None
+        norms, measured = np.ones(engine.n_layer), None
         if config.calibration == "residual":
             norms = _residual_norms(engine, context)
-        elif strength.is_needed(config) and (found := strength.prepare(engine, config)) is None:
+        elif strength.is_needed(config) and (measured := strength.prepare(engine, config)) is None:
             raise CapacityError(
                 "the strength of the injection is not known, and the cache has no room to measure "
                 "it; raise n_ctx"
             )
-        drawn, zeta = maps.of(engine, config).injection, found.zeta if found else 0.0
+        drawn, zeta = maps.of(engine, config).injection, measured.zeta if measured else 0.0
         anchors = np.asarray(anchor, np.float64)[None]
         (vectors,) = injected(config, drawn, anchors, norms, zeta)
         return cls(vectors)

@@ -109,8 +109,8 @@ def write_each(
     if n > 1 and is_paid and may_measure(engine, config, method.thinking or method):
         if on_event:  # measured now, since in a group all would wait for one
             on_event(0, Progress(0, "calibration"))
-        found = strength.prepare(engine, config, cancel, config.max_seconds / 2)
-        measured = found.n_positions if found else 0
+        measurement = strength.prepare(engine, config, cancel, config.max_seconds / 2)
+        measured = measurement.n_positions if measurement else 0
     n_seqs = method.sequences(engine, config)
     if n_seqs > engine.n_seq_max:
         raise CapacityError(
@@ -129,9 +129,9 @@ def write_each(
         # each run of a reply has a group of its own
         groups = [engine.lockstep_group(n) for _ in ALONE]
 
-    made: dict[int, Reply] = {}
+    replies: dict[int, Reply] = {}
 
-    def one(number: int, stop: Cancel) -> Reply:
+    def write(number: int, stop: Cancel) -> Reply:
         on_own = (lambda event: on_event(number, event)) if on_event else None
         seed = config.seed + (number if apart else number % k)
         try:
@@ -147,19 +147,19 @@ def write_each(
                 )
         except CancelledError as error:
             if error.reply:
-                made[number] = error.reply
+                replies[number] = error.reply
             raise
         if measured and number == 0:
             reply = dataclasses.replace(reply, counts=reply.counts + Counts(calibration=measured))
         if on_own:
             on_own(reply)
-        made[number] = reply
+        replies[number] = reply
         return reply
 
     try:
-        return in_threads(n, one, cancel)
+        return in_threads(n, write, cancel)
     except CancelledError as error:
-        error.replies = [made[number] for number in sorted(made)]
+        error.replies = [replies[number] for number in sorted(replies)]
         raise
     finally:
         for number in range(n):  # the group waits for a participant whose thread never started

@@ -69,21 +69,23 @@ def one_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def plainer(messages: Sequence[Mapping[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """Yields a conversation in forms that more and more templates take. Raises KeyError and
     TypeError for messages whose content is not text."""
-    one = one_system(messages)
-    yield one
-    yield (turns := _in_turn(one))
+    conversation = one_system(messages)
+    yield conversation
+    yield (turns := _in_turn(conversation))
     yield _one_call_each(turns)
-    first = one[0] if one else {}
+    first = conversation[0] if conversation else {}
     if first.get("role") in _SYSTEM:
-        yield _in_turn(one_system([{"role": "user", "content": first["content"]}, *one[1:]]))
+        yield _in_turn(
+            one_system([{"role": "user", "content": first["content"]}, *conversation[1:]])
+        )
 
 
 def _in_turn(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages of which the user has the first, and the assistant never two in a row nor none
     between a result and the user; ids of calls have nine letters and digits, as Mistral's do."""
-    made: list[dict[str, Any]] = []
+    turns: list[dict[str, Any]] = []
     for i, message in enumerate(map(dict, messages)):
-        role, last = message["role"], made[-1] if made else {}
+        role, last = message["role"], turns[-1] if turns else {}
         follows = last.get("role") or "system"
         if role == "tool":
             message["tool_call_id"] = _short_id(message.get("tool_call_id"))
@@ -92,51 +94,51 @@ def _in_turn(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         two_replies = role == follows == "assistant"
         is_open = two_replies and i == len(messages) - 1  # the reply may go on with it
         if is_open or (role in ("assistant", "tool") and follows in _SYSTEM):
-            made.append({"role": "user", "content": ""})
+            turns.append({"role": "user", "content": ""})
         elif role == "user" and (follows == "tool" or last.get("tool_calls")):
-            made.append({"role": "assistant", "content": ""})
+            turns.append({"role": "assistant", "content": ""})
         if two_replies and not is_open:
-            made[-1] = _joined(last, message)
+            turns[-1] = _joined(last, message)
         else:
-            made.append(message)
-    if made and all(message["role"] in _SYSTEM for message in made):
-        made[-1]["role"] = "user"
-    return made
+            turns.append(message)
+    if turns and all(message["role"] in _SYSTEM for message in turns):
+        turns[-1]["role"] = "user"
+    return turns
 
 
 def _short_id(name: Any) -> str:
     return hashlib.sha256(str(name).encode()).hexdigest()[:9]
 
 
-def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def _joined(first: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Two messages of the assistant as one."""
-    made = {**one, **other}
+    joined = {**first, **other}
     for part in ("content", "reasoning_content"):
-        if texts := [text for text in (one.get(part), other.get(part)) if text]:
-            made[part] = "\n\n".join(texts)
-    if calls := [*(one.get("tool_calls") or ()), *(other.get("tool_calls") or ())]:
-        made["tool_calls"] = calls
-    return made
+        if texts := [text for text in (first.get(part), other.get(part)) if text]:
+            joined[part] = "\n\n".join(texts)
+    if calls := [*(first.get("tool_calls") or ()), *(other.get("tool_calls") or ())]:
+        joined["tool_calls"] = calls
+    return joined
 
 
 def _one_call_each(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages of `_in_turn` with one call each, its results after it."""
-    made: list[dict[str, Any]] = []
+    divided: list[dict[str, Any]] = []
     rest = deque(map(dict, messages))
     while rest:
         message = rest.popleft()
         calls = message.get("tool_calls") or ()
         if len(calls) < 2:
-            made.append(message)
+            divided.append(message)
             continue
         results = []
         while rest and rest[0]["role"] == "tool":
             results.append(rest.popleft())
         for call in calls:
-            made.append({**message, "tool_calls": [call]})
+            divided.append({**message, "tool_calls": [call]})
             message = {"role": "assistant", "content": ""}
             own = [one for one in results if one["tool_call_id"] == call["id"]]
-            made += own
+            divided += own
             results = [one for one in results if one not in own]
-        made += results
-    return made
+        divided += results
+    return divided

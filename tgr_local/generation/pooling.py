@@ -139,9 +139,9 @@ def _beginning(engine: Engine, query: PromptText) -> tuple[Tokens, str]:
     nothing = np.array([], np.int32), template
     head, _, rest = template.partition("{document}")
     line = head.rpartition("\n")[2]
-    before = head.removesuffix(line)
+    query_part = head.removesuffix(line)
     if (
-        "{query}" not in before
+        "{query}" not in query_part
         or not line[:1].strip()
         or line[0] == "/"  # which some vocabularies join to the end of the line before
         or engine.metadata.get("tokenizer.ggml.model") != _BYTE_PAIRS
@@ -156,11 +156,11 @@ def _beginning(engine: Engine, query: PromptText) -> tuple[Tokens, str]:
 
 
 def _tokens(
-    engine: Engine, text: str | PromptText, what: str, before: Tokens | None = None
+    engine: Engine, text: str | PromptText, what: str, earlier: Tokens | None = None
 ) -> Tokens:
     """The tokens of a text behind those before it. Raises ContextError for more than the model was
     trained for, or `n_ctx` has room for; `what` says it of a number of tokens."""
-    most, n_before = engine.n_ctx_train, 0 if before is None else len(before)
+    most, n_before = engine.n_ctx_train, 0 if earlier is None else len(earlier)
     n_ctx = engine.config.n_ctx
     try:
         tokens = np.array(tokens_within(engine, text), np.int32)
@@ -176,7 +176,7 @@ def _tokens(
     if n_ctx and n_tokens >= n_ctx:
         why = f"{what.format(n_tokens)}, but n_ctx is {n_ctx}; raise it, or shorten it"
         raise ContextError(why, n_tokens, n_ctx)
-    return tokens if before is None else np.concatenate([before, tokens])
+    return tokens if earlier is None else np.concatenate([earlier, tokens])
 
 
 def _too_many(what: str, n_tokens: int) -> str:
@@ -193,16 +193,16 @@ def _as_text(engine: Engine, text: str) -> PromptText:
 
 def _prompt(template: str, query: PromptText, document: PromptText) -> PromptText:
     """The prompt of a template, or of a part of one."""
-    made, rest = PromptText(""), template
+    prompt, rest = PromptText(""), template
     while rest:
-        found = [(rest.find(field), field) for field in _FIELDS if field in rest]
-        at, field = min(found, default=(len(rest), ""))
+        places = [(rest.find(field), field) for field in _FIELDS if field in rest]
+        at, field = min(places, default=(len(rest), ""))
         part = {"{query}": query, "{document}": document}.get(field, PromptText(""))
-        begin = len(made.text) + at
-        cuts = (*made.cuts, *(begin + cut for cut in part.cuts))
-        made = PromptText(made.text + rest[:at] + part.text, cuts)
+        begin = len(prompt.text) + at
+        cuts = (*prompt.cuts, *(begin + cut for cut in part.cuts))
+        prompt = PromptText(prompt.text + rest[:at] + part.text, cuts)
         rest = rest[at + len(field) :]
-    return made
+    return prompt
 
 
 def _n_same(prompts: Sequence[Tokens]) -> int:

@@ -202,15 +202,15 @@ def applied(
     first: dict[str, Any] | ModelError | None = None
     for form in _forms(messages):
         try:
-            made = engine.apply_template({**request, "messages": form}, cancel=cancel)
+            applied = engine.apply_template({**request, "messages": form}, cancel=cancel)
         except ModelError as error:
             first = first or error
             if not isinstance(error.__context__, confined.FailedError):  # a limit was met
                 break
             continue
-        if all(word in made["text"].text for word in _words(messages)):
-            return made
-        first = first if isinstance(first, dict) else made
+        if all(word in applied["text"].text for word in _words(messages)):
+            return applied
+        first = first if isinstance(first, dict) else applied
     if isinstance(first, ModelError):
         raise first from None
     assert first is not None
@@ -269,9 +269,9 @@ def tokens_within(
     def tokens_of(prompt: PromptText) -> list[int]:
         if prompt.cuts:
             return engine.prompt_tokens(prompt)
-        made = engine.tokenize(prompt.text, add_special=add_special, parse_special=parse_special)
+        tokens = engine.tokenize(prompt.text, add_special=add_special, parse_special=parse_special)
         twice = add_special and parse_special and engine.bos is not None
-        return made[1:] if twice and made[:2] == [engine.bos] * 2 else made
+        return tokens[1:] if twice and tokens[:2] == [engine.bos] * 2 else tokens
 
     prompt = PromptText(text) if isinstance(text, str) else text
     most = engine.n_ctx_train

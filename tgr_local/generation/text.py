@@ -103,17 +103,17 @@ class TextSplitter:
         if self.stopped or self.dedented:
             return []
         self._buffer += text
-        found = [at for stop in self._stop if (at := self._buffer.find(stop)) >= 0]
+        places = [at for stop in self._stop if (at := self._buffer.find(stop)) >= 0]
         line = self._dedent.search(self._buffer) if self._dedent else None
-        if line and line[1] and line.start() < min(found, default=len(self._buffer)):
+        if line and line[1] and line.start() < min(places, default=len(self._buffer)):
             self._buffer, self.dedented, final = self._buffer[: line.start()], True, True
-        elif found:
-            self._buffer, self.stopped, final = self._buffer[: min(found)], True, True
+        elif places:
+            self._buffer, self.stopped, final = self._buffer[: min(places)], True, True
         pieces: list[TextDelta] = []
         while tag := _first(self._buffer, self._ends):
-            before, _, self._buffer = self._buffer.partition(tag)
+            head, _, self._buffer = self._buffer.partition(tag)
             is_closer = tag not in self._tags
-            self._emit(before, pieces, "" if is_closer else tag)
+            self._emit(head, pieces, "" if is_closer else tag)
             self._buffer = tag + self._buffer if is_closer else self._buffer
             opens = tag == OPEN_THINK and not self._only_answer
             self.kind = "thinking" if opens else "answer"
@@ -152,8 +152,8 @@ def thinking_is_open(engine: Engine, prompt: Sequence[int]) -> bool:
 
 
 def _first(text: str, tags: Sequence[str]) -> str | None:
-    found = [(at, tag) for tag in tags if (at := text.find(tag)) >= 0]
-    return min(found)[1] if found else None
+    places = [(at, tag) for tag in tags if (at := text.find(tag)) >= 0]
+    return min(places)[1] if places else None
 
 
 def _pending(text: str, tags: Sequence[str]) -> int:

@@ -74,8 +74,8 @@ class Alternative:
         def named(schemas: Mapping[str, Conjunction]) -> tuple[tuple[str, Any], ...]:
             return tuple((name, conjunction_key(one)) for name, one in schemas.items())
 
-        def given(one: Conjunction | None) -> Any:
-            return None if one is None else conjunction_key(one)
+        def given(schemas: Conjunction | None) -> Any:
+            return None if schemas is None else conjunction_key(schemas)
 
         return (
             self.kind, None if self.values is None else tuple(self.values), self.interval,
@@ -115,12 +115,12 @@ def kind_of(value: Any) -> str:
 def canonical(value: Any) -> str:
     """A text that equal JSON values share: 1 and 1.0, and objects in any order."""
 
-    def plain(one: Any) -> Any:
-        if isinstance(one, float) and one.is_integer():
-            return int(one)
-        if isinstance(one, list):
-            return [plain(inner) for inner in one]
-        return {k: plain(v) for k, v in one.items()} if isinstance(one, dict) else one
+    def plain(part: Any) -> Any:
+        if isinstance(part, float) and part.is_integer():
+            return int(part)
+        if isinstance(part, list):
+            return [plain(inner) for inner in part]
+        return {k: plain(v) for k, v in part.items()} if isinstance(part, dict) else part
 
     return json.dumps(plain(value), sort_keys=True)
 
@@ -178,9 +178,9 @@ def _both(a: Conjunction | None, b: Conjunction | None) -> Conjunction | None:
     return None if a is None and b is None else conjoined(a or (), b or ())
 
 
-def _patterned(one: Alternative, expression: str) -> Conjunction:
+def _patterned(alternative: Alternative, expression: str) -> Conjunction:
     """The properties whose names match an expression: they may be additional ones."""
-    return one.by_pattern.get(expression, one.additional or ())
+    return alternative.by_pattern.get(expression, alternative.additional or ())
 
 
 def is_narrower(a: Alternative, b: Alternative) -> bool:
@@ -188,23 +188,23 @@ def is_narrower(a: Alternative, b: Alternative) -> bool:
     return bool((a.by_pattern and b.additional) or (b.by_pattern and a.additional))
 
 
-def _item(one: Alternative, i: int) -> Conjunction:
-    return one.prefix[i] if i < len(one.prefix) else one.items or ()
+def _item(alternative: Alternative, i: int) -> Conjunction:
+    return alternative.prefix[i] if i < len(alternative.prefix) else alternative.items or ()
 
 
-def _declared(one: Alternative, name: str) -> Conjunction:
+def _declared(alternative: Alternative, name: str) -> Conjunction:
     """Returns an alternative's schemas for a property, but for its name's pattern."""
-    if name in one.properties:
-        return one.properties[name]
-    if any(matches(pattern, name) is not False for pattern in one.by_pattern):
+    if name in alternative.properties:
+        return alternative.properties[name]
+    if any(matches(pattern, name) is not False for pattern in alternative.by_pattern):
         return ()
-    return one.additional or ()
+    return alternative.additional or ()
 
 
-def property_schemas(one: Alternative, name: str) -> Conjunction:
+def property_schemas(alternative: Alternative, name: str) -> Conjunction:
     """All that an alternative says of a property."""
-    found = [s for pattern, s in one.by_pattern.items() if matches(pattern, name)]
-    return conjoined(_declared(one, name), *found)
+    by_pattern = [s for pattern, s in alternative.by_pattern.items() if matches(pattern, name)]
+    return conjoined(_declared(alternative, name), *by_pattern)
 
 
 def matches(pattern: str, name: str) -> bool | None:
@@ -230,10 +230,10 @@ def _plain(pattern: str) -> tuple[bool, str | None, bool]:
     return begins, text if is_text else None, ends
 
 
-def number_fits(value: float, one: Alternative) -> bool:
+def number_fits(value: float, alternative: Alternative) -> bool:
     """Whether a number belongs to an alternative, but for its `values`."""
     exact = Fraction(str(value))
     is_whole = exact.denominator == 1
-    return one.interval.holds(exact) and (
-        not one.whole or (is_whole and exact.numerator % one.step == 0)
+    return alternative.interval.holds(exact) and (
+        not alternative.whole or (is_whole and exact.numerator % alternative.step == 0)
     )

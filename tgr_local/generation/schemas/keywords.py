@@ -83,29 +83,35 @@ class Keywords:
             self._bad("if", "is nothing that a grammar can follow")
         makers = {"number": self._number, "string": self._string, "array": self._array,
                   "object": self._object}  # fmt: skip
-        found = []
+        alternatives = []
         for kind in kinds:
-            one = makers[kind]() if kind in makers else Alternative(kind)
-            found.append(replace(one, whole=one.whole or kind in whole, place=self._place))
-        found = [one for one in found if one.most is None or one.least <= one.most]
-        found = [one for one in found if not one.interval.empty]
-        return self._both(found, self._values()) if {"const", "enum"} & given.keys() else found
+            alternative = makers[kind]() if kind in makers else Alternative(kind)
+            alternatives.append(
+                replace(alternative, whole=alternative.whole or kind in whole, place=self._place)
+            )
+        alternatives = [one for one in alternatives if one.most is None or one.least <= one.most]
+        alternatives = [one for one in alternatives if not one.interval.empty]
+        return (
+            self._both(alternatives, self._values())
+            if {"const", "enum"} & given.keys()
+            else alternatives
+        )
 
-    def sealed(self, found: Sequence[Alternative]) -> Sequence[Alternative]:
+    def sealed(self, alternatives: Sequence[Alternative]) -> Sequence[Alternative]:
         """The alternatives of the whole schema without what it leaves unevaluated."""
-        made = []
-        for one in found:
+        closed = []
+        for alternative in alternatives:
             for key, kind in (("unevaluatedProperties", "object"), ("unevaluatedItems", "array")):
-                if self._schema.get(key) is not False or one.kind != kind:
+                if self._schema.get(key) is not False or alternative.kind != kind:
                     continue
-                if any((one.values or {}).values()):
+                if any((alternative.values or {}).values()):
                     self._bad(key, "is combined with values that it may exclude")
-                elif one.values is None and kind == "object":
-                    one = replace(one, additional=one.additional or NEVER)
-                elif one.values is None:
-                    one = replace(one, items=one.items or NEVER)
-            made.append(one)
-        return made
+                elif alternative.values is None and kind == "object":
+                    alternative = replace(alternative, additional=alternative.additional or NEVER)
+                elif alternative.values is None:
+                    alternative = replace(alternative, items=alternative.items or NEVER)
+            closed.append(alternative)
+        return closed
 
     def _bad(self, key: str, why: str) -> None:
         self._unfollowed(below(self._place, key), why)
@@ -127,7 +133,7 @@ class Keywords:
         return list(dict.fromkeys(_TYPES[name] for name in names)), whole
 
     def _values(self) -> Sequence[Alternative]:
-        found: Sequence[Alternative] = FREE
+        alternatives: Sequence[Alternative] = FREE
         for key in ("const", "enum"):
             if key not in self._given:
                 continue
@@ -140,22 +146,23 @@ class Keywords:
                 text = canonical(value)
                 self._work.count(1 + len(text) // 64)
                 by_kind.setdefault(kind_of(value), {}).setdefault(text, value)
-            found = self._both(
-                found, [Alternative(kind, own) for kind, own in by_kind.items() if own and kind]
+            alternatives = self._both(
+                alternatives,
+                [Alternative(kind, own) for kind, own in by_kind.items() if own and kind],
             )
-        return found
+        return alternatives
 
     def _number(self) -> Alternative:
         above = self._bounded("low", "minimum", "exclusiveMinimum")
         interval = above.within(self._bounded("high", "maximum", "exclusiveMaximum"))
-        made = Alternative("number", interval=interval)
+        number = Alternative("number", interval=interval)
         if "multipleOf" not in self._given:
-            return made
+            return number
         step = self._rational("multipleOf")
         if step is None or step <= 0 or step.denominator != 1:
             self._bad("multipleOf", "is nothing that a grammar can follow, but for whole numbers")
-            return made
-        return replace(made, whole=True, step=step.numerator)
+            return number
+        return replace(number, whole=True, step=step.numerator)
 
     def _bounded(self, end: str, key: str, exclusive: str) -> NumberRange:
         """The numbers that the bounds at the "low" or "high" `end` leave."""
@@ -218,7 +225,7 @@ class Keywords:
             self._bad("prefixItems", f"is {first!r:.80}, but must be a list of schemas")
             first = None
         place = below(self._place, "prefixItems")
-        one = Alternative(
+        array = Alternative(
             "array",
             least=self._count("minItems", 0),
             most=self._most("maxItems"),
@@ -228,23 +235,23 @@ class Keywords:
             ),
             items=None if items is None else self._inner("items", items),
         )
-        return self._containing(one) if self._given.get("contains") is not None else one
+        return self._containing(array) if self._given.get("contains") is not None else array
 
-    def _containing(self, one: Alternative) -> Alternative:
+    def _containing(self, array: Alternative) -> Alternative:
         """A list whose first item is the one that it must contain."""
         least = self._count("minContains", 1)
         if least > 1 or (least and "maxContains" in self._given):
             self._bad("contains", "is nothing that a grammar can follow more than once")
-            return one
+            return array
         if "maxContains" in self._given:
             self._bad("maxContains", "is nothing that a grammar can follow")
-            return one
+            return array
         if not least:
-            return one
+            return array
         self.is_narrower = True
-        first = one.prefix[0] if one.prefix else one.items or ()
+        first = array.prefix[0] if array.prefix else array.items or ()
         first = (*first, *self._inner("contains", self._given["contains"]))
-        return replace(one, prefix=(first, *one.prefix[1:]), least=max(1, one.least))
+        return replace(array, prefix=(first, *array.prefix[1:]), least=max(1, array.least))
 
     def _inner(self, key: str, schema: Any) -> Conjunction:
         inner = checked(schema, below(self._place, key), self._unfollowed)
@@ -285,17 +292,17 @@ class Keywords:
         self._work.count(len(pattern(expression).body) // 256)
 
     def _by_pattern(self) -> dict[str, Conjunction]:
-        made: dict[str, Conjunction] = {}
+        by_pattern: dict[str, Conjunction] = {}
         for expression, schema in self._mapping("patternProperties").items():
-            if len(made) == _PATTERNS_MOST:
+            if len(by_pattern) == _PATTERNS_MOST:
                 self._bad("patternProperties", f"has more than {_PATTERNS_MOST} expressions")
                 break
             try:
                 self._read(expression)
-                made[expression] = () if schema is True else (schema,)
+                by_pattern[expression] = () if schema is True else (schema,)
             except ValueError as error:
                 self._bad("patternProperties", f"has {error}, which no grammar can follow")
-        return made
+        return by_pattern
 
     def _required(self) -> tuple[str, ...]:
         """The names that are required, and those that any other one requires."""

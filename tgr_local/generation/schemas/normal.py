@@ -68,19 +68,19 @@ class Normal:
         return self._all([self.expanded(one) for one in different])
 
     def _try(self, make: Callable[[Any], Sequence[Alternative]], given: Any) -> SchemaResult:
-        before, self._narrowed = self._narrowed, 0
+        outer, self._narrowed = self._narrowed, 0
         try:
             return SchemaResult(make(given), self._narrowed > 0)
         except SchemaError as error:
             return SchemaResult(failure=str(error))
         finally:
-            self._narrowed = before
+            self._narrowed = outer
 
-    def _taken(self, found: SchemaResult) -> Sequence[Alternative]:
-        if found.failure:
-            raise SchemaError(found.failure)
-        self._narrowed += found.is_narrower
-        return found.alternatives
+    def _taken(self, result: SchemaResult) -> Sequence[Alternative]:
+        if result.failure:
+            raise SchemaError(result.failure)
+        self._narrowed += result.is_narrower
+        return result.alternatives
 
     def expanded(self, schema: Any) -> Sequence[Alternative]:
         """The alternatives of one schema."""
@@ -94,16 +94,16 @@ class Normal:
             way.lowest = min(way.lowest, way.depths[key])
             self.unfollowed(self.references.place(schema), "leads to itself without end")
             return FREE
-        if key in way.found:
-            found, lowest = way.found[key]
+        if key in way.results:
+            result, lowest = way.results[key]
             way.lowest = min(way.lowest, lowest)
-            return self._taken(found)
-        before, way.lowest = way.lowest, NOWHERE
+            return self._taken(result)
+        outer_lowest, way.lowest = way.lowest, NOWHERE
         way.depths[key] = len(way.depths)
-        found = self._try(self._expanded, schema)
-        if way.leave(schema, found, before):
-            self._expansions[key] = found
-        return self._taken(found)
+        result = self._try(self._expanded, schema)
+        if way.leave(schema, result, outer_lowest):
+            self._expansions[key] = result
+        return self._taken(result)
 
     def _expanded(self, schema: dict[str, Any]) -> Sequence[Alternative]:
         place = self.references.place(schema)
@@ -116,38 +116,40 @@ class Normal:
         parts += [self.expanded(inner) for inner in self._schemas(schema, "allOf")]
         if schema.get("anyOf") is not None:
             parts.append(self._any_of(self._schemas(schema, "anyOf")))
-        found = self._all(parts)
+        alternatives = self._all(parts)
         if schema.get("oneOf") is not None:
-            found = self._one_of(found, self._schemas(schema, "oneOf"), below(place, "oneOf"))
+            alternatives = self._one_of(
+                alternatives, self._schemas(schema, "oneOf"), below(place, "oneOf")
+            )
         if schema.get("not") is not None:
-            before, at = self._narrowed, below(place, "not")
+            n_narrowed, at = self._narrowed, below(place, "not")
             inner = checked(schema["not"], at, self.unfollowed)
             if inner is not False:
-                found = self._without(found, self.expanded(inner), at, before)
-        return keywords.sealed(found)
+                alternatives = self._without(alternatives, self.expanded(inner), at, n_narrowed)
+        return keywords.sealed(alternatives)
 
     def _all(self, parts: Sequence[Sequence[Alternative]]) -> Sequence[Alternative]:
         """Returns the intersection of lists of alternatives."""
         different = {tuple(map(id, one)): one for one in parts if not is_free(one)}
         self.count(sum(map(len, parts)) // 8)
-        found, *more = different.values() or (parts[0] if parts else FREE,)
-        for one in more:
-            found = self.both(found, one)
-        return found
+        common, *more = different.values() or (parts[0] if parts else FREE,)
+        for alternatives in more:
+            common = self.both(common, alternatives)
+        return common
 
     def _union(self, lists: Iterable[Sequence[Alternative]]) -> Sequence[Alternative]:
         """The alternatives of some lists, each once."""
-        made: dict[Any, Alternative] = {}
-        for one in lists:
-            for alternative in one:
+        by_key: dict[Any, Alternative] = {}
+        for alternatives in lists:
+            for alternative in alternatives:
                 self.count(1 + alternative.weight // 8)
-                made.setdefault(alternative.key, alternative)
-        return self._bounded(tuple(made.values()))
+                by_key.setdefault(alternative.key, alternative)
+        return self._bounded(tuple(by_key.values()))
 
-    def _bounded(self, made: Sequence[Alternative]) -> Sequence[Alternative]:
-        if len(made) > _ALTERNATIVES_MOST:
+    def _bounded(self, alternatives: Sequence[Alternative]) -> Sequence[Alternative]:
+        if len(alternatives) > _ALTERNATIVES_MOST:
             raise SchemaError(f"it has more than {_ALTERNATIVES_MOST} alternatives in one place")
-        return made
+        return alternatives
 
     def _referenced(self, schema: dict[str, Any], key: str) -> Sequence[Alternative]:
         reference = schema[key]
@@ -167,26 +169,26 @@ class Normal:
 
     def _any_of(self, schemas: list[Any]) -> Sequence[Alternative]:
         """Returns the alternatives of every schema that can be followed; one is enough."""
-        made: list[Sequence[Alternative]] = []
+        lists: list[Sequence[Alternative]] = []
         failures: list[SchemaError] = []
         for inner in schemas:
             try:
-                made.append(self.expanded(inner))
+                lists.append(self.expanded(inner))
             except SchemaError as error:
                 failures.append(error)
-        if not made:
+        if not lists:
             raise failures[0]
         self._narrowed += bool(failures)
-        return self._union(made)
+        return self._union(lists)
 
     def _one_of(
-        self, found: Sequence[Alternative], schemas: list[Any], place: str
+        self, alternatives: Sequence[Alternative], schemas: list[Any], place: str
     ) -> Sequence[Alternative]:
         """Returns the alternatives of every schema, without those that the others allow."""
-        before = self._narrowed
-        branches = [self.both(found, self.expanded(inner)) for inner in schemas]
-        made: list[Alternative] = []
-        is_exact = self._narrowed == before or len(branches) == 1
+        n_narrowed = self._narrowed
+        branches = [self.both(alternatives, self.expanded(inner)) for inner in schemas]
+        apart: list[Alternative] = []
+        is_exact = self._narrowed == n_narrowed or len(branches) == 1
         branches = [branch for branch in branches if branch]
         for i, branch in enumerate(branches):
             others = [one for j, other in enumerate(branches) if j != i for one in other]
@@ -194,28 +196,36 @@ class Normal:
             if not kept or not is_exact:
                 self.unfollowed(place, "has schemas that a value may match at once; use anyOf")
                 return self._union(branches)
-            made += kept
-        return self._bounded(made)
+            apart += kept
+        return self._bounded(apart)
 
     def _without(
-        self, found: Sequence[Alternative], others: Sequence[Alternative], place: str, before: int
+        self,
+        alternatives: Sequence[Alternative],
+        others: Sequence[Alternative],
+        place: str,
+        n_narrowed: int,
     ) -> Sequence[Alternative]:
         """Returns the alternatives that are none of `others`, which are exact if nothing was
-        narrowed since `before`."""
-        made: list[Alternative] = []
-        if self._narrowed > before:
+        narrowed since `n_narrowed`."""
+        apart: list[Alternative] = []
+        if self._narrowed > n_narrowed:
             self.unfollowed(place, "excludes values that a grammar cannot leave out")
-            return found
-        for one in found:
-            if left := self._apart_from(one, others):
-                made.append(left)
-            elif one.values is None and not any(b.free and b.kind == one.kind for b in others):
+            return alternatives
+        for alternative in alternatives:
+            if left := self._apart_from(alternative, others):
+                apart.append(left)
+            elif alternative.values is None and not any(
+                b.free and b.kind == alternative.kind for b in others
+            ):
                 self.unfollowed(place, "excludes values that a grammar cannot leave out")
-                return found
-        return made
+                return alternatives
+        return apart
 
-    def _apart_from(self, one: Alternative, others: Iterable[Alternative]) -> Alternative | None:
-        left: Alternative | None = one
+    def _apart_from(
+        self, alternative: Alternative, others: Iterable[Alternative]
+    ) -> Alternative | None:
+        left: Alternative | None = alternative
         for other in others:
             if left is None:
                 return None
@@ -241,9 +251,9 @@ class Normal:
     def _object_apart(self, a: Alternative, b: Alternative) -> Alternative | None:
         self.count((len(a.properties) + len(a.required) + len(b.required)) // 8)
         for name in [one for one in a.properties if one in b.properties]:
-            before = self._narrowed
+            n_narrowed = self._narrowed
             theirs = [one.values for one in self.of(property_schemas(b, name))]
-            if self._narrowed > before:  # there may be more
+            if self._narrowed > n_narrowed:  # there may be more
                 continue
             own = [one.values for one in self.of(property_schemas(a, name))]
             if None not in own and None not in theirs:
@@ -253,12 +263,12 @@ class Normal:
                     self._narrowed += 1
                     return replace(a, required=tuple(dict.fromkeys((*a.required, name))))
         for name in a.required:
-            before = self._narrowed
-            if not self.of(property_schemas(b, name)) and self._narrowed == before:
+            n_narrowed = self._narrowed
+            if not self.of(property_schemas(b, name)) and self._narrowed == n_narrowed:
                 return a
         ours = set(a.required)
         absent = [name for name in b.required if name not in ours]
-        for name in sorted(absent, key=lambda one: one in a.properties):
+        for name in sorted(absent, key=lambda absent_name: absent_name in a.properties):
             self._narrowed += 1
             return replace(a, forbidden=a.forbidden | {name})
         return None
@@ -267,59 +277,61 @@ class Normal:
         self, ours: Sequence[Alternative], theirs: Sequence[Alternative]
     ) -> Sequence[Alternative]:
         """Returns the intersection of two lists of alternatives."""
-        made = []
+        both = []
         for a in ours:
             for b in theirs:
                 self.count(_cost(a, b))
-                if one := self._both(a, b):
-                    made.append(one)
-        return self._bounded(made)
+                if common := self._both(a, b):
+                    both.append(common)
+        return self._bounded(both)
 
     def _both(self, a: Alternative, b: Alternative) -> Alternative | None:
         if a is b:
             return a
-        one = merged(a, b)
+        both = merged(a, b)
         self._narrowed += is_narrower(a, b)
-        if one is None or (a.values is None and b.values is None):
-            return one
+        if both is None or (a.values is None and b.values is None):
+            return both
         with_values, other = (a, b) if a.values is not None else (b, a)
         given = (with_values.values or {}).items()
         values = {text: value for text, value in given if self.fits(value, other, text)}
-        return replace(Alternative(a.kind, values), place=one.place) if values else None
+        return replace(Alternative(a.kind, values), place=both.place) if values else None
 
-    def fits(self, value: Any, one: Alternative, text: str = "") -> bool:
+    def fits(self, value: Any, alternative: Alternative, text: str = "") -> bool:
         """Whether a value belongs to an alternative; `text` is what `canonical` makes of it."""
         self.count()
-        if kind_of(value) != one.kind:
+        if kind_of(value) != alternative.kind:
             return False
-        if one.values is not None:
-            return (text or self._canonical(value)) in one.values
-        self.count(one.weight // 8)
-        if one.kind == "number":
-            return number_fits(value, one)
-        if one.kind in ("string", "array", "object") and not (
-            one.least <= len(value) <= (len(value) if one.most is None else one.most)
+        if alternative.values is not None:
+            return (text or self._canonical(value)) in alternative.values
+        self.count(alternative.weight // 8)
+        if alternative.kind == "number":
+            return number_fits(value, alternative)
+        if alternative.kind in ("string", "array", "object") and not (
+            alternative.least
+            <= len(value)
+            <= (len(value) if alternative.most is None else alternative.most)
         ):
             return False
-        if one.kind == "string":
-            if any(matches(pattern, value) is None for pattern in one.patterns):
-                place = below(one.place, "pattern")
+        if alternative.kind == "string":
+            if any(matches(pattern, value) is None for pattern in alternative.patterns):
+                place = below(alternative.place, "pattern")
                 self.unfollowed(place, "is combined with values that it may exclude")
                 return True
-            return all(matches(pattern, value) for pattern in one.patterns)
-        if one.kind == "array":
-            rest = one.items or ()
+            return all(matches(pattern, value) for pattern in alternative.patterns)
+        if alternative.kind == "array":
+            rest = alternative.items or ()
             return all(
-                self.accepts(item, one.prefix[i] if i < len(one.prefix) else rest)
+                self.accepts(item, alternative.prefix[i] if i < len(alternative.prefix) else rest)
                 for i, item in enumerate(value)
             )
-        if one.kind == "object":
-            self._note_unknown_names(one, value)
+        if alternative.kind == "object":
+            self._note_unknown_names(alternative, value)
             return (
-                all(name in value for name in one.required)
-                and not one.forbidden & value.keys()
-                and all(self.accepts(name, one.names) for name in value)
-                and all(self.accepts(v, property_schemas(one, k)) for k, v in value.items())
+                all(name in value for name in alternative.required)
+                and not alternative.forbidden & value.keys()
+                and all(self.accepts(name, alternative.names) for name in value)
+                and all(self.accepts(v, property_schemas(alternative, k)) for k, v in value.items())
             )
         return True
 
@@ -333,11 +345,11 @@ class Normal:
             self._texts[id(value)] = text
         return text
 
-    def _note_unknown_names(self, one: Alternative, value: dict[str, Any]) -> None:
+    def _note_unknown_names(self, alternative: Alternative, value: dict[str, Any]) -> None:
         """Notes an expression of which it is not known whether it is about a property."""
-        for pattern in one.by_pattern:
+        for pattern in alternative.by_pattern:
             if any(matches(pattern, name) is None for name in value):
-                place = below(one.place, "patternProperties")
+                place = below(alternative.place, "patternProperties")
                 self.unfollowed(place, "is combined with values that it may exclude")
 
     def accepts(self, value: Any, schemas: Conjunction) -> bool:

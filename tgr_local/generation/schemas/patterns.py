@@ -63,13 +63,13 @@ def _sorted(ranges: Ranges) -> Ranges:
     """Returns the same characters as sorted ranges, none of which meets another."""
     if len(ranges) < 2:
         return ranges
-    made: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
-        if made and low <= made[-1][1] + 1:
-            made[-1] = (made[-1][0], max(made[-1][1], high))
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], high))
         else:
-            made.append((low, high))
-    return tuple(made)
+            joined.append((low, high))
+    return tuple(joined)
 
 
 _ANY_OF_A_LINE = subtracted(((0x20, _LAST),), _LINES)
@@ -90,8 +90,8 @@ def character(ranges: Ranges) -> str:
     return choices[0] if len(choices) == 1 else f"({' | '.join(choices)})"
 
 
-def _range(one: tuple[int, int]) -> str:
-    low, high = one
+def _range(characters: tuple[int, int]) -> str:
+    low, high = characters
     return _code(low) if low == high else f"{_code(low)}-{_code(high)}"
 
 
@@ -109,10 +109,10 @@ def pattern(expression: str) -> Pattern:
     if len(expression) > _LENGTH_MOST:
         raise ValueError(f"{len(expression)} characters, but it may have {_LENGTH_MOST}")
     reader = _PatternReader(expression)
-    found = reader.alternatives(top=True)
+    body = reader.alternatives(top=True)
     if reader.at < len(expression):
         raise ValueError("a parenthesis that was not opened")
-    return found
+    return body
 
 
 class _PatternReader:

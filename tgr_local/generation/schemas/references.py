@@ -56,27 +56,29 @@ class References:
         if isinstance(reference, str):
             self._count((len(base) + len(reference)) // 64)
         where, fragment = urldefrag(_joined(base, reference))
-        found = self._resources[where] if where in self._resources else self._resources[f"{where}#"]
+        target = (
+            self._resources[where] if where in self._resources else self._resources[f"{where}#"]
+        )
         if fragment and not fragment.startswith("/"):
             return self._anchors[where, fragment]
         for step in unquote(fragment).split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and name.isascii() and name.isdigit():
-                found = dict(enumerate(found))[int(name[:9])]
-            elif isinstance(found, dict):
-                found = found[name]
+            if isinstance(target, list) and name.isascii() and name.isdigit():
+                target = dict(enumerate(target))[int(name[:9])]
+            elif isinstance(target, dict):
+                target = target[name]
             else:
                 raise KeyError(reference)
-        if isinstance(found, dict) and id(found) not in self._places:
-            self._places[id(found)], self._bases[id(found)] = fragment.strip("/"), where
-        return found
+        if isinstance(target, dict) and id(target) not in self._places:
+            self._places[id(target)], self._bases[id(target)] = fragment.strip("/"), where
+        return target
 
 
 def below(place: str, key: str) -> str:
     """The place of a part of what stands at `place`; of a long one its ends."""
-    made = f"{place}.{key}".lstrip(".")
+    path = f"{place}.{key}".lstrip(".")
     half = _PLACE_MOST // 2
-    return made if len(made) <= _PLACE_MOST else f"{made[:half]}…{made[1 - half :]}"
+    return path if len(path) <= _PLACE_MOST else f"{path[:half]}…{path[1 - half :]}"
 
 
 def _joined(base: str, reference: str) -> str:

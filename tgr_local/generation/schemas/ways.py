@@ -33,16 +33,16 @@ class Way:
     """Depth of each schema by its `id`, from the outermost one on."""
     lowest: int = NOWHERE
     """Depth of the outermost one that the schema led back to, so far."""
-    found: dict[int, tuple[SchemaResult, int]] = field(default_factory=dict)
+    results: dict[int, tuple[SchemaResult, int]] = field(default_factory=dict)
     """Results for schemas that led back to one of these, and its depth."""
 
-    def leave(self, schema: Any, found: SchemaResult, before: int) -> bool:
-        """Ends the expansion of the innermost one; `before` was the lowest depth. Whether what was
-        found depends on nothing that led to it."""
+    def leave(self, schema: Any, result: SchemaResult, outer_lowest: int) -> bool:
+        """Ends the expansion of the innermost one; `outer_lowest` was the lowest depth.
+        Returns whether the result depends on nothing that led to it."""
         depth, lowest = self.depths.pop(id(schema)), self.lowest
         if lowest <= depth:  # what led back to it, or further, may do so no more
-            self.found = {key: one for key, one in self.found.items() if one[1] < depth}
+            self.results = {key: one for key, one in self.results.items() if one[1] < depth}
         if lowest < depth:
-            self.found[id(schema)] = found, lowest
-        self.lowest = min(before, lowest if lowest < depth else NOWHERE)
+            self.results[id(schema)] = result, lowest
+        self.lowest = min(outer_lowest, lowest if lowest < depth else NOWHERE)
         return lowest >= depth
