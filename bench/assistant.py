@@ -30,7 +30,7 @@ from typing import Any
 from repairs import Clock, gain, percent
 
 from tgr_local import EngineConfig, SearchConfig, load, methods
-from tgr_local.code.edits import Change, Document
+from tgr_local.code.edits import Change, FileText
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.reading.prompt import Form
 from tgr_local.code.rounds import CodeTask, solve
@@ -100,9 +100,9 @@ class Folder:
         tests = "\n\n".join(test.source for test in self.bug.visible)
         return f"from {self.bug.module} import *\n\n\n{tests}"
 
-    def read(self, path: str) -> Document | None:
+    def read(self, path: str) -> FileText | None:
         texts = {self.bug.path: self.bug.file, self.bug.test_path: self.test_text}
-        return Document(path, texts[path]) if path in texts else None
+        return FileText(path, texts[path]) if path in texts else None
 
     def judge(self, changes: Sequence[Change], _: Cancel) -> Verdict:
         """The visible tests of the file with these changes."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tgr_local.code.edits import Document, Format, read_edits
+from tgr_local.code.edits import FileText, Format, read_edits
 from tgr_local.code.writing import natural
 from tgr_local.console import markdown
 from tgr_local.lab.eval.tasks import code, gsm8k, maths
@@ -37,7 +37,7 @@ PARTS = [
     "<<<<<<< SEARCH\n", "=======\n", ">>>>>>> REPLACE\n", "a.py\n", "a/", "./", "http://",
     "www.", "@a.", "\r\n", "é",
 ]  # fmt: skip
-DOCUMENT = Document("a.py", "def f():\n    return 1\n")
+DOCUMENT = FileText("a.py", "def f():\n    return 1\n")
 
 Reader = Callable[[str], object]
 

@@ -16,7 +16,7 @@ from fake_engine import FakeEngine, fake_step
 from surroundings import HANG
 
 from tgr_local import generation, methods
-from tgr_local.code.edits import Change, Document
+from tgr_local.code.edits import Change, FileText
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.rounds import CodeTask, TaskOutcome, solve
@@ -197,7 +197,7 @@ def carry_out(
     *,
     tests: str = "pytest",
     by: Judge = judge,
-    read: Callable[[str], Document | None] | None = None,
+    read: Callable[[str], FileText | None] | None = None,
     paths: Sequence[str] = ("calc.py",),
     named: tuple[str, ...] = (),
     listener: Any = None,
@@ -208,7 +208,7 @@ def carry_out(
     put(generation, "generate_each", generate_each)
     put(departures, "find", find)
     put(generation, "query_tokens", query_tokens)
-    documents = {"calc.py": Document("calc.py", CALC)}
+    documents = {"calc.py": FileText("calc.py", CALC)}
     task = CodeTask(text, paths, read or documents.get, by, tests, named=named)
     code = CodeConfig(**{"candidates": 2, "rounds": 1, "constrained": False} | options)
     config = SearchConfig(seed=42, max_tokens=np.int32(400).item())

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from surroundings import HANG, environment
 
-from tgr_local.code.edits import Document, syntax
+from tgr_local.code.edits import FileText, syntax
 from tgr_local.code.reading import evidence, outline, prompt
 from tgr_local.code.reading.context import Context, Wish, make_context
 
@@ -79,8 +79,8 @@ def count(text: str) -> int:
     return len(text.split())
 
 
-def reader(files: dict[str, str]) -> Callable[[str], Document | None]:
-    return {path: Document(path, text) for path, text in files.items()}.get
+def reader(files: dict[str, str]) -> Callable[[str], FileText | None]:
+    return {path: FileText(path, text) for path, text in files.items()}.get
 
 
 def context_of(
@@ -96,7 +96,7 @@ def context_of(
 
 
 def test_the_outline_of_a_python_file() -> None:
-    found = outline.outline(Document("a/stack.py", STACK))
+    found = outline.outline(FileText("a/stack.py", STACK))
     assert outline.outline_text(found.definitions) == (
         "class Stack(list)  # A stack.\n"
         "    def top(self)\n"
@@ -109,39 +109,39 @@ def test_the_outline_of_a_python_file() -> None:
 
 def test_a_name_that_is_twice_in_a_file_can_not_be_edited_by_name() -> None:
     text = "def f(): ...\ndef g(): ...\nif g():\n    def f(x): ...\n"
-    found = outline.outline(Document("a.py", text))
+    found = outline.outline(FileText("a.py", text))
     assert [one.name for one in found.definitions] == ["f", "g", "f"]
     assert [one.name for one in found.functions] == ["g"]
 
 
 @pytest.mark.parametrize("path", ["a.txt", "Makefile", "a.unknown"])
 def test_other_files_have_no_outline_and_say_so(path: str) -> None:
-    found = outline.outline(Document(path, "x\n"))
+    found = outline.outline(FileText(path, "x\n"))
     assert not found.definitions and found.problem.startswith("no outline of ")
 
 
 def test_a_very_long_file_has_no_outline() -> None:
     long = "x = 1\n" * (outline.MAX_CHARACTERS // 6 + 1)
-    assert "longer than" in outline.outline(Document("a.py", long)).problem
+    assert "longer than" in outline.outline(FileText("a.py", long)).problem
 
 
 @pytest.mark.parametrize("text", ["(" * 5000, "def f(:\n", "x = '\0'\n", "-" * 9000 + "1\n"])
 def test_a_file_that_is_no_python_is_no_failure(text: str) -> None:
-    assert not outline.outline(Document("hostile.py", text)).functions
+    assert not outline.outline(FileText("hostile.py", text)).functions
 
 
 def test_without_tree_sitter_a_note_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = "its outline needs tree-sitter: pip install 'tgr-local[code]'"
     monkeypatch.setattr(syntax, "problem", lambda: missing)
-    assert outline.outline(Document("w.rs", "fn f() {}\n")).problem == f"is rust; {missing}"
-    assert outline.outline(Document("w.py", "def f(x):\n    return (\n")).problem == (
+    assert outline.outline(FileText("w.rs", "fn f() {}\n")).problem == f"is rust; {missing}"
+    assert outline.outline(FileText("w.py", "def f(x):\n    return (\n")).problem == (
         f"has a syntax error; {missing}"
     )
 
 
 @needs_tree_sitter
 def test_a_python_file_with_a_syntax_error_has_an_outline_but_no_exact_lines() -> None:
-    found = outline.outline(Document("b.py", "class A:\n    def f(self):\n        return (1\n"))
+    found = outline.outline(FileText("b.py", "class A:\n    def f(self):\n        return (1\n"))
     assert [one.name for one in found.definitions] == ["A", "A.f"]
     assert not found.functions
 
@@ -169,7 +169,7 @@ SOURCES = {
 @pytest.mark.parametrize("path", SOURCES)
 def test_outlines_of_other_languages(path: str) -> None:
     text, shown, lines = SOURCES[path]
-    found = outline.outline(Document(path, text))
+    found = outline.outline(FileText(path, text))
     assert outline.outline_text(found.definitions) == shown
     assert {one.name: (one.first, one.last) for one in found.functions} == lines
 
@@ -222,7 +222,7 @@ def test_a_place_behind_a_link_is_that_of_the_file(text: str, path: str) -> None
 def test_an_import_by_way_of_a_link_is_one_of_the_file() -> None:
     paths = evidence.Paths(["src/pkg/b.py", "src/calc.py", "lib/c.py", *LINKS], LINKS)
     python = "import calc\nfrom pkg import b\nfrom pkg.old.c import f\n"
-    assert evidence.imported(Document("t.py", python), paths) == [
+    assert evidence.imported(FileText("t.py", python), paths) == [
         "src/calc.py", "src/pkg/b.py", "lib/c.py",
     ]  # fmt: skip
     endless = {"a": "b", "b": "a"}
@@ -278,7 +278,7 @@ def test_an_output_that_names_many_of_many_files_is_read_at_once() -> None:
     paths = [f"d{i}/m{i}.py" for i in range(20_000)]
     output = "".join(f'File "/w/{path}", line 3\n' for path in paths)
     context = make_context(
-        paths, lambda path: Document(path, "x = 1\n"), Wish("Correct it.", output), 1000,
+        paths, lambda path: FileText(path, "x = 1\n"), Wish("Correct it.", output), 1000,
         lambda text: len(text) // 4, lambda path: "",
     )  # fmt: skip
     assert context.documents
@@ -311,10 +311,10 @@ def test_files_of_tests_are_known_by_their_names(path: str) -> None:
 def test_imports_of_a_document() -> None:
     paths = evidence.Paths(["pkg/__init__.py", "pkg/a.py", "pkg/b/c.py", "src/deep.py", "web/x.ts"])
     python = "import pkg.a, deep\nfrom .b import c\nfrom pkg import nothing\nimport os\n"
-    found = evidence.imported(Document("pkg/z.py", python), paths)
+    found = evidence.imported(FileText("pkg/z.py", python), paths)
     assert sorted(found) == ["pkg/__init__.py", "pkg/a.py", "pkg/b/c.py", "src/deep.py"]
     script = "import { x } from './x'\nconst y = require('missing')\n"
-    assert evidence.imported(Document("web/main.ts", script), paths) == ["web/x.ts"]
+    assert evidence.imported(FileText("web/main.ts", script), paths) == ["web/x.ts"]
 
 
 # ---- context ----
@@ -330,9 +330,9 @@ def how(context: Context) -> dict[str, str]:
 def test_imports_of_a_hostile_document_take_no_longer_than_its_length(path: str, unit: str) -> None:
     """In a process of its own: before, a megabyte took hours."""
     code = (
-        "from tgr_local.code.reading import evidence; from tgr_local.code.edits import Document\n"
+        "from tgr_local.code.reading import evidence; from tgr_local.code.edits import FileText\n"
         f"text = 'from ' + {unit!r} * ((1 << 20) // {len(unit)})\n"
-        f"print(evidence.imported(Document({path!r}, text), evidence.Paths(['a.py'])))"
+        f"print(evidence.imported(FileText({path!r}, text), evidence.Paths(['a.py'])))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(), timeout=HANG, capture_output=True

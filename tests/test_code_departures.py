@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fake_coder import CALC, HALF, RIGHT, WAIT, Climber, Coder, Solve
 
-from tgr_local.code.edits import Change, Document, Function, functions_of
+from tgr_local.code.edits import Change, FileText, Function, functions_of
 from tgr_local.code.reading import prompt
 from tgr_local.code.reading.prompt import Copy
 from tgr_local.code.writing import departures
@@ -34,7 +34,7 @@ def area(a, b):  # of a field
 
 def copy_of(engine: Engine, code: str, path: str = "a.txt", opening: str = "a:\n") -> Copy:
     return Copy(
-        Document(path, code), opening, code,
+        FileText(path, code), opening, code,
         engine.tokenize(f"Mend it.\n{opening}{code.rstrip()}", parse_special=False),
     )  # fmt: skip
 
@@ -155,7 +155,7 @@ def test_tokens_that_do_not_end_with_the_code_have_none(engine: Engine) -> None:
 def departure(
     begun: str, code: str = CALC, path: str = "calc.py", function: Function | None = None
 ) -> Departure:
-    copy = Copy(Document(path, code), "```python\n", code, [1], 0, function)
+    copy = Copy(FileText(path, code), "```python\n", code, [1], 0, function)
     return Departure(copy, [1, 2], f"```python\n{begun}", -1.0)
 
 
@@ -225,7 +225,7 @@ def test_a_function_is_changed_in_its_place(name: str) -> None:
         "    @size.setter\n    def size(self, n):\n        self.n = 1\n\n\ndef outer():\n"
         "    def inner():\n        return 1\n\n    return inner()\n"
     )
-    document = Document("m.py", text)
+    document = FileText("m.py", text)
     functions = [one for one in functions_of(document) if one.name == name]
     (begun,) = prompt.copies([document], functions, "```")
     assert begun.code[: begun.n_head].split("\n")[-1].startswith("def ")
@@ -239,7 +239,7 @@ def test_a_function_is_changed_in_its_place(name: str) -> None:
 
 def test_a_text_at_the_margin_stays_there() -> None:
     text = 'class A:\n    def q(self):\n        s = """\nSELECT 1\n"""\n        return s\n'
-    document = Document("m.py", text)
+    document = FileText("m.py", text)
     (begun,) = prompt.copies([document], functions_of(document), "```")
     assert begun.code.startswith("def q(self):\n    s = ")
     (change,) = departures.changed(begun, begun.code.replace("return s", "return s.strip()"))
@@ -282,7 +282,7 @@ def test_an_answer_that_is_back_ends(solved: Solve) -> None:
 
 
 def test_what_is_shown_whole_is_copied_whole() -> None:
-    documents = Document("a.py", "X = 1\n\n\ndef f():\n    return X\n"), Document("b.py", CALC)
+    documents = FileText("a.py", "X = 1\n\n\ndef f():\n    return X\n"), FileText("b.py", CALC)
     some = list(prompt.copies(documents, functions_of(documents[1]), "```"))
     assert [(one.opening, one.code.split("\n")[0], one.function is None) for one in some] == [
         ("a.py\n```python\n", "X = 1", True),
@@ -363,7 +363,7 @@ def test_of_a_long_file_the_functions_are_copied(
         coder.n_ctx_train = 60_000
         monkeypatch.setattr("fake_coder.find", found)
         seen.clear()
-        document = Document("calc.py", text)
+        document = FileText("calc.py", text)
         solved(coder, read={"calc.py": document}.get)
         assert seen == wholes
 

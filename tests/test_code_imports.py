@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tgr_local.code.edits import Change, Document
+from tgr_local.code.edits import Change, FileText
 from tgr_local.code.writing.imports import completed
 
 STORE = '"""Notes."""\n\nimport itertools\n\n\ndef get(notes, number):\n    return notes[number]\n'
@@ -14,7 +14,7 @@ APP = (
     "import os.path as p\n"
 )
 TEXTS = {"app/store.py": STORE, "app/http.py": HTTP, "app.py": APP}
-DOCUMENTS = [Document(path, text) for path, text in TEXTS.items()]
+DOCUMENTS = [FileText(path, text) for path, text in TEXTS.items()]
 
 
 def after(new: str, before: str = STORE, path: str = "app/store.py") -> str:
@@ -90,7 +90,7 @@ def test_annotations_that_are_not_evaluated_need_no_import() -> None:
 
 
 def test_a_file_does_not_import_itself() -> None:
-    documents = [Document("main.py", "from stats import mean\n")]
+    documents = [FileText("main.py", "from stats import mean\n")]
     for path in ("stats.py", "src/stats.py", "stats/__init__.py"):
         change = Change(path, "x = 1\n", "x = mean([1])\n")
         assert completed([change], documents) == (change,)
@@ -106,7 +106,7 @@ def test_what_was_undefined_before_stays() -> None:
 
 
 def test_two_files_that_import_a_name_from_two_places_say_nothing() -> None:
-    documents = [*DOCUMENTS, Document("other.py", "from other.http import HttpError\n")]
+    documents = [*DOCUMENTS, FileText("other.py", "from other.http import HttpError\n")]
     new = STORE.replace("notes[number]", "HttpError(404)")
     (change,) = completed([Change("app/store.py", STORE, new)], documents)
     assert change.after == new

@@ -12,7 +12,7 @@ import sandboxes
 from fake_coder import CALC, RIGHT, Coder, answer, make_verdict
 from fake_coder import carry_out as solved_with
 
-from tgr_local.code.edits import Change, Document, EditError
+from tgr_local.code.edits import Change, EditError, FileText
 from tgr_local.code.folder.copies import Copies
 from tgr_local.code.folder.project import Project
 from tgr_local.code.judging.candidate import syntax_error
@@ -191,7 +191,7 @@ def test_the_table_says_why_there_is_no_edit_and_nothing_is_tested(
 
 @pytest.mark.parametrize(("path", "text"), [("notes.md", NOTES), *CODE.items()])
 def test_a_file_does_not_lose_its_tail_to_an_answer_that_was_cut_off(path: str, text: str) -> None:
-    document = Document(path, text)
+    document = FileText(path, text)
     lines = text.splitlines(keepends=True)
     cut = f"{path}\n```\n" + "".join(lines[:-2]).replace("top", "best")
     with pytest.raises(EditError, match="--max-tokens"):
@@ -200,7 +200,7 @@ def test_a_file_does_not_lose_its_tail_to_an_answer_that_was_cut_off(path: str, 
 
 def test_python_keeps_what_a_cut_answer_did_not_come_to() -> None:
     long = "def f(x):\n    a = x\n    b = 2\n    return a + b\n"
-    document = Document("calc.py", f"{CALC}\n\n{long}")
+    document = FileText("calc.py", f"{CALC}\n\n{long}")
     first = RIGHT.split("\n\n\n")[0]
     cut = f"calc.py\n```python\n{first}\n\n\ndef f(x):\n    a = x\n    b = 3\n"
     (change,) = read_answer(cut, [document], is_cut=True)
@@ -222,11 +222,11 @@ def test_a_line_that_stands_for_others_is_no_edit(line: str) -> None:
     lines = [f"This is line {n} of the notes.\n" for n in range(10)]
     text = "".join([*lines[:8], f"{line}\n"]).replace("line 3", "row 3")
     with pytest.raises(EditError, match="leaves out lines"):
-        read_answer(f"notes.md\n```\n{text}```\n", [Document("notes.md", "".join(lines))])
+        read_answer(f"notes.md\n```\n{text}```\n", [FileText("notes.md", "".join(lines))])
     for honest in ("the rest of the document", "unchanged", "- existing code", "# Existing users"):
         whole = "".join([*lines, f"{honest}\n"])
         (change,) = read_answer(
-            f"notes.md\n```\n{whole}```\n", [Document("notes.md", "".join(lines))]
+            f"notes.md\n```\n{whole}```\n", [FileText("notes.md", "".join(lines))]
         )
         assert change.after == whole
 
@@ -298,8 +298,8 @@ def learnt(name: str = "tgr-mini-code") -> Coder:
 
 def test_the_embedded_model_refuses_what_it_has_not_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     documents = {
-        "notes.md": Document("notes.md", NOTES),
-        "const.py": Document("const.py", CONSTANTS),
+        "notes.md": FileText("notes.md", NOTES),
+        "const.py": FileText("const.py", CONSTANTS),
     }
     for path in documents:
         coder = learnt()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tgr_local.code.edits import Document, EditError
+from tgr_local.code.edits import EditError, FileText
 from tgr_local.code.writing.natural import codes, is_whole, read_answer
 
 SHOP = '''"""Prices."""
@@ -43,7 +43,7 @@ def fenced(text: str, info: str = "python") -> str:
 def after(answer: str, *texts: str) -> str:
     """The new text of the first document that an answer changes."""
     names = ("shop.py", "other.py")
-    documents = [Document(name, text) for name, text in zip(names, texts or (SHOP,), strict=False)]
+    documents = [FileText(name, text) for name, text in zip(names, texts or (SHOP,), strict=False)]
     (change,) = read_answer(answer, documents)
     assert change.before in texts or change.before == SHOP
     return change.after
@@ -148,7 +148,7 @@ def test_several_files_and_blocks_one_after_the_other() -> None:
     answer = (
         f"shop.py\n{fenced(ONE)}other.py\n{fenced(TWO)}shop.py\n{fenced(ONE.replace('1', '3'))}"
     )
-    documents = [Document("shop.py", SHOP), Document("other.py", OTHER)]
+    documents = [FileText("shop.py", SHOP), FileText("other.py", OTHER)]
     first, second = read_answer(answer, documents)
     assert "return 3" in first.after and "return 1" not in first.after
     assert second.after == OTHER.replace("return price\n", "return 2\n")
@@ -167,10 +167,10 @@ def test_lines_without_a_name_are_placed_by_their_ends() -> None:
         "        self.items.append", "        assert price\n        self.items.append"
     )
     config = "[a]\nx = 1\ny = 2\n\n[b]\nx = 3\n"
-    (change,) = read_answer(fenced("[a]\nx = 5\n[b]\n", "toml"), [Document("a.toml", config)])
+    (change,) = read_answer(fenced("[a]\nx = 5\n[b]\n", "toml"), [FileText("a.toml", config)])
     assert change.after == "[a]\nx = 5\n[b]\nx = 3\n"
     with pytest.raises(EditError, match="syntax error, in line"):
-        read_answer(fenced(broken), [Document("shop.py", SHOP)])
+        read_answer(fenced(broken), [FileText("shop.py", SHOP)])
 
 
 def test_of_two_versions_of_a_function_the_last_one_counts() -> None:
@@ -181,7 +181,7 @@ def test_of_two_versions_of_a_function_the_last_one_counts() -> None:
 def test_a_file_that_is_indented_with_tabs_stays_so() -> None:
     old = "class A:\n\tdef f(self):\n\t\tif self:\n\t\t\treturn 1\n\t\treturn 2\n"
     new = "def f(self):\n    if self:\n        return 3\n    return 2\n"
-    (change,) = read_answer(fenced(new), [Document("a.py", old)])
+    (change,) = read_answer(fenced(new), [FileText("a.py", old)])
     assert change.after == old.replace("return 1", "return 3")
 
 
@@ -191,7 +191,7 @@ def test_a_comment_may_say_that_something_is_unchanged() -> None:
 
 
 def test_a_new_file_is_the_whole_block() -> None:
-    (change,) = read_answer(fenced("x = 1\n"), [Document("new.py", "")])
+    (change,) = read_answer(fenced("x = 1\n"), [FileText("new.py", "")])
     assert change.after == "x = 1\n"
 
 
@@ -211,22 +211,22 @@ def test_a_new_file_is_the_whole_block() -> None:
 )
 def test_what_is_no_edit_is_refused(answer: str, why: str) -> None:
     with pytest.raises(EditError, match=why):
-        read_answer(answer, [Document("shop.py", SHOP)])
+        read_answer(answer, [FileText("shop.py", SHOP)])
 
 
 def test_an_answer_that_repeats_the_file_changes_nothing() -> None:
-    assert read_answer(fenced(SHOP), [Document("shop.py", SHOP)]) == ()
+    assert read_answer(fenced(SHOP), [FileText("shop.py", SHOP)]) == ()
 
 
 def test_a_file_keeps_its_last_line_end_and_its_comments() -> None:
     text = "# calc\ndef f():  # one\n    return 1  # it\n# end"
-    (change,) = read_answer(fenced("def f():\n    return 2\n"), [Document("shop.py", text)])
+    (change,) = read_answer(fenced("def f():\n    return 2\n"), [FileText("shop.py", text)])
     assert change.after == "# calc\ndef f():\n    return 2\n# end"
 
 
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_a_whole_file_and_a_quoted_last_line_keep_the_last_line_end(end: str) -> None:
-    script = Document("sum.js", f"function f() {{\n  return 1;\n}}\nmodule.exports = {{ f }};{end}")
+    script = FileText("sum.js", f"function f() {{\n  return 1;\n}}\nmodule.exports = {{ f }};{end}")
     new = script.text.replace("1", "2")
     for answer in (
         fenced(new.rstrip("\n") + "\n", "javascript"),
@@ -240,16 +240,16 @@ def test_a_whole_file_and_a_quoted_last_line_keep_the_last_line_end(end: str) ->
 
 
 def test_an_answer_is_whole_when_a_file_has_ended() -> None:
-    documents = [Document("other.py", OTHER)]
+    documents = [FileText("other.py", OTHER)]
     answer = f"Like this:\n{fenced(OTHER.replace('* rate', '/ rate'))}"
     ends = [answer[:end] for end in range(len(answer)) if is_whole(answer[:end], documents)]
     assert ends == [answer[:-1]]  # the fence without its line end
     assert not is_whole(fenced(OTHER), documents)  # it may still change something
-    assert not is_whole(answer, [*documents, Document("shop.py", SHOP)])
+    assert not is_whole(answer, [*documents, FileText("shop.py", SHOP)])
 
 
 def test_behind_a_function_another_block_may_come() -> None:
-    documents = [Document("shop.py", SHOP)]
+    documents = [FileText("shop.py", SHOP)]
     answer = f"Two defects. The first:\n{fenced(ONE)}Then the second:\n"
     assert not is_whole(fenced(ONE), documents) and not is_whole(answer, documents)
     assert is_whole(f"{answer}\nIt is right now.\n", documents)
@@ -266,12 +266,12 @@ def test_what_was_cut_off_behind_the_code_is_no_part_of_it() -> None:
 
 @pytest.mark.parametrize("behind", ["assert tax(1)", "print(tax(1))"])
 def test_an_answer_is_whole_where_calls_and_tests_begin(behind: str) -> None:
-    documents = [Document("shop.py", SHOP)]
+    documents = [FileText("shop.py", SHOP)]
     answer = f"```python\n{ONE}\n{behind}"
     assert is_whole(answer, documents)
     assert not is_whole(answer.replace("\n\n", "\n    return 2\n    "), documents)
-    assert not is_whole(answer, [Document("shop.py", f"{SHOP}\n{behind}\n")])
-    assert not is_whole(answer, [Document("test_shop.py", SHOP)])
+    assert not is_whole(answer, [FileText("shop.py", f"{SHOP}\n{behind}\n")])
+    assert not is_whole(answer, [FileText("test_shop.py", SHOP)])
     assert not is_whole(f"```python\n{ONE}\nprinter = 1", documents)
 
 
@@ -279,7 +279,7 @@ def test_a_long_answer_is_read() -> None:
     answer = "```\n" * 20_000 + "`" * 100_000 + "\n" + "# ..." * 20_000
     assert len(codes(answer)) < 20_000
     with pytest.raises(EditError):
-        read_answer(answer, [Document("shop.py", SHOP)])
+        read_answer(answer, [FileText("shop.py", SHOP)])
 
 
 # ---- pieces that depend on each other ----
@@ -287,7 +287,7 @@ def test_a_long_answer_is_read() -> None:
 
 def names_after(answer: str, text: str) -> dict[str, Any]:
     """The names of the document after an answer, which must run."""
-    (change,) = read_answer(answer, [Document("m.py", text)])
+    (change,) = read_answer(answer, [FileText("m.py", text)])
     names: dict[str, Any] = {"__name__": "m"}
     exec(change.after, names)
     return names
@@ -325,16 +325,16 @@ def test_a_block_of_imports_alone_is_added() -> None:
 def test_what_a_file_does_at_its_top_stays() -> None:
     guard = '\n\nif __name__ == "__main__":\n    print(tax(1, 2))\n'
     new = OTHER.replace("* rate", "/ rate")
-    (change,) = read_answer(fenced(new), [Document("m.py", OTHER + guard)])
+    (change,) = read_answer(fenced(new), [FileText("m.py", OTHER + guard)])
     assert change.after == new + guard
-    (change,) = read_answer(fenced(new + guard), [Document("m.py", OTHER)])
+    (change,) = read_answer(fenced(new + guard), [FileText("m.py", OTHER)])
     assert change.after == new + guard
     checks = f"{new}\n\n# Test cases\nassert tax(1, 2) == 3\nprint(tax(1, 2))\n"
     assert "net" in names_after(fenced(checks), OTHER)
     suite = "\n\nimport unittest\n\n\nclass TestTax(unittest.TestCase):\n    pass\n"
-    (change,) = read_answer(fenced(new + suite), [Document("m.py", OTHER)])
+    (change,) = read_answer(fenced(new + suite), [FileText("m.py", OTHER)])
     assert change.after == new
-    (change,) = read_answer(fenced(new + suite), [Document("test_m.py", OTHER)])
+    (change,) = read_answer(fenced(new + suite), [FileText("test_m.py", OTHER)])
     assert change.after == new + suite
     used = f"{new}\n\nclass TestRunner:\n    pass\n\n\ndef go():\n    return TestRunner()\n"
     assert "TestRunner" in names_after(fenced(used), OTHER)
@@ -357,11 +357,11 @@ def test_a_property_and_its_setter_are_two() -> None:
         "    @x.setter\n    def x(self, v):\n        pass\n"
     )
     new = old.replace("return 1", "return 2").replace("pass", "self.v = v")
-    (change,) = read_answer(fenced(new + "\n    k = 1\n"), [Document("m.py", f"y = 1\n\n\n{old}")])
+    (change,) = read_answer(fenced(new + "\n    k = 1\n"), [FileText("m.py", f"y = 1\n\n\n{old}")])
     assert "return 2" in change.after and "self.v = v" in change.after
     lone = "class A:\n    @x.setter\n    def x(self, v):\n        pass\n"
     with pytest.raises(EditError, match="several times"):
-        read_answer(fenced(lone), [Document("m.py", f"y = 1\n\n\n{old}")])
+        read_answer(fenced(lone), [FileText("m.py", f"y = 1\n\n\n{old}")])
 
 
 def test_a_method_without_a_class_is_refused() -> None:
@@ -371,16 +371,16 @@ def test_a_method_without_a_class_is_refused() -> None:
 
 
 def test_a_method_without_a_class_goes_to_the_only_file_that_has_it() -> None:
-    other = Document("a.py", "class Other:\n    def sum(self):\n        return 0\n")
-    shop = Document("shop.py", SHOP)
+    other = FileText("a.py", "class Other:\n    def sum(self):\n        return 0\n")
+    shop = FileText("shop.py", SHOP)
     for documents in ([other, shop], [shop, other]):
         (change,) = read_answer(fenced("def total(self):\n    return 1\n"), documents)
         assert change.path == "shop.py" and "        return 1\n" in change.after
 
 
 def test_code_that_leaves_lines_out_does_not_go_to_another_file() -> None:
-    one = Document("a.py", "def parse(t):\n    return t\n\n\ndef main():\n    return 1\n")
-    other = Document("b.py", "def show(t):\n    return t\n\n\ndef main():\n    return 2\n")
+    one = FileText("a.py", "def parse(t):\n    return t\n\n\ndef main():\n    return 1\n")
+    other = FileText("b.py", "def show(t):\n    return t\n\n\ndef main():\n    return 2\n")
     block = (
         "def parse(t):\n    # ... existing code ...\n    return t\n\n\ndef main():\n    return 3\n"
     )
@@ -392,8 +392,8 @@ def test_code_that_leaves_lines_out_does_not_go_to_another_file() -> None:
 
 
 def test_the_file_that_the_prose_names_comes_before_one_with_a_method_of_that_name() -> None:
-    one = Document("a.py", "class A:\n    def run(self):\n        return 1\n")
-    other = Document("b.py", "class B:\n    def stop(self):\n        return 1\n")
+    one = FileText("a.py", "class A:\n    def run(self):\n        return 1\n")
+    other = FileText("b.py", "class B:\n    def stop(self):\n        return 1\n")
     block = fenced("def run(self):\n    return 2\n\n\ndef stop(self):\n    return 2\n")
     with pytest.raises(EditError, match="a method 'run', but not its class"):
         read_answer(f"In b.py the class needs both:\n{block}", [one, other])
@@ -404,17 +404,17 @@ def test_a_snippet_of_a_settings_file_does_not_replace_it() -> None:
     with pytest.raises(EditError, match="no place"):
         read_answer(
             fenced('[tool.ruff]\nline-length = 100\nselect = ["E"]\nfix = true\n', "toml"),
-            [Document("pyproject.toml", old)],
+            [FileText("pyproject.toml", old)],
         )
     new = old.replace("80", "100")
-    assert read_answer(fenced(new, "toml"), [Document("pyproject.toml", old)])[0].after == new
+    assert read_answer(fenced(new, "toml"), [FileText("pyproject.toml", old)])[0].after == new
 
 
 def test_usage_that_is_quoted_first_is_no_file() -> None:
     old = "def add(a, b):\n    return a - b\n"
     wrong = fenced("from m import add\nprint(add(1, 2))\n")
     right = fenced(old.replace("-", "+"))
-    assert not is_whole(f"Wrong:\n{wrong}", [Document("m.py", old)])
+    assert not is_whole(f"Wrong:\n{wrong}", [FileText("m.py", old)])
     assert names_after(f"Wrong:\n{wrong}Right:\n{right}", old)["add"](1, 2) == 3
 
 
@@ -439,17 +439,17 @@ def test_dots_that_leave_nothing_out() -> None:
     assert "return 1" in after(fenced(doctest))
     old = "const f = (s) => {\n  return {\n    a: 1,\n  };\n};\nlet z = 1;\n"
     new = old.replace("a: 1", "...s,\n    a: 2")
-    assert read_answer(fenced(new, "js"), [Document("a.txt", old)])[0].after == new
+    assert read_answer(fenced(new, "js"), [FileText("a.txt", old)])[0].after == new
 
 
 def test_numbered_headings_name_files() -> None:
     answer = f"### 1. `shop.py`\n{fenced(ONE)}### 2. `other.py`\n{fenced(ONE.replace('1', '2'))}"
-    first, second = read_answer(answer, [Document("shop.py", SHOP), Document("other.py", OTHER)])
+    first, second = read_answer(answer, [FileText("shop.py", SHOP), FileText("other.py", OTHER)])
     assert "return 1" in first.after and "return 2" in second.after
 
 
 def test_a_shell_script_is_code_where_it_is_open() -> None:
-    (change,) = read_answer(fenced("set -e\necho 2\n", "bash"), [Document("run.sh", "set -e\n")])
+    (change,) = read_answer(fenced("set -e\necho 2\n", "bash"), [FileText("run.sh", "set -e\n")])
     assert change.after == "set -e\necho 2\n"
 
 
@@ -466,7 +466,7 @@ def test_a_shell_script_is_code_where_it_is_open() -> None:
 )
 def test_hostile_text_is_read_or_refused(text: str) -> None:
     """The limit of a test's time is the bound: what is quadratic takes minutes."""
-    documents = [Document("shop.py", SHOP)]
+    documents = [FileText("shop.py", SHOP)]
     with contextlib.suppress(EditError):
         assert len(read_answer(fenced(text), documents)) <= 1
     assert not is_whole(fenced(text), documents)

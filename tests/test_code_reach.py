@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from tgr_local.code.edits import Document, functions_of
+from tgr_local.code.edits import FileText, functions_of
 from tgr_local.code.judging.test_output import Failure
 from tgr_local.code.reading.evidence import out_of_reach
 from tgr_local.code.reading.prompt import Copy
 from tgr_local.code.writing import departures
 from tgr_local.engine import Engine
 
-SHOP = Document(
+SHOP = FileText(
     "shop.py",
     """\
 class Cart:
@@ -38,7 +38,7 @@ def unused(x):
     return x
 """,
 )
-TESTS = Document(
+TESTS = FileText(
     "test_shop.py",
     """\
 import pytest
@@ -85,22 +85,22 @@ def test_a_special_method_is_reached_by_the_name_of_its_class() -> None:
 def test_nothing_is_known_without_the_failing_test() -> None:
     assert out_of_reach([], [TESTS], [SHOP]) == {}
     assert out_of_reach([Failure("test_other.py::test_x")], [TESTS], [SHOP]) == {}
-    broken = Document("test_shop.py", "def test_total(:\n")
+    broken = FileText("test_shop.py", "def test_total(:\n")
     assert out_of_reach([Failure("test_shop.py::test_total")], [broken], [SHOP]) == {}
-    alone = Document("test_shop.py", "def test_total():\n    assert 1 == 2\n")
+    alone = FileText("test_shop.py", "def test_total():\n    assert 1 == 2\n")
     assert out_of_reach([Failure("test_shop.py::test_total")], [alone], [SHOP]) == {}
 
 
 def test_calls_in_a_circle_end() -> None:
-    circle = Document("a.py", "def a():\n    b()\n\n\ndef b():\n    a()\n\n\ndef c():\n    c()\n")
-    test = Document("test_a.py", "def test_a():\n    a()\n")
+    circle = FileText("a.py", "def a():\n    b()\n\n\ndef b():\n    a()\n\n\ndef c():\n    c()\n")
+    test = FileText("test_a.py", "def test_a():\n    a()\n")
     assert out_of_reach([Failure("test_a")], [test], [circle]) == {"a.py": ((9, 10),)}
 
 
 def test_departures_from_lines_that_are_away_come_last(engine: Engine) -> None:
     code = "x = 1\ny = 2\nz = 3\n"
     copy = Copy(
-        Document("a.txt", code), "a:\n", code,
+        FileText("a.txt", code), "a:\n", code,
         engine.tokenize(f"Mend it.\na:\n{code.rstrip()}", parse_special=False),
     )  # fmt: skip
     plain = departures.find(engine, [copy], 400).departures

@@ -25,7 +25,7 @@ from fake_coder import (
 from surroundings import HANG
 
 from tgr_local.code import table
-from tgr_local.code.edits import Change, Document, edit_grammar
+from tgr_local.code.edits import Change, FileText, edit_grammar
 from tgr_local.code.judging import ranking
 from tgr_local.code.judging.candidate import Candidate, syntax_error
 from tgr_local.code.judging.judge import Verdict
@@ -216,7 +216,7 @@ def test_answers_of_a_model_that_has_learnt_a_form_follow_its_grammar(
     coder = Coder([answer(RIGHT)])
     coder.metadata["tgr.edit_format"] = form
     solved(coder, candidates=1, constrained=constrained)
-    grammar = edit_grammar([Document("calc.py", CALC)], "file") if form and constrained else ""
+    grammar = edit_grammar([FileText("calc.py", CALC)], "file") if form and constrained else ""
     assert coder.configs[0].grammar == grammar
 
 
@@ -280,9 +280,9 @@ def test_what_the_person_changes_meanwhile_is_not_in_the_next_round(solved: Solv
     """Edits are for the files as the copies have them."""
     listener = Followed()
 
-    def read(path: str) -> Document:
+    def read(path: str) -> FileText:
         late = any(heard.startswith("round 1") for heard in listener.heard)
-        return Document(path, "changed by the person" if late else f"# {path}\n{CALC}")
+        return FileText(path, "changed by the person" if late else f"# {path}\n{CALC}")
 
     paths = ("calc.py", "other.py")
     coder = Coder([answer(HALF), answer(WRONG)], [answer(RIGHT)])

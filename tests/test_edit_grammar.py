@@ -9,18 +9,18 @@ import pytest
 from gbnf_texts import Texts
 
 from tgr_local import Engine
-from tgr_local.code.edits import FORMATS, Document, EditError, Format, edit_grammar, read_edits
+from tgr_local.code.edits import FORMATS, EditError, FileText, Format, edit_grammar, read_edits
 
-CALC = Document(
+CALC = FileText(
     "calc.py",
     "class A:\n    def f(self):\n        def g():\n            pass\n        return g\n\n"
     "def half(x):\n    pass\n    pass\n    return x / 2",
 )
 FILES = [
     CALC,
-    Document("docs/é.md", '```\n"\\n"\n=======\n>>>>>>> REPLACE\n\x0c<|im_start|>\x7f\n'),
-    Document("empty.txt", ""),
-    Document("b.py", "def f(): pass\n\n\nasync def f(): return 1\n"),
+    FileText("docs/é.md", '```\n"\\n"\n=======\n>>>>>>> REPLACE\n\x0c<|im_start|>\x7f\n'),
+    FileText("empty.txt", ""),
+    FileText("b.py", "def f(): pass\n\n\nasync def f(): return 1\n"),
 ]
 
 
@@ -77,7 +77,7 @@ def test_a_fence_is_longer_than_those_in_the_files() -> None:
 
 
 def test_it_is_bounded_and_needs_something_to_change() -> None:
-    lines = Document("a.py", "x = 1\n" * 5000)
+    lines = FileText("a.py", "x = 1\n" * 5000)
     assert len(edit_grammar([lines], "file")) < 2000  # which quotes nothing of it
     with pytest.raises(
         ValueError, match=r"of these edits has \d+ bytes, but may have 262144; open"
@@ -89,6 +89,6 @@ def test_it_is_bounded_and_needs_something_to_change() -> None:
 
 
 def test_a_long_file_is_quoted_in_bounded_work(engine: Engine) -> None:
-    lines = Document("a.py", "".join(f"x = {i % 7}\n\n" for i in range(800)))
+    lines = FileText("a.py", "".join(f"x = {i % 7}\n\n" for i in range(800)))
     grammar = edit_grammar([lines], "replace")
     engine.check_grammar(grammar, "a.py\n<<<<<<< SEARCH\nx = 1\n\nx = 2\n")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tgr_local.code.edits import (
-    Document,
     EditError,
+    FileText,
     Format,
     Function,
     Markers,
@@ -14,7 +14,7 @@ from tgr_local.code.edits import (
     read_edits,
 )
 
-CALC = Document(
+CALC = FileText(
     "calc.py",
     """import math
 
@@ -36,17 +36,17 @@ def double(x):
     return x + x
 """,
 )
-NOTES = Document("docs/notes.md", "a\nb\na\nb\nc")
-EMPTY = Document("pkg/__init__.py", "")
+NOTES = FileText("docs/notes.md", "a\nb\na\nb\nc")
+EMPTY = FileText("pkg/__init__.py", "")
 
 
-def after(answer: str, *documents: Document, format: Format = "replace") -> str:
+def after(answer: str, *documents: FileText, format: Format = "replace") -> str:
     """The new text of the only file that an answer changes."""
     (change,) = read_edits(answer, documents, format)
     return change.after
 
 
-def why(answer: str, *documents: Document, format: Format = "replace") -> str:
+def why(answer: str, *documents: FileText, format: Format = "replace") -> str:
     with pytest.raises(EditError) as error:
         read_edits(answer, documents, format)
     return str(error.value)
@@ -63,7 +63,7 @@ def test_a_whole_file_keeps_its_last_line_end() -> None:
 
 
 def test_a_fence_is_longer_than_those_in_the_files() -> None:
-    readme = Document("README.md", "```sh\nls\n```\n    `````\n")
+    readme = FileText("README.md", "```sh\nls\n```\n    `````\n")
     fence = Markers.of([readme, CALC]).fence
     assert fence == "`" * 6
     answer = f"README.md\n{fence}markdown\n```\nx\n```\n{fence}"
@@ -104,7 +104,7 @@ def test_an_empty_file_is_quoted_by_no_lines_once() -> None:
 
 
 def test_markers_are_none_of_the_lines_in_the_files() -> None:
-    merge = Document("a.rst", f"Title\n=======\ntext\n========  \n{'=' * 79}\n>>>>>>> REPLACE\n")
+    merge = FileText("a.rst", f"Title\n=======\ntext\n========  \n{'=' * 79}\n>>>>>>> REPLACE\n")
     markers = Markers.of([merge])
     assert markers.separator == "=" * 9 and markers.search == "<" * 9 + " SEARCH"
     answer = f"a.rst\n{markers.search}\nTitle\n=======\n{markers.separator}\nNew\n=======\n"
@@ -135,8 +135,8 @@ def test_functions_of_python_have_their_decorators() -> None:
         ("Stack.size", 4, 6), ("Stack.size#2", 8, 10), ("Stack.push", 12, 15),
         ("Stack.push.inner", 13, 14), ("double", 17, 18),
     ]  # fmt: skip
-    assert functions_of(Document("a.py", "def f(:\n")) == []
-    assert functions_of(Document("a.py", "(" * 10**5)) == []
+    assert functions_of(FileText("a.py", "def f(:\n")) == []
+    assert functions_of(FileText("a.py", "(" * 10**5)) == []
 
 
 def test_a_function_is_indented_as_the_one_in_its_place() -> None:
@@ -151,19 +151,19 @@ def test_a_function_is_indented_as_the_one_in_its_place() -> None:
         "calc.py::double\n```python\n\tdef f(x):\n\t\tpass\n```", CALC, format="function"
     )
     assert deeper.endswith("\ndef f(x):\n\tpass\n")
-    tabs = Document("tabs.py", "def f(x):\n\tif x:\n\t\treturn 1\n")
+    tabs = FileText("tabs.py", "def f(x):\n\tif x:\n\t\treturn 1\n")
     spaces = "def f(x):\n  if x:\n    return 2\n"
     for new in (
         after(f"tabs.py::f\n```python\n{spaces}```", tabs, format="function"),
         after(f"tabs.py\n```python\n{spaces}```", tabs, format="file"),
     ):
         assert new == tabs.text.replace("1", "2")
-    comment = Document("a.c", "int f(void) {\n\treturn 1;\n}\n")
+    comment = FileText("a.c", "int f(void) {\n\treturn 1;\n}\n")
     new = after(
         "a.c\n```c\n/*\n * f\n */\nint f(void) {\n    return 2;\n}\n```", comment, format="file"
     )
     assert new == "/*\n * f\n */\nint f(void) {\n\treturn 2;\n}\n"
-    one_tab = Document("a.yaml", "a:\n  b: 1\n\tc: 2\n  d: 3\n")
+    one_tab = FileText("a.yaml", "a:\n  b: 1\n\tc: 2\n  d: 3\n")
     new = after("a.yaml\n```yaml\na:\n  b: 1\n  c: 2\n  d: 3\n```", one_tab, format="file")
     assert new == "a:\n  b: 1\n  c: 2\n  d: 3\n"
     assert "or a part of it" in why(
@@ -173,7 +173,7 @@ def test_a_function_is_indented_as_the_one_in_its_place() -> None:
 
 
 def test_other_languages_have_the_functions_that_the_caller_names() -> None:
-    code = Document("a.js", "f = 1;\nfunction g() {\n  return 1;\n}")
+    code = FileText("a.js", "f = 1;\nfunction g() {\n  return 1;\n}")
     own = [Function("a.js", "g", 2, 4)]
     answer = "a.js::g\n```javascript\nfunction g() {}\n```"
     (change,) = read_edits(answer, [code], "function", functions=own)
@@ -210,12 +210,12 @@ def test_other_languages_have_the_functions_that_the_caller_names() -> None:
 )
 def test_a_path_stays_in_the_folder_and_on_its_line(path: str) -> None:
     with pytest.raises(ValueError, match="cannot be named in an edit"):
-        read_edits("", [Document(path, "")], "file")
+        read_edits("", [FileText(path, "")], "file")
 
 
 def test_documents_that_no_edit_can_change_are_refused() -> None:
     with pytest.raises(ValueError, match="no valid Unicode"):
-        read_edits("", [Document("a", "\ud800")], "file")
+        read_edits("", [FileText("a", "\ud800")], "file")
     with pytest.raises(ValueError, match="open twice"):
         read_edits("", [CALC, CALC], "file")
     with pytest.raises(ValueError, match="must be one of file, function, replace"):

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from models.code import answers, data  # noqa: E402
 from models.data import Sample  # noqa: E402
-from tgr_local.code.edits import Document, Format, read_edits  # noqa: E402
+from tgr_local.code.edits import FileText, Format, read_edits  # noqa: E402
 from tgr_local.code.reading import prompt  # noqa: E402
 from tgr_local.lab.eval.bugs import problem as problems  # noqa: E402
 from tgr_local.lab.eval.bugs.problem import Bug, bug  # noqa: E402
@@ -38,7 +38,7 @@ def test_every_answer_repairs_the_file(form: Format) -> None:
         "function": answers.function, "file": answers.whole_file, "replace": answers.replace,
     }[form]  # fmt: skip
     for made in [*drawn(60), *drawn(10, n_defects=2)]:
-        (change,) = read_edits(written(made), [Document(made.path, made.file)], form)
+        (change,) = read_edits(written(made), [FileText(made.path, made.file)], form)
         assert change.after == made.repaired
 
 

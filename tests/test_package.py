@@ -415,3 +415,13 @@ def test_a_docstring_stands_alone(name: str) -> None:
     """It begins with a verb or with a noun phrase."""
     tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
     assert [text for text in docstrings(tree) if FRAGMENT.match(text)] == []
+
+
+def test_a_class_name_names_one_class() -> None:
+    """An underscore before it makes no other name of it."""
+    homes: dict[str, list[str]] = {}
+    for name, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name.lstrip("_"), []).append(name)
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}

@@ -18,7 +18,7 @@ from trained_peer import difference
 from trained_texts import question
 
 from tgr_local import Reply, SearchConfig, generate, generate_many, generation
-from tgr_local.code.edits import Document
+from tgr_local.code.edits import FileText
 from tgr_local.code.reading import prompt
 from tgr_local.code.writing import departures
 from tgr_local.engine import Engine, load_prefix, save_prefix
@@ -227,7 +227,7 @@ def test_the_repair_is_among_the_likeliest_departures(
         prompt.file_block("search.py", code, "```"), "A test never ends. Fix it.",
         "test_search.py: timeout in find([1, 3, 5], 5)\n",
     )  # fmt: skip
-    (begun,) = prompt.copies([Document("search.py", code)], [], "```")
+    (begun,) = prompt.copies([FileText("search.py", code)], [], "```")
     messages = [*prompt.conversation(user), {"role": "assistant", "content": begun.opening + code}]
     tokens = generation.query_tokens(trained_engine, messages, SearchConfig(thinking=False))
     found = departures.find(trained_engine, [replace(begun, tokens=tokens)], 8)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tgr_local.code import edits
-from tgr_local.code.edits import Change, Document
+from tgr_local.code.edits import Change, FileText
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.judging.ranking import failing, furthest, ranked, sideways
@@ -49,7 +49,7 @@ class CodeTask:
     text: str
     paths: Sequence[str]
     """All files of the project."""
-    read: Callable[[str], Document | None]
+    read: Callable[[str], FileText | None]
     """The text of a file; None if it is no text."""
     judge: Judge
     tests: str = ""
@@ -248,9 +248,9 @@ class _Solver:
     def _stage(self, changes: tuple[Change, ...], verdict: Verdict | None) -> Stage:
         """The stage after `changes`, of which the tests say `verdict`."""
         task, output = self.task, self._ask.tail(verdict)
-        changed = {change.path: Document(change.path, change.after) for change in changes}
+        changed = {change.path: FileText(change.path, change.after) for change in changes}
 
-        def read(path: str) -> Document | None:
+        def read(path: str) -> FileText | None:
             return changed.get(path) or self._read(path)
 
         length = self.engine.n_ctx_train
@@ -278,8 +278,8 @@ class _Solver:
     def _away(
         self,
         verdict: Verdict | None,
-        documents: Sequence[Document],
-        read: Callable[[str], Document | None],
+        documents: Sequence[FileText],
+        read: Callable[[str], FileText | None],
     ) -> dict[str, tuple[Lines, ...]]:
         """The functions that the failing tests do not reach, of each document."""
         failures = verdict.failures if verdict is not None else ()

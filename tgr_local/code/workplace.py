@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tgr_local.code.edits import Change, Document
+from tgr_local.code.edits import Change, FileText
 from tgr_local.code.edits.forms import check_path
 from tgr_local.code.edits.syntax import language
 from tgr_local.code.folder import journal
@@ -59,14 +59,14 @@ class Workplace:
         """The files of the project, relative to its folder."""
         return self.project.listing.paths
 
-    def read(self, path: str) -> Document | None:
+    def read(self, path: str) -> FileText | None:
         """The text of a file, within `copied` as the copies have it; of a named one that does not
         exist yet an empty one; None if it is no text."""
         try:
             source = self.project.read(path)
             return self._copies.document(source) if self._copies else source.document
         except RefusedError:
-            return Document(path, "") if path in self._new else None
+            return FileText(path, "") if path in self._new else None
 
     def refusal(self, path: str) -> str:
         """Returns the reason why a file that nobody named may not be changed; empty where it

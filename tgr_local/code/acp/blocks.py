@@ -131,7 +131,7 @@ def _leaves(path: str) -> bool:
 
 
 def _as_read(text: str) -> str:
-    """Returns the text of a file from a client in the form of a `Document`."""
+    """Returns the text of a file from a client in the form of a `FileText`."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 

@@ -4,13 +4,13 @@ forms.py       read_edits: an answer in one of three forms becomes changes; the 
 function.py    the form function; Function: where one stands in a file
 replace.py     the form replace
 grammar.py     edit_grammar: GBNF of the answers in a form
-blocks.py      Block: one edit as the answer has it; Markers: the lines between its parts, fences
-document.py    Document: a file's text; Change: its text before and after; EditError
+blocks.py      EditBlock: one edit as the answer has it; Markers: the lines between its parts
+document.py    FileText: a file's text; Change: its text before and after; EditError
 syntax.py      languages by file name; definitions in a syntax tree
 """
 
 from tgr_local.code.edits.blocks import Markers, fence_for
-from tgr_local.code.edits.document import Change, Document, EditError
+from tgr_local.code.edits.document import Change, EditError, FileText
 from tgr_local.code.edits.forms import FORMATS, Format, read_edits
 from tgr_local.code.edits.function import Function, functions_of
 from tgr_local.code.edits.grammar import edit_grammar
@@ -18,8 +18,8 @@ from tgr_local.code.edits.grammar import edit_grammar
 __all__ = [
     "FORMATS",
     "Change",
-    "Document",
     "EditError",
+    "FileText",
     "Format",
     "Function",
     "Markers",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tgr_local.code.edits.document import Document, EditError, lines_of
+from tgr_local.code.edits.document import EditError, FileText, lines_of
 
 _FENCE = re.compile(r"`{3,}")
 _MARKER = re.compile(r"^(?:(<{7,}) SEARCH|(={7,})|(>{7,}) REPLACE)[ \t]*$", re.MULTILINE)
@@ -25,7 +25,7 @@ class Markers:
     replace: str
 
     @classmethod
-    def of(cls, documents: Iterable[Document]) -> Markers:
+    def of(cls, documents: Iterable[FileText]) -> Markers:
         """Returns the markers for an answer about these files."""
         texts = [document.text for document in documents]
         found = (match for text in texts for match in _MARKER.finditer(text))
@@ -41,7 +41,7 @@ def fence_for(texts: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Block:
+class EditBlock:
     """One edit as the answer has it."""
 
     head: str
@@ -60,12 +60,12 @@ def cleaned(line: str) -> str:
     return line.strip().strip("*`#:").strip().strip("`*").strip()
 
 
-def fenced(answer: str, heads: Mapping[str, str], fence: str) -> list[Block]:
+def fenced(answer: str, heads: Mapping[str, str], fence: str) -> list[EditBlock]:
     """The blocks of an answer whose new text is fenced: a line of `heads`, which maps what stands
     there to a name, then the fence. Where there is one head alone it may be absent. Raises
     EditError for a block that is not whole or changes something else."""
     lines = lines_of(answer)
-    found: list[Block] = []
+    found: list[EditBlock] = []
     at = end = 0
     while at < len(lines):
         if not _opens(lines[at], fence):
@@ -78,7 +78,7 @@ def fenced(answer: str, heads: Mapping[str, str], fence: str) -> list[Block]:
             raise EditError(
                 f"{nth(len(found) + 1)} has no line {fence!r} at its end; the answer may be cut off"
             ) from None
-        found.append(Block(head, [], lines[at + 1 : end]))
+        found.append(EditBlock(head, [], lines[at + 1 : end]))
         at = end = end + 1
     return found
 
@@ -97,7 +97,7 @@ def _head(before: Sequence[str], heads: Mapping[str, str]) -> str | None:
     return next(iter(heads.values())) if len(heads) == 1 else None
 
 
-def _refuse(found: Sequence[Block], before: Sequence[str]) -> NoReturn:
+def _refuse(found: Sequence[EditBlock], before: Sequence[str]) -> NoReturn:
     named = next((line.strip() for line in reversed(before) if line.strip()), "")
     what = f"names {named!r:.60}, which is not among what is open" if named else "names nothing"
     raise EditError(f"{nth(len(found) + 1)} {what}")

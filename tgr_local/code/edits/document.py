@@ -10,7 +10,7 @@ from tgr_local.system.errors import TgrError
 
 
 @dataclass(frozen=True)
-class Document:
+class FileText:
     """The text of a file."""
 
     path: str
@@ -24,7 +24,7 @@ class Change:
     """The new text of a file."""
 
     path: str
-    """Path of the file, as in `Document`."""
+    """Path of the file, as in `FileText`."""
     before: str
     """The text that the change was made for; empty for a new file."""
     after: str
@@ -51,14 +51,14 @@ def n_equal(one: Sequence[object], other: Sequence[object]) -> int:
     return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def joined(lines: Sequence[str], document: Document) -> str:
+def joined(lines: Sequence[str], document: FileText) -> str:
     """Lines as the new text of a file, whose last line has a line end if it had one before."""
     if not document.text or document.text.endswith("\n"):
         return "".join(f"{line}\n" for line in lines)
     return "\n".join(lines).rstrip("\n")
 
 
-def patched(document: Document, patches: Sequence[Patch]) -> str:
+def patched(document: FileText, patches: Sequence[Patch]) -> str:
     """The text of a file with patches; those at one place keep their order."""
     lines = lines_of(document.text)
     places = sorted(reversed(patches), key=lambda one: (one[0].start, one[0].stop), reverse=True)

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tgr_local.code.edits import function, replace
-from tgr_local.code.edits.blocks import Block, Markers, fenced, nth
+from tgr_local.code.edits.blocks import EditBlock, Markers, fenced, nth
 from tgr_local.code.edits.document import (
     Change,
-    Document,
     EditError,
+    FileText,
     Patch,
     indented_as,
     lines_of,
@@ -30,7 +30,7 @@ FORMATS: tuple[Format, ...] = ("file", "function", "replace")
 
 def read_edits(
     answer: str,
-    documents: Sequence[Document],
+    documents: Sequence[FileText],
     format: Format,
     *,
     functions: Sequence[Function] | None = None,
@@ -73,7 +73,7 @@ def read_edits(
 
 
 def _whole(
-    block: Block, number: int, document: Document, place: Function | None, used: Sequence[range]
+    block: EditBlock, number: int, document: FileText, place: Function | None, used: Sequence[range]
 ) -> Patch:
     """The lines of a file or function that a block replaces, and the new ones."""
     text = indented_as(document.text, "\n".join(block.new))
@@ -93,7 +93,7 @@ def _meet(a: range, b: range) -> bool:
 
 
 def chosen_functions(
-    documents: Sequence[Document], given: Sequence[Function] | None
+    documents: Sequence[FileText], given: Sequence[Function] | None
 ) -> list[Function]:
     """Returns the functions that an answer may change: those given, or without any those of Python
     files. Raises ValueError where there are none."""
@@ -107,7 +107,7 @@ def chosen_functions(
     return found
 
 
-def open_documents(documents: Sequence[Document], format: Format) -> Sequence[Document]:
+def open_documents(documents: Sequence[FileText], format: Format) -> Sequence[FileText]:
     """Returns the documents, checked. Raises ValueError for a form that does not exist and for a
     document that cannot be edited."""
     if format not in FORMATS:

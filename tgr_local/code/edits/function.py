@@ -15,7 +15,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tgr_local.code.edits.document import Document, Patch, lines_of, n_equal
+from tgr_local.code.edits.document import FileText, Patch, lines_of, n_equal
 from tgr_local.system.python_source import syntax_tree
 
 
@@ -30,7 +30,7 @@ class Function(NamedTuple):
     last: int
 
 
-def functions_of(document: Document) -> list[Function]:
+def functions_of(document: FileText) -> list[Function]:
     """The functions and methods of a Python file, in the order of their lines; none of a text that
     Python cannot read. A name that is there again gets a number: ``size#2``."""
     if "\r" in document.text or "\f" in document.text:
@@ -47,7 +47,7 @@ def functions_of(document: Document) -> list[Function]:
     return sorted(found, key=lambda one: (one.first, -one.last))
 
 
-def checked(functions: Sequence[Function], documents: Sequence[Document]) -> list[Function]:
+def checked(functions: Sequence[Function], documents: Sequence[FileText]) -> list[Function]:
     """The functions that a caller names. Raises ValueError for one that its file does not have."""
     n_lines = {document.path: len(lines_of(document.text)) for document in documents}
     names: set[str] = set()
@@ -88,7 +88,7 @@ def in_place(new: str, old: Sequence[str]) -> list[str]:
     ]
 
 
-def replacing(document: Document, first: int, last: int, new: str) -> Patch:
+def replacing(document: FileText, first: int, last: int, new: str) -> Patch:
     """The patch that puts a new function in the place of these lines, from 1."""
     taken = range(first - 1, last)
     return taken, in_place(new, lines_of(document.text)[taken.start : taken.stop])

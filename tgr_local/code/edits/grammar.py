@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from tgr_local.code.edits import function
 from tgr_local.code.edits.blocks import Markers
-from tgr_local.code.edits.document import Document, lines_of
+from tgr_local.code.edits.document import FileText, lines_of
 from tgr_local.code.edits.forms import Format, chosen_functions, open_documents
 from tgr_local.code.edits.function import Function
 from tgr_local.code.edits.syntax import fence_name
@@ -33,7 +33,7 @@ _Fenced = tuple[str, int]
 
 
 def edit_grammar(
-    documents: Sequence[Document],
+    documents: Sequence[FileText],
     format: Format,
     *,
     functions: Sequence[Function] | None = None,
@@ -68,13 +68,13 @@ def edit_grammar(
     return made
 
 
-def _whole_files(documents: Sequence[Document], markers: Markers) -> list[_Fenced]:
+def _whole_files(documents: Sequence[FileText], markers: Markers) -> list[_Fenced]:
     """Returns the blocks of files."""
     return [(_opening(one.path, one.path, markers), i) for i, one in enumerate(documents, 1)]
 
 
 def _whole_functions(
-    functions: Sequence[Function], documents: Sequence[Document], markers: Markers
+    functions: Sequence[Function], documents: Sequence[FileText], markers: Markers
 ) -> list[_Fenced]:
     """Returns the blocks of functions. None follows one that it stands in, or that stands in it."""
     order = {one.path: i for i, one in enumerate(documents)}
@@ -105,7 +105,7 @@ def _fenced(blocks: Sequence[_Fenced]) -> list[str]:
     return rules + [_after(i, f"b{i}" if i < n else "") for i in followed]
 
 
-def _quoting(documents: Sequence[Document], markers: Markers) -> list[str]:
+def _quoting(documents: Sequence[FileText], markers: Markers) -> list[str]:
     """Returns the rules of blocks that quote whole lines next to each other, at least one; of an
     empty file none."""
     rules = [f"new ::= {_literal(markers.separator + chr(10))} text"]
@@ -134,7 +134,7 @@ def _after(number: int, following: str) -> str:
     return f"a{number} ::= end" + (f" | gap ({following})" if following else "")
 
 
-def _text(documents: Sequence[Document], closing: str) -> list[str]:
+def _text(documents: Sequence[FileText], closing: str) -> list[str]:
     """Returns the rules of free lines up to one that begins with `closing`."""
     free = "\\n" + "".join(
         f"\\x{ord(c):02X}" for c in _CONTROL if not any(c in one.text for one in documents)

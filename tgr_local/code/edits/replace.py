@@ -19,15 +19,15 @@ import itertools
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tgr_local.code.edits.blocks import Block, Markers, cleaned, nth
-from tgr_local.code.edits.document import Document, EditError, lines_of
+from tgr_local.code.edits.blocks import EditBlock, Markers, cleaned, nth
+from tgr_local.code.edits.document import EditError, FileText, lines_of
 
 
-def blocks(answer: str, documents: Sequence[Document], markers: Markers) -> list[Block]:
+def blocks(answer: str, documents: Sequence[FileText], markers: Markers) -> list[EditBlock]:
     """The blocks of an answer. Raises EditError for one that is not whole."""
     lines = lines_of(answer)
     paths = {document.path for document in documents}
-    found: list[Block] = []
+    found: list[EditBlock] = []
     path, at, end = "", 0, 0
     while at < len(lines):
         if lines[at].rstrip(" \t") != markers.search:
@@ -36,7 +36,7 @@ def blocks(answer: str, documents: Sequence[Document], markers: Markers) -> list
         path = _path(lines[end:at], paths, path, documents) or _refuse(found, lines[end:at])
         separator = _find(lines, at + 1, markers.separator, found)
         end = _find(lines, separator + 1, markers.replace, found)
-        found.append(Block(path, lines[at + 1 : separator], lines[separator + 1 : end]))
+        found.append(EditBlock(path, lines[at + 1 : separator], lines[separator + 1 : end]))
         at = end = end + 1
     return found
 
@@ -44,7 +44,7 @@ def blocks(answer: str, documents: Sequence[Document], markers: Markers) -> list
 class Places:
     """The lines of a file that blocks quote."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: FileText) -> None:
         self.path = document.path
         self.used: list[range] = []
         self._lines = lines_of(document.text)
@@ -52,7 +52,7 @@ class Places:
         lengths = (len(line) + 1 for line in self._lines)
         self._begins = list(itertools.accumulate(lengths, initial=0))
 
-    def take(self, block: Block, number: int) -> range:
+    def take(self, block: EditBlock, number: int) -> range:
         """The lines that the next block quotes, from 0. Raises EditError where there are none."""
         if not block.quoted:
             if not self._lines and not self.used:
@@ -93,7 +93,7 @@ def _hint(lines: Sequence[str], quoted: Sequence[str]) -> str:
     return f": {wrong.strip()!r:.60}"
 
 
-def _find(lines: Sequence[str], at: int, marker: str, found: Sequence[Block]) -> int:
+def _find(lines: Sequence[str], at: int, marker: str, found: Sequence[EditBlock]) -> int:
     for i in range(at, len(lines)):
         if lines[i].rstrip(" \t") == marker:
             return i
@@ -101,7 +101,7 @@ def _find(lines: Sequence[str], at: int, marker: str, found: Sequence[Block]) ->
 
 
 def _path(
-    before: Sequence[str], paths: set[str], last: str, documents: Sequence[Document]
+    before: Sequence[str], paths: set[str], last: str, documents: Sequence[FileText]
 ) -> str | None:
     """The file of a block: named in the nearest line before it, else that of the block before, or
     the only one."""
@@ -118,7 +118,7 @@ def _path(
     return documents[0].path if len(documents) == 1 else None
 
 
-def _refuse(found: Sequence[Block], before: Sequence[str]) -> NoReturn:
+def _refuse(found: Sequence[EditBlock], before: Sequence[str]) -> NoReturn:
     named = next((line.strip() for line in reversed(before) if line.strip()), "")
     what = f"names {named!r:.60}, which is not open" if named else "names no file"
     raise EditError(f"{nth(len(found) + 1)} {what}")

@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tgr_local.code.edits import Change, Document
+from tgr_local.code.edits import Change, FileText
 from tgr_local.code.folder import byte_style, repository, snapshot
 from tgr_local.code.folder.byte_style import StyleError
 from tgr_local.code.folder.project import Project, RefusedError, SourceFile
@@ -122,13 +122,13 @@ class Copies:
         moved = [self._moved] if self._moved else []
         return [*moved, *missing, *home, *self._taken.left_out]
 
-    def document(self, source: SourceFile) -> Document:
+    def document(self, source: SourceFile) -> FileText:
         """The text of a file at the time of the snapshot; of one that it does not hold, its own."""
         old = self._folder / "snapshot" / source.place.relative_to(self._project.folder)
         if any(source.place.is_relative_to(path) for path in self._taken.mounted_read_only):
             return source.document
         try:
-            return Document(source.document.path, byte_style.decode(old.read_bytes())[0])
+            return FileText(source.document.path, byte_style.decode(old.read_bytes())[0])
         except (StyleError, OSError):
             return source.document
 

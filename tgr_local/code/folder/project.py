@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tgr_local.code.edits import Change, Document
+from tgr_local.code.edits import Change, FileText
 from tgr_local.code.folder import byte_style, listing, repository
 from tgr_local.code.folder.byte_style import ByteStyle, StyleError
 from tgr_local.code.folder.listing import Listing
@@ -35,7 +35,7 @@ class RefusedError(TgrError):
 class SourceFile:
     """A file as text, with everything that makes it bytes again."""
 
-    document: Document
+    document: FileText
     style: ByteStyle
     data: bytes
     """Bytes of the file; empty if it does not exist yet."""
@@ -100,7 +100,7 @@ class Project:
             text, style = byte_style.decode(data)
         except StyleError as error:
             raise RefusedError(f"{path} is not read: {error}") from None
-        return SourceFile(Document(path, text), style, data, place)
+        return SourceFile(FileText(path, text), style, data, place)
 
     def refusal(self, path: str) -> str:
         """Returns the reason why a file, which need not exist, must not be changed; empty where it
@@ -118,7 +118,7 @@ class Project:
             parent = next(folder for folder in place.parents if os.path.lexists(folder))
             if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
                 raise RefusedError(f"{path} cannot be made: {parent} is not a folder to write in")
-            return SourceFile(Document(path, ""), ByteStyle(), b"", place, exists=False)
+            return SourceFile(FileText(path, ""), ByteStyle(), b"", place, exists=False)
         source = self.read(path)
         mode = os.stat(place).st_mode
         # root may write everything, but a file without any write permission is meant to stay

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tgr_local.code import edits
-from tgr_local.code.edits import Document, Function, syntax
+from tgr_local.code.edits import FileText, Function, syntax
 from tgr_local.code.edits.syntax import Definition
 from tgr_local.code.reading import evidence, outline, prompt
 from tgr_local.code.reading.evidence import CodeLine, Paths
@@ -53,7 +53,7 @@ class Context:
 
     text: str
     """The beginning of the user message."""
-    documents: tuple[Document, ...]
+    documents: tuple[FileText, ...]
     """Documents that an edit may change, whole."""
     shown: tuple[Shown, ...]
     left_out: tuple[tuple[str, str], ...]
@@ -95,7 +95,7 @@ class Wish:
 
 def make_context(
     paths: Sequence[str],
-    read: Callable[[str], Document | None],
+    read: Callable[[str], FileText | None],
     wish: Wish,
     budget: int,
     count: prompt.CountTokens,
@@ -120,12 +120,12 @@ class _Ranked:
 @dataclass
 class _Builder:
     paths: Sequence[str]
-    read: Callable[[str], Document | None]
+    read: Callable[[str], FileText | None]
     wish: Wish
     budget: int
     count: prompt.CountTokens
     refusal: Callable[[str], str]
-    documents: dict[str, Document | None] = field(default_factory=dict)
+    documents: dict[str, FileText | None] = field(default_factory=dict)
     blocks: list[str] = field(default_factory=list)
     shown: list[Shown] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class _Builder:
 
     # ---- ranking ----
 
-    def _document(self, path: str) -> Document | None:
+    def _document(self, path: str) -> FileText | None:
         if path not in self.documents:
             self.documents[path] = self.read(path)
         return self.documents[path]
@@ -285,7 +285,7 @@ class _Builder:
         self.left_out.pop(shown.path, None)
         return True
 
-    def _excerpt(self, document: Document) -> tuple[tuple[str, ...], str]:
+    def _excerpt(self, document: FileText) -> tuple[tuple[str, ...], str]:
         """The names of the functions that are concerned and fit, and the block of a long file:
         these functions, and a line for everything else that it defines."""
         room = self.budget - self.n_tokens
@@ -299,7 +299,7 @@ class _Builder:
                 chosen, block = more, longer
         return tuple(one.name for one in chosen), block
 
-    def _concerned(self, document: Document) -> list[Definition]:
+    def _concerned(self, document: FileText) -> list[Definition]:
         """The functions of a file that the traceback or the task names, the surest first."""
         lines = [place.line for place in self._places() if place.path == document.path]
         words = evidence.words(self.wish.task), evidence.words(self.wish.output)
@@ -372,7 +372,7 @@ class _Builder:
 _EXCERPT = "in part: what is not shown whole has one line"
 
 
-def functions_of(document: Document) -> list[Function]:
+def functions_of(document: FileText) -> list[Function]:
     """The functions of a file that an edit can name: those in other functions too, where its
     language is Python."""
     if syntax.language(document.path) == "python":
@@ -381,14 +381,14 @@ def functions_of(document: Document) -> list[Function]:
     return [Function(document.path, one.name, one.first, one.last) for one in every]
 
 
-def _names(document: Document) -> frozenset[str]:
+def _names(document: FileText) -> frozenset[str]:
     """The last part of each name that a document defines; short ones say nothing."""
     found = (one.name.rpartition(".")[2] for one in outline.outline(document).definitions)
     return frozenset(name for name in found if len(name) > 2 and not name.startswith("__"))
 
 
 def _is_printed(
-    document: Document, one: Definition, numbers: Sequence[int], printed: Collection[str]
+    document: FileText, one: Definition, numbers: Sequence[int], printed: Collection[str]
 ) -> bool:
     """Whether an output has a function up to the last of these lines, as pytest prints it."""
     last = max(n for n in numbers if one.first <= n <= one.last)
@@ -396,7 +396,7 @@ def _is_printed(
     return all(line.strip(" >\t") in printed for line in lines if line.strip())
 
 
-def _with_functions(document: Document, some: Sequence[Definition], *, alone: bool = False) -> str:
+def _with_functions(document: FileText, some: Sequence[Definition], *, alone: bool = False) -> str:
     """The functions in `some` whole; unless they stand `alone`, one line for everything else."""
     lines = document.text.split("\n")
     whole = {one.name for one in some}

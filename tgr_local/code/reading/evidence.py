@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from tgr_local.code.edits import Document, syntax
+from tgr_local.code.edits import FileText, syntax
 from tgr_local.code.judging.test_output import Failure
 from tgr_local.code.reading import outline
 
@@ -152,7 +152,7 @@ def is_test(path: str) -> bool:
     return bool((of_classes and _TEST_CLASS.search(stem)) or (of_specs and _SPEC.search(stem)))
 
 
-def imported(document: Document, paths: Paths) -> list[str]:
+def imported(document: FileText, paths: Paths) -> list[str]:
     """The files of the project that a document imports, by name; each once."""
     found: Iterable[str] = _quoted(document, paths)
     if syntax.language(document.path) == "python":
@@ -160,7 +160,7 @@ def imported(document: Document, paths: Paths) -> list[str]:
     return [path for path in dict.fromkeys(found) if path != document.path]
 
 
-def _python(document: Document, paths: Paths) -> Iterable[str]:
+def _python(document: FileText, paths: Paths) -> Iterable[str]:
     folder = document.path.split("/")[:-1]
     for match in _PYTHON_IMPORT.finditer(document.text[:_MOST]):
         module, names, plain = match[1], match[2], match[3]
@@ -187,7 +187,7 @@ def _modules(modules: Iterable[Sequence[str]], paths: Paths) -> Iterable[str]:
                 yield from [found] if found.endswith("/" + path) else []
 
 
-def _quoted(document: Document, paths: Paths) -> Iterable[str]:
+def _quoted(document: FileText, paths: Paths) -> Iterable[str]:
     folder = PurePosixPath(document.path).parent
     for match in _QUOTED_IMPORT.finditer(document.text[:_MOST]):
         text = posixpath.normpath(posixpath.join("/", folder, match[1])).lstrip("/")
@@ -226,7 +226,7 @@ class Nearest:
 
 
 def out_of_reach(
-    failures: Sequence[Failure], tests: Sequence[Document], documents: Sequence[Document]
+    failures: Sequence[Failure], tests: Sequence[FileText], documents: Sequence[FileText]
 ) -> dict[str, tuple[Lines, ...]]:
     """The functions of each document that no failing test reaches, as far as names tell; empty
     where no failing test is found among `tests`, or none of the documents' functions is reached.
@@ -258,7 +258,7 @@ def out_of_reach(
     return found if sum(map(len, found.values())) < n_functions else {}
 
 
-def _functions(document: Document) -> Iterator[tuple[str, Lines, str]]:
+def _functions(document: FileText) -> Iterator[tuple[str, Lines, str]]:
     """The name by which each function is reached, its lines, and their text."""
     lines = document.text.split("\n")
     for one in outline.outline(document).definitions:

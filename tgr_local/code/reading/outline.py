@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
-from tgr_local.code.edits import Document, syntax
+from tgr_local.code.edits import FileText, syntax
 from tgr_local.code.edits.syntax import SIGNATURE, SUMMARY, Definition
 from tgr_local.console.wrap import shortened
 from tgr_local.system.python_source import syntax_tree
@@ -43,7 +43,7 @@ class Outline:
 
 
 @functools.lru_cache(maxsize=4096)
-def outline(document: Document) -> Outline:
+def outline(document: FileText) -> Outline:
     """The outline of a document; without definitions where it has none or cannot be read."""
     if len(document.text) > MAX_CHARACTERS:
         return Outline((), f"longer than {MAX_CHARACTERS:,} characters")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tgr_local.code.edits import Document, Function, fence_for
+from tgr_local.code.edits import FileText, Function, fence_for
 from tgr_local.code.edits.function import in_place
 from tgr_local.code.edits.syntax import fence_name
 from tgr_local.code.reading.evidence import Lines
@@ -29,8 +29,8 @@ CountTokens = Callable[[str], int]
 class Copy:
     """Code as an answer would repeat it."""
 
-    document: Document
-    """Document that the code belongs to."""
+    document: FileText
+    """File that the code belongs to."""
     opening: str
     """Text before the code in the answer: the path, the fence."""
     code: str
@@ -50,7 +50,7 @@ class Copy:
 
 
 def copies(
-    documents: Sequence[Document], functions: Sequence[Function], fence: str
+    documents: Sequence[FileText], functions: Sequence[Function], fence: str
 ) -> Iterator[Copy]:
     """The code as answers would repeat it: each of these functions, and each document that has none
     of them. The tokens are not known here."""
@@ -67,7 +67,7 @@ def copies(
             yield Copy(by_path[path], opening, ended(code), (), n_head, function)
 
 
-def _source(document: Document, function: Function) -> tuple[str, int]:
+def _source(document: FileText, function: Function) -> tuple[str, int]:
     """The code of a function at the margin, and the length of it up to its name."""
     lines = document.text.split("\n")[function.first - 1 : function.last]
     code = "\n".join(in_place("\n".join(lines), [""]))

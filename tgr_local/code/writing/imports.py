@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import takewhile
 from types import ModuleType
 
-from tgr_local.code.edits import Change, Document
+from tgr_local.code.edits import Change, FileText
 from tgr_local.code.edits.function import parsed
 
 _WHOLE = (
@@ -37,7 +37,7 @@ _CALLED = frozenset((
 _ALWAYS = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__"}
 
 
-def completed(changes: Sequence[Change], documents: Sequence[Document]) -> tuple[Change, ...]:
+def completed(changes: Sequence[Change], documents: Sequence[FileText]) -> tuple[Change, ...]:
     """The changes with the imports that they lack, as far as these are known."""
     return tuple(
         dataclasses.replace(one, after=_with_imports(one, documents))
@@ -46,7 +46,7 @@ def completed(changes: Sequence[Change], documents: Sequence[Document]) -> tuple
     )  # fmt: skip
 
 
-def _with_imports(change: Change, documents: Sequence[Document]) -> str:
+def _with_imports(change: Change, documents: Sequence[FileText]) -> str:
     tree = parsed(change.after)
     before = parsed(change.before)
     if tree is None or before is None or _has_star(tree):
@@ -100,7 +100,7 @@ def _annotations(tree: ast.Module) -> set[ast.AST]:
     return {below for one in found if one is not None for below in ast.walk(one)}
 
 
-def _statement(name: str, path: str, documents: Sequence[Document], tree: ast.Module) -> str:
+def _statement(name: str, path: str, documents: Sequence[FileText], tree: ast.Module) -> str:
     """The import of a name; empty where none is known, or several."""
     others = (parsed(one.text) for one in documents if one.path != path and one.path[-3:] == ".py")
     found = {line for other in others if other is not None for line in _imports(other, name, path)}

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from tgr_local.code.edits import Document, EditError
+from tgr_local.code.edits import EditError, FileText
 from tgr_local.code.edits.document import Patch, lines_of, patched
 from tgr_local.code.edits.function import in_place, parsed, replacing
 from tgr_local.code.edits.syntax import Definition, python_error
@@ -44,7 +44,7 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _Bound = dict[str, ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign]
 
 
-def merged(document: Document, text: str, is_own: bool) -> str | None:
+def merged(document: FileText, text: str, is_own: bool) -> str | None:
     """The text of the document with a block; None where the block has no place in it. `is_own`
     where it can belong to no other document. Raises EditError for code that leaves lines out."""
     path, old = document.path, document.text
@@ -91,7 +91,7 @@ def statements(tree: ast.Module) -> list[ast.stmt]:
 
 
 def _definitions(path: str, text: str) -> tuple[Definition, ...]:
-    return tuple(one for one in outline(Document(path, text)).definitions if one.exact)
+    return tuple(one for one in outline(FileText(path, text)).definitions if one.exact)
 
 
 def _checked(new: str, old: str) -> str:
@@ -156,7 +156,7 @@ def _values(text: str, name: str) -> set[str]:
     return set(_bound(found[-1].body)) if found else set()
 
 
-def _without_calls(new: str, old: Document) -> str:
+def _without_calls(new: str, old: FileText) -> str:
     """A whole file without the tests and prints at its end that the old one did not have."""
     before, after = parsed(old.text), parsed(new)
     if before is None or after is None or evidence.is_test(old.path):
@@ -189,7 +189,7 @@ def _is_check(one: ast.stmt, used: Counter[str]) -> bool:
 
 
 def _exchanged(
-    document: Document,
+    document: FileText,
     text: str,
     mine: Sequence[Definition],
     theirs: Sequence[Definition],
@@ -260,7 +260,7 @@ def _places(mine: Sequence[Definition], theirs: Sequence[Definition]) -> list[De
 
 
 def _added(
-    document: Document,
+    document: FileText,
     new: Sequence[str],
     mine: Sequence[Definition],
     added: Sequence[Definition],
@@ -307,7 +307,7 @@ def _bound(body: Sequence[ast.stmt]) -> _Bound:
     return bound
 
 
-def _only_bound(document: Document, text: str) -> str | None:
+def _only_bound(document: FileText, text: str) -> str | None:
     """The document with a block that has nothing but imports and values at its top."""
     tree = parsed(text) if document.path.endswith(".py") else None
     if tree is None or not tree.body or statements(tree) or not _bound(tree.body):
@@ -315,7 +315,7 @@ def _only_bound(document: Document, text: str) -> str | None:
     return patched(document, _bound_patches(document, text, ()))
 
 
-def _bound_patches(document: Document, text: str, theirs: Sequence[Definition]) -> list[Patch]:
+def _bound_patches(document: FileText, text: str, theirs: Sequence[Definition]) -> list[Patch]:
     """The imports of a Python block, and the values that stand before its definitions, as far as
     the definitions need them, or all where there are none."""
     tree, after = parsed(document.text), parsed(text)

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tgr_local.code.edits import Change, Document, EditError
+from tgr_local.code.edits import Change, EditError, FileText
 from tgr_local.code.edits.blocks import cleaned
 from tgr_local.code.edits.document import indented_as, joined, lines_of
 from tgr_local.code.edits.function import parsed
@@ -55,7 +55,7 @@ class FencedBlock:
 
 
 def read_answer(
-    answer: str, documents: Sequence[Document], is_cut: bool = False
+    answer: str, documents: Sequence[FileText], is_cut: bool = False
 ) -> tuple[Change, ...]:
     """The changes that an answer makes, one for each document that it changes. `is_cut` where the
     answer ended at a limit: what has no end in it is no part of the edit.
@@ -66,7 +66,7 @@ def read_answer(
     why, n_placed = "the answer has no code", 0
     for code in codes(answer):
         try:
-            some = [Document(path, text) for path, text in texts.items()]
+            some = [FileText(path, text) for path, text in texts.items()]
             placed = _placed(code, some, is_cut and not code.is_closed)
         except EditError as error:
             why = str(error)
@@ -80,7 +80,7 @@ def read_answer(
     return tuple(Change(one.path, one.text, text) for one, text in made if text != one.text)
 
 
-def is_whole(answer: str, documents: Sequence[Document]) -> bool:
+def is_whole(answer: str, documents: Sequence[FileText]) -> bool:
     """Whether an answer so far changes all of the documents already, and what would follow is no
     edit: a whole file has ended, or prose or calls follow the code."""
     found = codes(answer)
@@ -102,7 +102,7 @@ def is_whole(answer: str, documents: Sequence[Document]) -> bool:
         return False
 
 
-def _has_no_calls(document: Document) -> bool:
+def _has_no_calls(document: FileText) -> bool:
     """Whether a document is Python that does nothing at its top, and no test."""
     tree = parsed(document.text) if document.path.endswith(".py") else None
     if tree is None or not tree.body or evidence.is_test(document.path):
@@ -156,7 +156,7 @@ def _closes(line: str, fence: str, indent: str) -> bool:
 
 
 def _placed(
-    code: FencedBlock, documents: Sequence[Document], is_cut: bool
+    code: FencedBlock, documents: Sequence[FileText], is_cut: bool
 ) -> tuple[str, str] | None:
     """The path and the new text of the document that a block changes; None for commands and
     outputs. `is_cut` where the block has no end. Raises EditError."""
@@ -179,7 +179,7 @@ def _placed(
         if not text.strip():
             raise EditError("the answer has no end; --max-tokens allows a longer one")
 
-    def likely(one: Document) -> tuple[int, bool, int]:
+    def likely(one: FileText) -> tuple[int, bool, int]:
         theirs, mine = names(one.path, text), names(one.path, one.text)
         ends = ({name.rpartition(".")[2] for name in some} for some in (theirs, mine))
         n_ends = len(set.intersection(*ends))  # methods without their class
@@ -204,7 +204,7 @@ def _placed(
     raise EditError("the answer has code that has no place in the open files")
 
 
-def _named(code: FencedBlock, documents: Sequence[Document]) -> str:
+def _named(code: FencedBlock, documents: Sequence[FileText]) -> str:
     """The file that a block names as a whole line before it, behind its fence or in its first
     comment; empty without one."""
     _, _, rest = code.info.partition(":" if ":" in code.info else " ")
