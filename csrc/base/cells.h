@@ -74,7 +74,7 @@ public:
         bool     planned = false; // reserved for a token of a running task
 
         bool free() const { return owner == 0 && uses == 0 && keeps == 0; }
-        bool idle() const { return uses == 0 && !planned; } // its owner may use it
+        bool idle() const { return uses == 0 && !planned; } // free for its owner
         bool reclaimable() const { return owner == 0 && uses == 0 && keeps > 0; }
         bool obtainable() const { return owner == 0 && uses == 0; } // free, or by dropping prefixes
     };

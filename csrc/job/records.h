@@ -163,7 +163,7 @@ struct Output {
 // A prompt for which a remembered prefix is searched.
 struct Prompt {
     std::vector<llama_token> tokens;
-    std::string              digest;          // of its control vector and its owner; empty = none
+    std::string              digest;          // digest of its control vector and its owner; empty = none
     uint32_t                 norm_stride = 0; // residual norms are needed, those of the last layer of every such token
 };
 
@@ -171,15 +171,15 @@ struct Prompt {
 // anew.
 constexpr uint32_t most_in_block = 64;
 
-// How an engine reads prompts: in blocks of `block` tokens from the first one on; 0 = in any batches, as where a token
-// has the same bits in every one.
+// Way of reading prompts: in blocks of `block` tokens from the first one on; 0 = in any batches, for instance where a
+// token has the same bits in every one.
 struct Reading {
     uint32_t block = 0;
 
-    // Of n leading tokens of a prompt those in whole blocks.
+    // Number of the n leading tokens of a prompt that are in whole blocks.
     uint32_t whole(uint32_t n) const { return block ? n / block * block : n; }
 
-    // Of n tokens behind the first n_read of a prompt those of the next block.
+    // Number of the n tokens behind the first n_read of a prompt that the next block has.
     size_t next(size_t n_read, size_t n) const { return block ? std::min<size_t>(n, block - n_read % block) : n; }
 };
 
