@@ -113,8 +113,8 @@ class _GrammarWriter:
         rules = {"root": self._value(whole), **self._rules}
         return "\n".join(f"{name} ::= {body}" for name, body in rules.items()) + "\n"
 
-    def _unfollowed(self, one: Alternative, key: str, why: str) -> None:
-        self._normal.unfollowed(below(one.place, key), why)
+    def _unfollowed(self, alternative: Alternative, key: str, why: str) -> None:
+        self._normal.unfollowed(below(alternative.place, key), why)
 
     # --- what has a value at all ---
 
@@ -127,8 +127,8 @@ class _GrammarWriter:
             key = conjunction_key(schemas)
             if key not in found:
                 found[key] = self._normal.of(schemas)
-                for one in found[key]:
-                    left += self._children(one)
+                for alternative in found[key]:
+                    left += self._children(alternative)
         grows = True
         while grows:
             grows = False
@@ -140,44 +140,44 @@ class _GrammarWriter:
     def _impossible(self, schemas: Conjunction, seen: set[tuple[int, ...]]) -> str:
         """The place of the innermost schema that is needed and has no value."""
         seen.add(conjunction_key(schemas))
-        for one in self._normal.of(schemas):
-            self._normal.count(1 + one.weight // 8)
-            needed = [property_schemas(one, name) for name in one.required]
-            needed += [*one.prefix, one.items or ()][: one.least]
+        for alternative in self._normal.of(schemas):
+            self._normal.count(1 + alternative.weight // 8)
+            needed = [property_schemas(alternative, name) for name in alternative.required]
+            needed += [*alternative.prefix, alternative.items or ()][: alternative.least]
             for inner in needed:
                 if not self._has_value(inner) and conjunction_key(inner) not in seen:
                     return self._impossible(inner, seen)
         return self._normal.references.place(schemas[-1])
 
-    def _children(self, one: Alternative) -> Iterator[Conjunction]:
-        self._normal.count(1 + one.weight // 8)
-        if one.values is not None:
+    def _children(self, alternative: Alternative) -> Iterator[Conjunction]:
+        self._normal.count(1 + alternative.weight // 8)
+        if alternative.values is not None:
             return
-        yield from one.prefix
-        yield one.items or ()
-        for name in (*one.properties, *one.required):
-            yield property_schemas(one, name)
-        yield one.additional or ()
-        yield from one.by_pattern.values()
+        yield from alternative.prefix
+        yield alternative.items or ()
+        for name in (*alternative.properties, *alternative.required):
+            yield property_schemas(alternative, name)
+        yield alternative.additional or ()
+        yield from alternative.by_pattern.values()
 
     def _has_value(self, schemas: Conjunction) -> bool:
         return conjunction_key(schemas) in self._possible
 
-    def _is_possible(self, one: Alternative) -> bool:
-        self._normal.count(1 + one.weight // 8)
-        if one.values is not None:
+    def _is_possible(self, alternative: Alternative) -> bool:
+        self._normal.count(1 + alternative.weight // 8)
+        if alternative.values is not None:
             return True
-        if one.kind == "number":
-            return bool(self._number(one))
-        if one.kind == "array":
-            return self._lengths(one) is not None
-        if one.kind == "object":
-            names = dict.fromkeys(one.required)
+        if alternative.kind == "number":
+            return bool(self._number(alternative))
+        if alternative.kind == "array":
+            return self._lengths(alternative) is not None
+        if alternative.kind == "object":
+            names = dict.fromkeys(alternative.required)
             return all(
-                self._has_value(property_schemas(one, name))
-                and self._normal.accepts(name, one.names)
+                self._has_value(property_schemas(alternative, name))
+                and self._normal.accepts(name, alternative.names)
                 for name in names
-            ) and (one.most is None or len(names) <= one.most)
+            ) and (alternative.most is None or len(names) <= alternative.most)
         return True
 
     # --- values ---
@@ -219,14 +219,16 @@ class _GrammarWriter:
             self._rules[full] = _BASE[name].format(**needed) if has_names else _BASE[name]
         return full
 
-    def _one(self, one: Alternative) -> str:
-        if one.values is not None:
-            return " | ".join(map(self._constant, one.values.values()))
-        if one.free or one.kind in ("boolean", "null"):
-            return self._base(one.kind)
-        if one.kind == "number":
-            return self._number(one)
-        return {"string": self._string, "array": self._array, "object": self._object}[one.kind](one)
+    def _one(self, alternative: Alternative) -> str:
+        if alternative.values is not None:
+            return " | ".join(map(self._constant, alternative.values.values()))
+        if alternative.free or alternative.kind in ("boolean", "null"):
+            return self._base(alternative.kind)
+        if alternative.kind == "number":
+            return self._number(alternative)
+        return {"string": self._string, "array": self._array, "object": self._object}[
+            alternative.kind
+        ](alternative)
 
     def _constant(self, value: Any) -> str:
         if not isinstance(value, list | dict):
@@ -236,150 +238,157 @@ class _GrammarWriter:
         parts = re.split("([\0\1])", _json(value, ("\0", "\1")))
         return " ".join(breaks.get(part) or literal(part) for part in parts)
 
-    def _number(self, one: Alternative) -> str:
-        if not one.whole:
-            return numbers.numbers(one.interval)
-        if one.step < _MOST and str(one.step).strip("0") == "1":
-            return numbers.integers(one.interval, one.step)
-        first, last = one.interval.whole()
-        first, last = -(-first // one.step), last // one.step
+    def _number(self, number: Alternative) -> str:
+        if not number.whole:
+            return numbers.numbers(number.interval)
+        if number.step < _MOST and str(number.step).strip("0") == "1":
+            return numbers.integers(number.interval, number.step)
+        first, last = number.interval.whole()
+        first, last = -(-first // number.step), last // number.step
         if last - first > 1000:
-            why = f"is {one.step}, but must be a power of 10, or have at most 1,000 multiples"
-            self._unfollowed(one, "multipleOf", why)
-            return numbers.integers(one.interval)
-        return " | ".join(literal(str(one.step * n)) for n in range(first, last + 1))
+            why = f"is {number.step}, but must be a power of 10, or have at most 1,000 multiples"
+            self._unfollowed(number, "multipleOf", why)
+            return numbers.integers(number.interval)
+        return " | ".join(literal(str(number.step * n)) for n in range(first, last + 1))
 
-    def _string(self, one: Alternative) -> str:
-        least, most = one.least, one.most
-        if len(one.patterns) > 1:
-            self._unfollowed(one, "pattern", "is one of several")
-        if text := one.patterns[0] if one.patterns else _format(one):
+    def _string(self, string: Alternative) -> str:
+        least, most = string.least, string.most
+        if len(string.patterns) > 1:
+            self._unfollowed(string, "pattern", "is one of several")
+        if text := string.patterns[0] if string.patterns else _format(string):
             read = patterns.pattern(text)
             too_long = most is not None and (read.most is None or read.most > most)
             if read.single and (too_long or read.least < least):
                 low, high = max(least, read.least), _least(most, read.most)
                 if high is None or low <= high:
-                    return f'"\\"" {read.single}{self._times(one, "minLength", low, high)} "\\""'
+                    return f'"\\"" {read.single}{self._times(string, "minLength", low, high)} "\\""'
             if too_long or read.least < least:
                 key = "maxLength" if too_long else "minLength"
-                self._unfollowed(one, key, "is combined with a pattern of other lengths")
+                self._unfollowed(string, key, "is combined with a pattern of other lengths")
             return f'"\\"" ({read.body}) "\\""'
         if not least and most is None:
             return self._base("string")
-        return f'"\\"" {self._base("char")}{self._times(one, "minLength", least, most)} "\\""'
+        return f'"\\"" {self._base("char")}{self._times(string, "minLength", least, most)} "\\""'
 
-    def _times(self, one: Alternative, key: str, least: int, most: int | None) -> str:
+    def _times(self, string: Alternative, key: str, least: int, most: int | None) -> str:
         if least > patterns.REPEATS_MOST:
-            why = f"is {one.least}, but a grammar can count to {patterns.REPEATS_MOST}"
-            self._unfollowed(one, key, why)
+            why = f"is {string.least}, but a grammar can count to {patterns.REPEATS_MOST}"
+            self._unfollowed(string, key, why)
             least = patterns.REPEATS_MOST
         return patterns.times(least, None if most is None else min(max(most, least), _MOST))
 
-    def _lengths(self, one: Alternative) -> tuple[int, int, int | None] | None:
+    def _lengths(self, array: Alternative) -> tuple[int, int, int | None] | None:
         """Returns the numbers of items of `prefix` in a list, and of others; None = it cannot
         be."""
         n_first = next(
-            (i for i, item in enumerate(one.prefix) if not self._has_value(item)), len(one.prefix)
+            (i for i, item in enumerate(array.prefix) if not self._has_value(item)),
+            len(array.prefix),
         )
-        has_more = n_first == len(one.prefix) and self._has_value(one.items or ())
-        if one.most is not None:
-            n_first = min(n_first, one.most)
-        least = max(0, one.least - n_first)
+        has_more = n_first == len(array.prefix) and self._has_value(array.items or ())
+        if array.most is not None:
+            n_first = min(n_first, array.most)
+        least = max(0, array.least - n_first)
         if not has_more:
             return None if least else (n_first, 0, 0)
-        most = None if one.most is None else one.most - n_first
-        if one.prefix and one.items is None:
+        most = None if array.most is None else array.most - n_first
+        if array.prefix and array.items is None:
             most = least
         return (n_first, least, most)
 
-    def _array(self, one: Alternative) -> str:
-        n_first, least, most = self._lengths(one) or (0, 0, 0)
-        items = [self._value(item) for item in one.prefix[:n_first]]
+    def _array(self, array: Alternative) -> str:
+        n_first, least, most = self._lengths(array) or (0, 0, 0)
+        items = [self._value(item) for item in array.prefix[:n_first]]
         space = self._base("space")
         text = f' "," {space} '.join(items)
         if most != 0:
-            item = self._value(one.items or ())
+            item = self._value(array.items or ())
             if items:
                 more = f' ( "," {space} {item} )'
-                text += more + self._times(one, "minItems", least, most)
+                text += more + self._times(array, "minItems", least, most)
             else:
                 rest = None if most is None else most - 1
                 text = f'{item} ( "," {space} {item} )'
-                text += self._times(one, "minItems", max(0, least - 1), rest)
+                text += self._times(array, "minItems", max(0, least - 1), rest)
                 text = text if least else f"( {text} )?"
         return f'"[" {space} {text} {space} "]"' if text else f'"[" {space} "]"'
 
     # --- objects ---
 
-    def _object(self, one: Alternative) -> str:
-        named, required = self._named(one)
+    def _object(self, alternative: Alternative) -> str:
+        named, required = self._named(alternative)
         must = set(required)
         optional = [name for name in named if name not in must]
-        missing = max(0, one.least - len(required))
+        missing = max(0, alternative.least - len(required))
         required += optional[:missing]
         del optional[:missing]
-        missing = max(0, one.least - len(required))
-        if one.most is not None:
-            del optional[max(0, one.most - len(required)) :]
+        missing = max(0, alternative.least - len(required))
+        if alternative.most is not None:
+            del optional[max(0, alternative.most - len(required)) :]
         pairs = {name: self._pair(literal(_json(name)), named[name]) for name in named}
-        room = None if one.most is None else one.most - len(required) - len(optional)
-        others = self._others(one, list(named)) if room != 0 else None
+        room = (
+            None if alternative.most is None else alternative.most - len(required) - len(optional)
+        )
+        others = self._others(alternative, list(named)) if room != 0 else None
         if missing > (1 if others else 0):
-            why = f"is {one.least}, which is more than a grammar can keep apart"
-            self._unfollowed(one, "minProperties", why)
+            why = f"is {alternative.least}, which is more than a grammar can keep apart"
+            self._unfollowed(alternative, "minProperties", why)
         return self._members(
             [pairs[name] for name in required], [pairs[name] for name in optional], others,
             min(missing, 1), room,
         )  # fmt: skip
 
-    def _named(self, one: Alternative) -> tuple[dict[str, Conjunction], list[str]]:
+    def _named(self, alternative: Alternative) -> tuple[dict[str, Conjunction], list[str]]:
         """The properties that an object may have, and which of them it must."""
-        names = dict.fromkeys((*one.properties, *one.required))
-        for value in self._key_values(one):
+        names = dict.fromkeys((*alternative.properties, *alternative.required))
+        for value in self._key_values(alternative):
             names.setdefault(value)
-        self._normal.count(len(names) * (1 + len(one.by_pattern)) // 8)
+        self._normal.count(len(names) * (1 + len(alternative.by_pattern)) // 8)
         for name in names:
-            for expression in one.by_pattern:
+            for expression in alternative.by_pattern:
                 if matches(expression, name) is None:
                     why = f"has {expression!r:.60}, which may be about the property {name!r:.40}"
-                    self._unfollowed(one, "patternProperties", why)
-        named = {name: property_schemas(one, name) for name in names if name not in one.forbidden}
+                    self._unfollowed(alternative, "patternProperties", why)
+        named = {
+            name: property_schemas(alternative, name)
+            for name in names
+            if name not in alternative.forbidden
+        }
         named = {
             name: schemas
             for name, schemas in named.items()
-            if self._has_value(schemas) and self._normal.accepts(name, one.names)
+            if self._has_value(schemas) and self._normal.accepts(name, alternative.names)
         }
-        required = set(one.required)
+        required = set(alternative.required)
         return named, [name for name in named if name in required]
 
-    def _key_values(self, one: Alternative) -> list[str]:
+    def _key_values(self, alternative: Alternative) -> list[str]:
         """The names that `propertyNames` allows, if it lists them."""
-        if not one.names or one.additional == NEVER:
+        if not alternative.names or alternative.additional == NEVER:
             return []
-        texts = [key for key in self._normal.of(one.names) if key.kind == "string"]
+        texts = [key for key in self._normal.of(alternative.names) if key.kind == "string"]
         return [value for key in texts for value in (key.values or {}).values()]
 
-    def _others(self, one: Alternative, named: list[str]) -> str | None:
+    def _others(self, alternative: Alternative, named: list[str]) -> str | None:
         """A pair with another name; None where there is none."""
-        schemas = one.additional
-        if schemas is None and (named or (one.listed and not one.by_pattern)):
+        schemas = alternative.additional
+        if schemas is None and (named or (alternative.listed and not alternative.by_pattern)):
             return None
-        excluded = sorted({*named, *one.properties, *one.forbidden})
-        if one.by_pattern:
-            if excluded or len(one.by_pattern) > 1 or one.names:
+        excluded = sorted({*named, *alternative.properties, *alternative.forbidden})
+        if alternative.by_pattern:
+            if excluded or len(alternative.by_pattern) > 1 or alternative.names:
                 return None
-            ((expression, inner),) = one.by_pattern.items()
+            ((expression, inner),) = alternative.by_pattern.items()
             if not self._has_value(inner):
                 return None
             return self._pair(f'"\\"" ({patterns.pattern(expression).body}) "\\""', inner)
         if schemas is not None and not self._has_value(schemas):
             return None
-        key = self._other_key(one, excluded)
+        key = self._other_key(alternative, excluded)
         return key and self._pair(key, schemas or ())
 
-    def _other_key(self, one: Alternative, excluded: list[str]) -> str | None:
-        if one.names:
-            texts = [key for key in self._normal.of(one.names) if key.kind == "string"]
+    def _other_key(self, alternative: Alternative, excluded: list[str]) -> str | None:
+        if alternative.names:
+            texts = [key for key in self._normal.of(alternative.names) if key.kind == "string"]
             if not any(key.free for key in texts):
                 can_follow = len(texts) == 1 and texts[0].values is None and not excluded
                 return self._string(texts[0]) if can_follow else None
@@ -436,15 +445,15 @@ class _GrammarWriter:
         return f'"{{" {space} {inner} {space} "}}"' if inner else f'"{{" {space} "}}"'
 
 
-def _format(one: Alternative) -> str:
+def _format(string: Alternative) -> str:
     """The expression of a text's format; empty for a format that is a note, as one is whose texts
     do not all have the lengths that are demanded."""
-    if one.format not in _FORMATS:
+    if string.format not in _FORMATS:
         return ""
-    text = f"^({_FORMATS[one.format]})$"
+    text = f"^({_FORMATS[string.format]})$"
     read = patterns.pattern(text)
-    fits = one.most is None or (read.most is not None and read.most <= one.most)
-    return text if fits and one.least <= read.least else ""
+    fits = string.most is None or (read.most is not None and read.most <= string.most)
+    return text if fits and string.least <= read.least else ""
 
 
 def literal(text: str) -> str:
