@@ -1,11 +1,11 @@
 // Attention, compared with a plain one in double.
 #include "graph/attention.h"
 
-#include "graph/attention_kernels.h"
 #include "check.h"
 #include "draw.h"
 #include "ggml-cpp.h"
 #include "ggml.h"
+#include "graph/attention_kernels.h"
 
 #include <algorithm>
 #include <cmath>

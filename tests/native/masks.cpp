@@ -1,8 +1,8 @@
 // The mask of a grammar allows the tokens that the grammar reads one by one, whatever way it takes: by classes of
 // characters, by states, or by stacks where the states are too many.
 #include "check.h"
-#include "draw.h"
 #include "constrain/grammar.h"
+#include "draw.h"
 
 #include <algorithm>
 #include <cmath>
