@@ -58,6 +58,8 @@ class Coder(FakeEngine):
         self.departures: list[str] = []
         """Beginnings of the code that answers depart with; none = all answers are free."""
         self.configs: list[SearchConfig] = []
+        self.verbatim: list[bool] = []
+        """Whether think tags are text in each round."""
         self.kept: list[int] = []
         """The tokens that are kept for an answer in each round."""
 
@@ -88,6 +90,7 @@ def generate_each(
     engine.prompts.append(bytes(free[0]).decode() if free else "")
     engine.begun.append([one.begun if isinstance(one, Query) else "" for one in prompts])
     engine.configs.append(config)
+    engine.verbatim.append(how["verbatim"])
     engine.kept.append(how["answer_tokens"])
     cancel: Cancel = how["cancel"]
     texts = engine.rounds[len(engine.prompts) - 1]

@@ -218,6 +218,7 @@ def test_answers_of_a_model_that_has_learnt_a_form_follow_its_grammar(
     solved(coder, candidates=1, constrained=constrained)
     grammar = edit_grammar([FileText("calc.py", CALC)], "file") if form and constrained else ""
     assert coder.configs[0].grammar == grammar
+    assert coder.verbatim == [bool(grammar)]
 
 
 def test_a_file_that_had_a_syntax_error_before_may_have_one(

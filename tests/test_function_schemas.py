@@ -186,6 +186,49 @@ def test_a_schema_of_which_a_format_has_no_json_is_named() -> None:
     assert made.complete("root ::= [a-z]*") == "root ::= [a-z]*"
 
 
+def test_parameters_of_alternatives_are_there_in_every_format() -> None:
+    parameters = {
+        "type": "object", "properties": {"url": {"type": "string"}, "id": {"type": "integer"}},
+        "anyOf": [{"required": ["url"]}, {"required": ["id"]}],
+    }  # fmt: skip
+    grammar, made = calls(TAGGED, {"name": "f", "parameters": parameters})
+    assert "url" in grammar and "id" in grammar
+    assert made.unfollowed == ["tools.f.parameters"]  # that one of them has to be there
+    texts, draw = Texts(arguments(parameters)[0]), random.Random(1)
+    valid = jsonschema_rs.validator_for(parameters)
+    for _ in range(50):
+        assert valid.is_valid(json.loads(texts.draw(draw)))
+
+
+def test_a_property_that_is_named_as_our_rules_are_names_none() -> None:
+    day = {"day": {"type": "string", "format": "date"}, "tgr-1": {"type": "integer"}}
+    parameters = {"type": "object", "properties": day, "required": ["day"]}
+    _, made = calls(TAGGED, {"name": "f", "parameters": parameters})
+    assert made.unfollowed == ["tools.f.parameters.properties.day"]
+
+
+def texts_of_names(n: int) -> list[str]:
+    return [f"p{i}" for i in range(n)]
+
+
+@pytest.mark.parametrize("parameters", [
+    {"type": "object", "required": texts_of_names(60_000), "additionalProperties": False},
+    {"type": "object", "properties": dict.fromkeys(texts_of_names(60_000), 3)},
+    {"type": "object", "properties": {"n": {"allOf": [
+        {"type": "integer", "multipleOf": 10**3900 + 2 * i + 1} for i in range(230)]}}},
+    {"type": "object", "properties": {"n": {"allOf": [
+        {"type": "integer", "multipleOf": 10**15 + 2 * i + 1} for i in range(5000)]}}},
+], ids=["required", "properties", "huge steps", "steps"])  # fmt: skip
+def test_the_work_for_many_names_and_steps_is_bounded(parameters: Any) -> None:
+    made = followable([{"name": "f", "parameters": parameters}])
+    (function,) = made.functions
+    assert function["parameters"]["type"] == "object"
+
+
+def test_a_number_that_is_none_is_no_fault() -> None:
+    followable([{"name": "f", "parameters": {"properties": {"n": {"enum": [float("inf"), 1]}}}}])
+
+
 def test_the_parts_of_a_recursive_schema_are_few() -> None:
     node = {
         "type": "object", "required": ["v"],

@@ -66,9 +66,8 @@ def streamed(
     does not have that thread, gets a TgrError.
     """
     stop, process = Cancel(cancel), os.getpid()
-    events: queue.SimpleQueue[_Event | _ThreadEnd] = (
-        queue.SimpleQueue()
-    )  # Ctrl-C cannot leave it locked
+    # Ctrl-C cannot leave it locked
+    events: queue.SimpleQueue[_Event | _ThreadEnd] = queue.SimpleQueue()
     line = awaiting()
 
     def run() -> None:

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Any, get_args
 
 from tgr_local import generation
 from tgr_local.code.edits import Change, Function
@@ -227,4 +227,5 @@ class Asker:
     def ruled(self, config: SearchConfig, grammar: str) -> SearchConfig:
         """Returns the options of a reply that follows a grammar of edits, whose end alone ends it;
         as they are without one."""
-        return dataclasses.replace(config, grammar=grammar, stop=()) if grammar else config
+        ends: dict[str, Any] = {"grammar": grammar, "stop": (), "loop_guard": 0}
+        return dataclasses.replace(config, **ends) if grammar else config

@@ -203,6 +203,8 @@ class _CandidateWriter:
                 dataclasses.replace(batch.config, seed=batch.config.seed + wave.start),
                 apart=True,
                 method=batch.method, answer_tokens=batch.answer_tokens,
+                # a think tag within the code is text
+                verbatim=bool(batch.stage.grammar) and not batch.answer_tokens,
                 until=None if batch.is_learnt else is_whole, on_event=on_event, cancel=self._stop,
             )  # fmt: skip
         except CancelledError as error:
@@ -302,7 +304,7 @@ class _CandidateWriter:
     def _complete(self, index: int, reply: Reply) -> None:
         """Takes the edit from a complete answer."""
         mine = self._answers[index]
-        answer = mine.whole or self._candidates[index].begun + reply.text
+        answer = mine.whole or self._candidates[index].begun + reply.text.rstrip()
         is_cut = reply.finish in ("length", "budget", "loop") and not mine.whole
         changes, problem = _read(answer, self.batch, mine.departure, is_cut)
         if is_cut and mine.departure:

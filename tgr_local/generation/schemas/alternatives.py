@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from math import lcm
+from math import isfinite, lcm
 from typing import Any
 
 from tgr_local.generation.schemas.numbers import NumberRange
@@ -16,6 +16,7 @@ KINDS = ("object", "array", "string", "number", "boolean", "null")
 Conjunction = tuple[Any, ...]
 """Schemas, all of which a value must match; none = any value."""
 NEVER: Conjunction = (False,)
+_STEP_MOST = 10**4300  # no number that JSON here can hold is a multiple of it, but 0
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def merged(a: Alternative, b: Alternative) -> Alternative | None:
         kind=a.kind,
         interval=a.interval.within(b.interval),
         whole=a.whole or b.whole,
-        step=lcm(a.step, b.step),
+        step=min(lcm(a.step, b.step), _STEP_MOST),
         least=max(a.least, b.least),
         most=_least(a.most, b.most),
         patterns=tuple(dict.fromkeys((*a.patterns, *b.patterns))),
@@ -232,6 +233,8 @@ def _plain(pattern: str) -> tuple[bool, str | None, bool]:
 
 def number_fits(value: float, alternative: Alternative) -> bool:
     """Whether a number belongs to an alternative, but for its `values`."""
+    if isinstance(value, float) and not isfinite(value):
+        return False
     exact = Fraction(str(value))
     is_whole = exact.denominator == 1
     return alternative.interval.holds(exact) and (

@@ -26,7 +26,10 @@ from tgr_local.generation.schemas.normal import Normal, SchemaError, is_free
 from tgr_local.generation.schemas.references import below
 from tgr_local.generation.schemas.work import StepBudget, WorkError
 
-_NAMED = re.compile(r"(?<![\w-])tgr-(\d+|value)(?![\w-])")
+# texts and classes of characters, which name nothing, and names of our rules
+_NAMED = re.compile(
+    r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|(?<![\w-])tgr-(\d+|value)(?![\w-])', re.DOTALL
+)
 _STRUCTURES_MOST = 64  # objects and lists of one function whose parts have marks of their own
 _LEVELS_MOST = 8  # of such ones within each other
 _NONE: dict[str, Any] = {"type": "object", "properties": {}}
@@ -56,6 +59,7 @@ class Followable:
         self.functions: list[dict[str, Any]] = []
         self.unfollowed: list[str] = []
         """Places of what no grammar follows: ``tools.NAME.parameters.properties.x.pattern``."""
+        self._noted: set[str] = set()
         self._parts: list[_ParameterPart] = []
         self._whole: list[int] = []  # the parts that are all parameters of a function
 
@@ -89,7 +93,8 @@ class Followable:
 
     def note(self, place: str) -> None:
         """Names what is not followed."""
-        if place not in self.unfollowed:
+        if place not in self._noted:
+            self._noted.add(place)
             self.unfollowed.append(place)
 
     def mark(self, part: _ParameterPart) -> int:
@@ -112,11 +117,11 @@ class Followable:
 
     def _freed(self, part: _ParameterPart, one: Alternative) -> Alternative:
         """An object whose properties take any value where theirs cannot be followed."""
-        freed = {}
+        freed, must = {}, set(one.required)
         for name in dict.fromkeys((*one.properties, *one.required)):
             try:
                 ones = part.normal.of(property_schemas(one, name))
-                if ones or name in one.required:
+                if ones or name in must:
                     alternatives_rules(part.normal, ones, "tgr-0")
             except (SchemaError, RecursionError):
                 self.note(below(part.place, f"properties.{name}"))
@@ -143,6 +148,8 @@ def _free_rules(ones: Sequence[Alternative], name: str) -> dict[str, str]:
 def _missed(part: _ParameterPart) -> list[str]:
     """Keywords that a call does not follow which has no JSON of a part, only of those within it;
     an empty one is all of the part."""
+    if not part.is_leaf and len(part.ones) > 1:
+        return [""]
     keys = []
     for one in part.ones:
         if part.is_leaf or one.values is not None:
@@ -181,33 +188,48 @@ class _ParameterShapes:
             ones = self._normal.of((checked(self._given, "", lambda *_: None),))
             objects = [one for one in ones if one.kind == "object"]
             if objects:
-                shapes = [self._object(one, "", numbers) for one in objects]
-                return shapes[0] if len(shapes) == 1 else {"anyOf": shapes}, numbers
+                return self._object(objects, "", numbers), numbers
         except (SchemaError, WorkError, RecursionError):
             pass
         self._note("")
         numbers = []
-        return self._object(Alternative("object"), "", numbers), numbers
+        return self._object([Alternative("object")], "", numbers), numbers
 
-    def _object(self, one: Alternative, place: str, numbers: list[int]) -> dict[str, Any]:
-        """The shape of an object, whose number it adds to some."""
+    def _object(
+        self, ones: Sequence[Alternative], place: str, numbers: list[int]
+    ) -> dict[str, Any]:
+        """The shape of an object, with the properties of all its alternatives; its number is added
+        to some."""
         within: list[int] = []
-        properties = {}
-        for name in dict.fromkeys((*one.properties, *one.required)):
-            if name in one.forbidden or one.values is not None:
-                continue
+        properties: dict[str, Any] = {}
+        names = dict.fromkeys(name for one in ones for name in (*one.properties, *one.required))
+        musts = [set(one.required) for one in ones]
+        needed = {name for name in names if all(name in must for must in musts)}
+        for name in names:
+            self._made.work.count(len(ones) * (8 + len(name) // 16))
             at = below(place, f"properties.{name}")
-            shape = self._value(property_schemas(one, name), at, within)
-            if shape is not None:
-                properties[name] = shape
-            elif name in one.required:
+            schemas = [
+                property_schemas(one, name)
+                for one, must in zip(ones, musts, strict=True)
+                if (name in one.properties or name in must)
+                and name not in one.forbidden
+                and one.values is None
+            ]
+            distinct = {conjunction_key(every): every for every in schemas}.values()
+            values = [self._value(every, at, within) for every in distinct]
+            shapes = [value for value in values if value is not None]
+            if {} in shapes:
+                properties[name] = {}
+            elif shapes:
+                properties[name] = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
+            elif name in needed and schemas:
                 self._note(at)
                 properties[name] = {}
         return {
             "type": "object",
             "properties": properties,
-            "required": [name for name in one.required if name in properties],
-            "additionalProperties": {"const": self._mark([one], place, numbers, within)},
+            "required": [name for name in names if name in needed and name in properties],
+            "additionalProperties": {"const": self._mark(ones, place, numbers, within)},
         }
 
     def _value(self, schemas: Conjunction, place: str, numbers: list[int]) -> dict[str, Any] | None:
@@ -234,7 +256,7 @@ class _ParameterShapes:
     def _one(self, one: Alternative, place: str, numbers: list[int]) -> dict[str, Any]:
         self._n += 1
         if _is_structure(one) and one.kind == "object":
-            return self._object(one, place, numbers)
+            return self._object([one], place, numbers)
         within: list[int] = []
         items = None
         if _is_structure(one):

@@ -27,6 +27,7 @@ Common = Callable[[Sequence[Alternative], Sequence[Alternative]], Sequence[Alter
 
 _TYPES = {"integer": "number", **{kind: kind for kind in KINDS}}
 _PATTERNS_MOST = 64
+_STEP_MOST = 10**16
 # what no grammar can count, by type, apart from values that say nothing; that false leaves nothing
 # unevaluated is followed once the other keywords are read
 _UNFOLLOWED: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -159,8 +160,9 @@ class Keywords:
         if "multipleOf" not in self._given:
             return number
         step = self._rational("multipleOf")
-        if step is None or step <= 0 or step.denominator != 1:
-            self._bad("multipleOf", "is nothing that a grammar can follow, but for whole numbers")
+        if step is None or step <= 0 or step.denominator != 1 or step > _STEP_MOST:
+            why = "is nothing that a grammar can follow, but for whole numbers up to 10^16"
+            self._bad("multipleOf", why)
             return number
         return replace(number, whole=True, step=step.numerator)
 
