@@ -1,4 +1,4 @@
-"""The code assistant on generated problems: candidates, rounds, formats, with their grammar and without.
+"""The code assistant on generated problems: candidates, rounds, formats with a grammar and without.
 
     python bench/assistant.py [--model FILE] [--n 300] [--budget 4000] [--only ROW ROW]
 

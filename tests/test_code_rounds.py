@@ -256,7 +256,7 @@ def test_the_failing_output_of_the_best_goes_into_the_next_round(solved: Solve) 
     first, second = coder.prompts
     assert second.startswith(first)  # so the cache has it
     rest = second[len(first) :]
-    assert answer(WRONG) in rest and "tried 1: calc.py:1: add is wrong" in rest
+    assert answer(WRONG).rstrip() in rest and "tried 1: calc.py:1: add is wrong" in rest
     assert len(outcome.rounds) == 2 and outcome.best is not None and outcome.best.passes
     assert [one.number for one in outcome.rounds[1]] == [3, 4]
     assert {one.state for some in outcome.rounds for one in some} <= {"done", "stopped"}
