@@ -206,7 +206,7 @@ class _ParameterShapes:
         musts = [set(one.required) for one in ones]
         needed = {name for name in names if all(name in must for must in musts)}
         for name in names:
-            self._made.work.count(len(ones) * (8 + len(name) // 16))
+            self._made.work.count(len(ones) * (2 + len(name) // 16))
             at = below(place, f"properties.{name}")
             schemas = [
                 property_schemas(one, name)
