@@ -22,8 +22,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tgr_local.openai import calls
-from tgr_local.openai.events import ApiEvent, CallArguments, CallBegun, NewText
+from tgr_local.apis import calls
+from tgr_local.apis.events import ApiEvent, CallArguments, CallBegun, NewText
 from tgr_local.search.reply_format import ReplyFormat
 from tgr_local.system import confined
 

@@ -33,10 +33,10 @@ import fuzz_server
 from fuzz_files import change_bytes
 from hostile_templates import template
 
+from tgr_local.apis import messages, native, requests, responses
+from tgr_local.apis.response_store import Responses
 from tgr_local.engine import Engine
 from tgr_local.generation.schemas import followable, schema_grammar
-from tgr_local.openai import messages, native, requests, responses
-from tgr_local.openai.response_store import Responses
 from tgr_local.options.model_files import embedded_model
 from tgr_local.server import bodies
 from tgr_local.server.errors import ApiError
@@ -55,7 +55,7 @@ PATHS = {
 }  # fmt: skip
 MESSAGES = [{"role": "user", "content": "hi"}]
 TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
-INSTRUMENTED = ("tgr_local.openai", "tgr_local.options", "tgr_local.server.bodies")
+INSTRUMENTED = ("tgr_local.apis", "tgr_local.options", "tgr_local.server.bodies")
 
 Target = Callable[[Engine, bytes], None]
 

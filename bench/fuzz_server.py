@@ -33,9 +33,9 @@ from urllib.parse import quote
 from target import Answer, Target, Watch, seconds_until_idle, start
 
 import tgr_local.server.app  # noqa: F401 - which loads the modules of all bodies
+from tgr_local.apis.ollama import OllamaOptions
+from tgr_local.apis.validation import RequestBody
 from tgr_local.methods import METHODS
-from tgr_local.openai.ollama import OllamaOptions
-from tgr_local.openai.validation import RequestBody
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.model_files import embedded_model
 

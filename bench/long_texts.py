@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from tgr_local.apis.bare_calls import bare_calls
 from tgr_local.code.edits import FileText, Format, read_edits
 from tgr_local.code.writing import natural
 from tgr_local.console import markdown
 from tgr_local.lab.eval.tasks import code, gsm8k, maths
-from tgr_local.openai.bare_calls import bare_calls
 from tgr_local.search import answers
 from tgr_local.system.errors import TgrError
 

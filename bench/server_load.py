@@ -45,9 +45,9 @@ import own_numbers
 from f32_weights import with_f32_weights
 from target import Target, family, flags_of, resident, serving
 
+from tgr_local.apis.completions import respond
+from tgr_local.apis.requests import completion_request
 from tgr_local.engine import Engine, Task
-from tgr_local.openai.completions import respond
-from tgr_local.openai.requests import completion_request
 from tgr_local.options.config import EngineConfig
 from tgr_local.options.model_files import embedded_model
 from tgr_local.options.resolve import resolve

@@ -7,8 +7,8 @@ import asyncio
 import sys
 
 from tgr_local import load
-from tgr_local.openai import aio
-from tgr_local.openai.requests import chat_request
+from tgr_local.apis import aio
+from tgr_local.apis.requests import chat_request
 
 QUESTIONS = [f"What is {i} + {i + 7}?" for i in range(4)]
 

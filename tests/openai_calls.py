@@ -7,9 +7,9 @@ from typing import Any
 from method_runs import PAPER
 
 from tgr_local import SearchConfig
+from tgr_local.apis.completions import chunks, respond
+from tgr_local.apis.requests import chat_request, completion_request
 from tgr_local.engine import Engine
-from tgr_local.openai.completions import chunks, respond
-from tgr_local.openai.requests import chat_request, completion_request
 
 ASK = [{"role": "user", "content": "hé 🦙"}]
 SMALL = SearchConfig(

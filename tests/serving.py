@@ -28,7 +28,7 @@ HELD = f"""if True:
     import time
     from pathlib import Path
     from tgr_local.generation import TextDelta
-    from tgr_local.openai import answer
+    from tgr_local.apis import answer
     plain = answer.write
     def write(engine, request, on_event=None, *, on_reply_event=None, cancel, **more):
         def hold(i, event):

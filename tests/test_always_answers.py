@@ -17,11 +17,11 @@ from gguf_models import token_id
 from method_runs import RESIDUAL
 
 from tgr_local import SearchConfig, generate, generate_many, stream
+from tgr_local.apis import aio
 from tgr_local.engine import Cancel, Engine, SteeredEngine
 from tgr_local.generation import Event, Reply, TextDelta, generate_each, query_tokens
 from tgr_local.generation.thinking import Reserve, visible_grammar
 from tgr_local.methods import METHODS
-from tgr_local.openai import aio
 from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Counts, Progress, Step
 from tgr_local.system.errors import BudgetError, CancelledError, CapacityError

@@ -14,11 +14,9 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from tgr_local import SearchConfig
-from tgr_local.engine import Engine
-from tgr_local.generation.messages import one_system
-from tgr_local.openai.answer import Answer, Call, Translation, write
-from tgr_local.openai.completions import ChatTranslation
-from tgr_local.openai.events import (
+from tgr_local.apis.answer import Answer, Call, Translation, write
+from tgr_local.apis.completions import ChatTranslation
+from tgr_local.apis.events import (
     ApiEvent,
     CallArguments,
     CallBegun,
@@ -27,14 +25,16 @@ from tgr_local.openai.events import (
     Totals,
     Usage,
 )
-from tgr_local.openai.message_events import MessageTranslation
-from tgr_local.openai.messages import messages_request
-from tgr_local.openai.native import NativeTranslation, native_request
-from tgr_local.openai.requests import PreparedRequest, chat_request, completion_request
-from tgr_local.openai.response_events import ResponseTranslation
-from tgr_local.openai.response_store import Responses, ResponseStore, UnknownResponse
-from tgr_local.openai.responses import responses_request
-from tgr_local.openai.validation import RequestError
+from tgr_local.apis.message_events import MessageTranslation
+from tgr_local.apis.messages import messages_request
+from tgr_local.apis.native import NativeTranslation, native_request
+from tgr_local.apis.requests import PreparedRequest, chat_request, completion_request
+from tgr_local.apis.response_events import ResponseTranslation
+from tgr_local.apis.response_store import Responses, ResponseStore, UnknownResponse
+from tgr_local.apis.responses import responses_request
+from tgr_local.apis.validation import RequestError
+from tgr_local.engine import Engine
+from tgr_local.generation.messages import one_system
 
 gc.freeze()  # what openai brings need not be looked through after every test
 

@@ -8,11 +8,11 @@ import pytest
 from engines import is_free
 from openai_calls import ASK, chat
 
+from tgr_local.apis.completions import chunks
+from tgr_local.apis.grammars import json_grammar
+from tgr_local.apis.requests import chat_request, completion_request
+from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Engine
-from tgr_local.openai.completions import chunks
-from tgr_local.openai.grammars import json_grammar
-from tgr_local.openai.requests import chat_request, completion_request
-from tgr_local.openai.validation import RequestError
 from tgr_local.system.errors import CapacityError, ContextError
 
 FORMAT = "response_format"

@@ -11,9 +11,9 @@ import pytest
 from gguf_edit import BOOL, Gguf
 
 from tgr_local import generation
+from tgr_local.apis.requests import chat_request
 from tgr_local.commands import cli
 from tgr_local.engine import Engine
-from tgr_local.openai.requests import chat_request
 from tgr_local.options import model_files
 from tgr_local.options.config import EngineConfig
 from tgr_local.options.resolve import resolve

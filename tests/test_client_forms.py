@@ -11,12 +11,12 @@ from openai_calls import ASK, chat, joined, streamed
 from tool_models import WEATHER, tool
 
 from tgr_local import SearchConfig, TgrLlama
+from tgr_local.apis.messages import messages_request
+from tgr_local.apis.requests import PreparedRequest, chat_request
+from tgr_local.apis.response_store import Responses
+from tgr_local.apis.responses import responses_request
+from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Engine
-from tgr_local.openai.messages import messages_request
-from tgr_local.openai.requests import PreparedRequest, chat_request
-from tgr_local.openai.response_store import Responses
-from tgr_local.openai.responses import responses_request
-from tgr_local.openai.validation import RequestError
 
 SMALL = SearchConfig(chunk_len=8, max_chunks=3, temperature=0.8, **PAPER)
 FUNCTION = {"name": "look", "description": "looks", "parameters": {"type": "object"}}

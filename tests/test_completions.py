@@ -21,11 +21,11 @@ from surroundings import HANG
 from threads import in_threads
 
 from tgr_local import SearchConfig, generate
+from tgr_local.apis import aio, answer
+from tgr_local.apis.completions import chunks, respond
+from tgr_local.apis.requests import chat_request, completion_request
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import Reply, write_each
-from tgr_local.openai import aio, answer
-from tgr_local.openai.completions import chunks, respond
-from tgr_local.openai.requests import chat_request, completion_request
 from tgr_local.system.errors import CancelledError, CapacityError
 
 gc.freeze()  # what openai brings need not be looked through after every test

@@ -14,14 +14,14 @@ from openai_calls import SMALL, chat, complete, joined, streamed
 from tool_models import CLOCK, WEATHER, tool, write_tool_model
 
 from tgr_local import SearchConfig, TgrLlama, generate, generate_many, stream
+from tgr_local.apis.calls import ReplyReader
+from tgr_local.apis.events import NewText
+from tgr_local.apis.messages import messages_request
+from tgr_local.apis.requests import chat_request
+from tgr_local.apis.response_store import Responses
+from tgr_local.apis.responses import responses_request
+from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Engine
-from tgr_local.openai.calls import ReplyReader
-from tgr_local.openai.events import NewText
-from tgr_local.openai.messages import messages_request
-from tgr_local.openai.requests import chat_request
-from tgr_local.openai.response_store import Responses
-from tgr_local.openai.responses import responses_request
-from tgr_local.openai.validation import RequestError
 from tgr_local.options.config import EngineConfig
 from tgr_local.search.reply_format import ReplyFormat
 

@@ -12,9 +12,9 @@ import pytest
 from gbnf_texts import Texts
 from tool_models import TOOL_TEMPLATE, WEATHER, tool
 
+from tgr_local.apis.requests import chat_request
 from tgr_local.engine import Engine
 from tgr_local.generation.schemas import Followable, followable, schema_grammar
-from tgr_local.openai.requests import chat_request
 from tgr_local.system import confined
 
 SPACE = '| " " | "\\n"{1,2} [ \\t]{0,20}'

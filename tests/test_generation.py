@@ -24,6 +24,7 @@ from threads import in_threads, wait_until
 
 import tgr_local
 from tgr_local import methods
+from tgr_local.apis.requests import chat_request
 from tgr_local.engine import Cancel, Engine
 from tgr_local.engine.engine import described
 from tgr_local.generation import (
@@ -42,7 +43,6 @@ from tgr_local.generation import (
 )
 from tgr_local.generation.reply import write_reply
 from tgr_local.methods import METHODS
-from tgr_local.openai.requests import chat_request
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.search.reply_format import LineLimits
 from tgr_local.search.run import Request

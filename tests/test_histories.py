@@ -9,13 +9,13 @@ import pytest
 from method_runs import PAPER
 
 from tgr_local import SearchConfig, TgrLlama
+from tgr_local.apis.messages import messages_request
+from tgr_local.apis.other_parts import part_text, parts_text
+from tgr_local.apis.requests import chat_request
+from tgr_local.apis.response_store import Responses
+from tgr_local.apis.responses import responses_request
+from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Engine
-from tgr_local.openai.messages import messages_request
-from tgr_local.openai.other_parts import part_text, parts_text
-from tgr_local.openai.requests import chat_request
-from tgr_local.openai.response_store import Responses
-from tgr_local.openai.responses import responses_request
-from tgr_local.openai.validation import RequestError
 
 SMALL = SearchConfig(chunk_len=8, max_chunks=3, temperature=0.8, **PAPER)
 PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}

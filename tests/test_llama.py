@@ -18,7 +18,7 @@ from openai.types.chat import ChatCompletion
 from surroundings import PACKAGE
 
 from tgr_local import SearchConfig, TgrLlama
-from tgr_local.openai.validation import RequestError
+from tgr_local.apis.validation import RequestError
 from tgr_local.options.model_files import embedded_model
 
 gc.freeze()  # what openai brings need not be looked through after every test
@@ -203,7 +203,7 @@ def test_neutral_values_of_other_samplers_are_accepted(ours: TgrLlama) -> None:
 def test_importing_loads_nothing_that_is_optional() -> None:
     code = (
         "import sys, tgr_local; from tgr_local import TgrLlama, ControlVector; "
-        "from tgr_local.openai import aio; "
+        "from tgr_local.apis import aio; "
         "print(*{m.partition('.')[0] for m in sys.modules})"
     )
     run = subprocess.run(

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from tgr_local import TgrLlama
-from tgr_local.openai.llama import LlamaGrammar
-from tgr_local.openai.llama_options import ABSENT, ANY, ONLY
-from tgr_local.openai.validation import RequestError
+from tgr_local.apis.llama import LlamaGrammar
+from tgr_local.apis.llama_options import ABSENT, ANY, ONLY
+from tgr_local.apis.validation import RequestError
 from tgr_local.options import model_files
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.model_files import embedded_model

@@ -15,9 +15,9 @@ from engines import TOKENS, is_free
 from method_runs import PROMPT, branches_of, sequences_held, spent, steps_of, text_of, with_
 
 from tgr_local import methods
+from tgr_local.apis.logprobs import read_prompt
 from tgr_local.engine import Engine, Sequence
 from tgr_local.methods import power
-from tgr_local.openai.logprobs import read_prompt
 
 RUNS: list[tuple[str, dict[str, Any]]] = [
     *((method, {}) for method in sorted(methods.METHODS)),

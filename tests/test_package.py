@@ -34,7 +34,7 @@ LAYERS = [
     {"methods"},
     {"generation"},
     {"console"},
-    {"openai"},
+    {"apis"},
     {"chat", "code", "server"},
     {"commands"},
     {"__main__"},
@@ -97,7 +97,7 @@ def above(name: str) -> set[str]:
     """The folders and modules that a module may import, besides its own folder."""
     rows = LAYERS
     if name.startswith("lab."):
-        rows = [*LAYERS[: LAYERS.index({"openai"})], *LABORATORY]
+        rows = [*LAYERS[: LAYERS.index({"apis"})], *LABORATORY]
     height = next(i for i, row in enumerate(rows) if folder(name) in row)
     return {one for row in rows[:height] for one in row}
 

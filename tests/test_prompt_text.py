@@ -15,10 +15,10 @@ from tool_models import CLOCK, WEATHER, tool, write_tool_model
 from trained_texts import CONVERSATIONS, ENGLISH, STRINGS
 
 from tgr_local import SearchConfig
+from tgr_local.apis.messages import messages_request
+from tgr_local.apis.requests import chat_request, completion_request
 from tgr_local.engine import ControlTexts, Engine, PromptText
 from tgr_local.generation import query_tokens
-from tgr_local.openai.messages import messages_request
-from tgr_local.openai.requests import chat_request, completion_request
 from tgr_local.options.config import EngineConfig
 from tgr_local.system.errors import ModelError
 

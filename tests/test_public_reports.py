@@ -13,7 +13,7 @@ import pytest
 from serving import HELD, Served, events, served
 from tool_models import WEATHER, tool, write_tool_model
 
-from tgr_local.openai.bare_calls import bare_calls
+from tgr_local.apis.bare_calls import bare_calls
 from tgr_local.server.app import unknown
 
 CHAT = "/v1/chat/completions"

@@ -17,8 +17,8 @@ from hostile_replies import HOSTILE
 from markdown_it import MarkdownIt
 from serving import Served, served
 
+from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Cancel
-from tgr_local.openai.validation import RequestError
 from tgr_local.server import markup
 from tgr_local.server.rendering import TEXT_MOST, RenderRequest, render
 from tgr_local.system import confined

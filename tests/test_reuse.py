@@ -14,10 +14,10 @@ from openai_calls import chat, complete, streamed
 from threads import in_threads
 
 from tgr_local import methods
+from tgr_local.apis.llama import TgrLlama
 from tgr_local.chat.conversation import Conversation
 from tgr_local.engine import Cancel, Engine, SteeredEngine
 from tgr_local.generation import generate, generate_each, generate_many
-from tgr_local.openai.llama import TgrLlama
 from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Counts, Progress, Step
 from tgr_local.system.errors import CancelledError

@@ -16,12 +16,12 @@ import jsonschema_rs
 import pytest
 from gbnf_texts import Texts
 
+from tgr_local.apis.grammars import json_grammar
+from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.schemas import SchemaError, followable, schema_grammar
 from tgr_local.generation.schemas.numbers import NumberRange, integers, numbers
 from tgr_local.generation.schemas.patterns import pattern
-from tgr_local.openai.grammars import json_grammar
-from tgr_local.openai.validation import RequestError
 from tgr_local.system.errors import CancelledError
 
 BENCH = Path(__file__).parents[1] / "bench"

@@ -16,16 +16,16 @@ import pytest
 from serving import Served, served
 from surroundings import HANG
 
-from tgr_local.openai.bodies import (
+from tgr_local.apis.bodies import (
     ChatRequest,
     CompletionRequest,
     InfillRequest,
     NativeCompletionRequest,
 )
-from tgr_local.openai.messages import CountTokensRequest, MessagesRequest
-from tgr_local.openai.ollama import OllamaChatRequest, OllamaGenerateRequest, OllamaOptions
-from tgr_local.openai.rerank import RerankRequest
-from tgr_local.openai.responses import ResponsesRequest
+from tgr_local.apis.messages import CountTokensRequest, MessagesRequest
+from tgr_local.apis.ollama import OllamaChatRequest, OllamaGenerateRequest, OllamaOptions
+from tgr_local.apis.rerank import RerankRequest
+from tgr_local.apis.responses import ResponsesRequest
 from tgr_local.options.config import SearchConfig
 from tgr_local.server.embeddings import EmbeddingsRequest
 from tgr_local.server.models import ModelRequest

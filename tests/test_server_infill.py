@@ -10,9 +10,9 @@ import pytest
 from engines import EXACT
 from serving import events, served
 
+from tgr_local.apis.native import infill_request
+from tgr_local.apis.requests import completion_request
 from tgr_local.engine import Engine
-from tgr_local.openai.native import infill_request
-from tgr_local.openai.requests import completion_request
 from tgr_local.options.config import EngineConfig
 
 

@@ -14,8 +14,8 @@ from surroundings import HANG
 from threads import in_threads
 
 from tgr_local import load, methods
+from tgr_local.apis.completions import completion_request, respond
 from tgr_local.engine import Cancel, Engine
-from tgr_local.openai.completions import completion_request, respond
 from tgr_local.options.config import EngineConfig, SearchConfig, ServerConfig
 from tgr_local.server.errors import ApiError
 from tgr_local.server.limits import (

@@ -27,7 +27,7 @@ from tgr_local.system.errors import CancelledError, CapacityError
 BODY: dict[str, Any] = {"prompt": "he said", "max_tokens": 12, "temperature": 0}
 SCALES = (0.5, 0.0, -0.7, 1.0)
 LIMITED = f"""import sys
-from tgr_local.openai import answer
+from tgr_local.apis import answer
 def told(engine, request, *args, write=answer.write, **more):
     sys.stderr.write(f"max_seconds: {{request.config.max_seconds}}\\n")  # one write: a whole line
     return write(engine, request, *args, **more)

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from reference import Reference, log_softmax
 
 from tgr_local import ControlVector, SearchConfig, generate
+from tgr_local.apis.completions import completion_request, respond
 from tgr_local.engine import Engine, Session, SteeredEngine, Task
 from tgr_local.generation import query_tokens
 from tgr_local.generation.control_vectors import hidden_states, steered, winning_control_vector
-from tgr_local.openai.completions import completion_request, respond
 from tgr_local.system.errors import ModelError
 
 TOKENS = [int(t) for t in np.random.default_rng(3).integers(0, N_PLAIN, 12)]

@@ -10,10 +10,10 @@ from engines import EXACT, is_free
 from openai_calls import joined
 
 from tgr_local import SearchConfig, generate
+from tgr_local.apis.completions import chunks, respond
+from tgr_local.apis.requests import chat_request
 from tgr_local.engine import Cancel, Engine, SteeredEngine
 from tgr_local.generation import Reply, generate_many
-from tgr_local.openai.completions import chunks, respond
-from tgr_local.openai.requests import chat_request
 from tgr_local.options.config import TERMINAL_METHOD, EngineConfig
 from tgr_local.options.model_files import embedded_model
 from tgr_local.search.steps import Counts, Progress

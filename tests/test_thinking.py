@@ -14,10 +14,10 @@ from openai.types.chat import ChatCompletion
 from openai_calls import ASK, SMALL, chat, joined, streamed
 
 from tgr_local import SearchConfig, generate
+from tgr_local.apis.completions import respond
+from tgr_local.apis.requests import chat_request, completion_request
 from tgr_local.engine import Cancel, Engine, SteeredEngine
 from tgr_local.generation import generate_many
-from tgr_local.openai.completions import respond
-from tgr_local.openai.requests import chat_request, completion_request
 from tgr_local.options.resolve import DEFAULT, resolve
 from tgr_local.search.steps import Counts, Progress
 

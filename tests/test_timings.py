@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tgr_local import SearchConfig, generate, stream
+from tgr_local.apis.answer import write
+from tgr_local.apis.completions import ChatTranslation, chunks, respond
+from tgr_local.apis.events import ApiEvent
+from tgr_local.apis.native import NativeTranslation, native_request
+from tgr_local.apis.requests import chat_request
+from tgr_local.apis.timings import timings
 from tgr_local.engine import Engine, session
-from tgr_local.openai.answer import write
-from tgr_local.openai.completions import ChatTranslation, chunks, respond
-from tgr_local.openai.events import ApiEvent
-from tgr_local.openai.native import NativeTranslation, native_request
-from tgr_local.openai.requests import chat_request
-from tgr_local.openai.timings import timings
 from tgr_local.search.steps import Progress
 
 LONG = "a" * 3000

@@ -12,13 +12,13 @@ from openai_calls import SMALL
 from tool_models import CLOCK, WEATHER, tool
 
 from tgr_local import SearchConfig, methods
+from tgr_local.apis.calls import ReplyReader
+from tgr_local.apis.completions import chunks, respond
+from tgr_local.apis.events import CallArguments, CallBegun, NewText
+from tgr_local.apis.requests import chat_request
+from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Engine, GrammarTrigger
 from tgr_local.generation import Tools, chat_query, write_each
-from tgr_local.openai.calls import ReplyReader
-from tgr_local.openai.completions import chunks, respond
-from tgr_local.openai.events import CallArguments, CallBegun, NewText
-from tgr_local.openai.requests import chat_request
-from tgr_local.openai.validation import RequestError
 from tgr_local.search.reply_format import ReplyFormat
 from tgr_local.search.run import Request
 from tgr_local.system import confined

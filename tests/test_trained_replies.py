@@ -18,13 +18,13 @@ from trained_peer import difference
 from trained_texts import question
 
 from tgr_local import Reply, SearchConfig, generate, generate_many, generation
+from tgr_local.apis.completions import respond
+from tgr_local.apis.requests import chat_request, completion_request
+from tgr_local.apis.validation import RequestError
 from tgr_local.code.edits import FileText
 from tgr_local.code.reading import prompt
 from tgr_local.code.writing import departures
 from tgr_local.engine import Engine, load_prefix, save_prefix
-from tgr_local.openai.completions import respond
-from tgr_local.openai.requests import chat_request, completion_request
-from tgr_local.openai.validation import RequestError
 
 pytestmark = pytest.mark.trained
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing_extensions import assert_type
 
 from tgr_local import TgrLlama
-from tgr_local.openai.llama_types import (
+from tgr_local.apis.llama_types import (
     ChatCompletion,
     ChatCompletionChunk,
     Completion,

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from tgr_local.system.versions import __version__ as __version__
 
 if TYPE_CHECKING:
+    from tgr_local.apis.llama import TgrLlama as TgrLlama
     from tgr_local.engine import Cancel as Cancel
     from tgr_local.engine import Engine as Engine
     from tgr_local.generation import Event as Event
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from tgr_local.generation import load as load
     from tgr_local.generation import stream as stream
     from tgr_local.generation.control_vectors import ControlVector as ControlVector
-    from tgr_local.openai.llama import TgrLlama as TgrLlama
     from tgr_local.options.config import EngineConfig as EngineConfig
     from tgr_local.options.config import SearchConfig as SearchConfig
     from tgr_local.search.steps import Counts as Counts
@@ -66,7 +66,7 @@ _HOME = {
     "Counts": "search.steps",
     "Progress": "search.steps",
     "Step": "search.steps",
-    "TgrLlama": "openai.llama",
+    "TgrLlama": "apis.llama",
     "freeze_support": "system.confined",
     "generate": "generation",
     "generate_many": "generation",

@@ -1,7 +1,7 @@
 """The server: OpenAI's, Anthropic's, llama.cpp's and Ollama's APIs over one model or several.
 
 In: HTTP requests. Out: JSON and event streams. It does not know how a reply is written, nor what a
-parameter means: `tgr_local.openai` has the bodies, their meaning and the responses.
+parameter means: `tgr_local.apis` has the bodies, their meaning and the responses.
 
     serve.py       the socket, the signals, the exit code
     connection.py  a client's connection, and its time limits

@@ -21,9 +21,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tgr_local.apis.rerank import RerankRequest, rerank_response
+from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Cancel, Engine
-from tgr_local.openai.rerank import RerankRequest, rerank_response
-from tgr_local.openai.validation import RequestError
 from tgr_local.server import embeddings, rendering, tokens
 from tgr_local.server.answer_now import add_answer_now
 from tgr_local.server.auth import Auth, origin_pattern

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from tgr_local.apis.bodies import Tokens
+from tgr_local.apis.client_parameters import Ignoring, ignoring
+from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import tokens_within
 from tgr_local.generation.pooling import embedding, pooling_of
-from tgr_local.openai.bodies import Tokens
-from tgr_local.openai.client_parameters import Ignoring, ignoring
-from tgr_local.openai.validation import RequestError
 from tgr_local.system.errors import ContextError, too_long
 
 

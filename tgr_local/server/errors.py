@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tgr_local.openai.message_events import error_object
-from tgr_local.openai.response_store import UnknownResponse
+from tgr_local.apis.message_events import error_object
+from tgr_local.apis.response_store import UnknownResponse
 from tgr_local.system.errors import (
     CancelledError,
     CapacityError,

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+from tgr_local.apis.requests import PreparedRequest
 from tgr_local.engine import Cancel, Engine
 from tgr_local.methods import Method
-from tgr_local.openai.requests import PreparedRequest
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.search import geometry
 from tgr_local.search.capacity import most_chunks, n_rollouts

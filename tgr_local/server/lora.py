@@ -16,9 +16,9 @@ from typing import Any
 
 from pydantic import Field
 
+from tgr_local.apis.client_parameters import ADAPTERS_MAX, LoraScale
+from tgr_local.apis.validation import RequestBody, RequestError, shown
 from tgr_local.engine import Cancel, Engine, named_adapters, rescaled
-from tgr_local.openai.client_parameters import ADAPTERS_MAX, LoraScale
-from tgr_local.openai.validation import RequestBody, RequestError, shown
 from tgr_local.options import gguf_header
 from tgr_local.server.errors import out_of_memory
 from tgr_local.system.errors import CancelledError, CapacityError, ModelError, describe

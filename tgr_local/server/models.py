@@ -12,9 +12,9 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from tgr_local import methods
+from tgr_local.apis.bodies import SAMPLERS, SAMPLING
+from tgr_local.apis.validation import RequestBody
 from tgr_local.engine import Cancel, MemoryNeed, free_memory, memory_need
-from tgr_local.openai.bodies import SAMPLERS, SAMPLING
-from tgr_local.openai.validation import RequestBody
 from tgr_local.options import model_files
 from tgr_local.options.config import RANDOM_SEED
 from tgr_local.options.resolve import resolve

@@ -14,10 +14,9 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from tgr_local.engine import Cancel, Engine
-from tgr_local.openai.bodies import NAME_MAX
-from tgr_local.openai.client_parameters import Ignoring, ignoring
-from tgr_local.openai.ollama import (
+from tgr_local.apis.bodies import NAME_MAX
+from tgr_local.apis.client_parameters import Ignoring, ignoring
+from tgr_local.apis.ollama import (
     OllamaChatRequest,
     OllamaChatTranslation,
     OllamaGenerateRequest,
@@ -26,7 +25,8 @@ from tgr_local.openai.ollama import (
     ollama_chat_request,
     ollama_generate_request,
 )
-from tgr_local.openai.validation import RequestBody
+from tgr_local.apis.validation import RequestBody
+from tgr_local.engine import Cancel, Engine
 from tgr_local.options import model_files
 from tgr_local.server import embeddings
 from tgr_local.server.embeddings import EmbeddingsRequest

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from tgr_local.openai.validation import RequestBody
+from tgr_local.apis.validation import RequestBody
 from tgr_local.server.errors import ErrorBody
 
 _REFERENCE = "#/components/schemas/{model}"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import Field
 
+from tgr_local.apis.validation import RequestBody, RequestError
 from tgr_local.engine import Cancel
-from tgr_local.openai.validation import RequestBody, RequestError
 from tgr_local.system import confined
 from tgr_local.system.confined import ConfinedError
 from tgr_local.system.slots import FairSlots

@@ -10,22 +10,22 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from tgr_local.engine import Engine
-from tgr_local.openai.bodies import (
+from tgr_local.apis.bodies import (
     ChatRequest,
     CompletionRequest,
     InfillRequest,
     NativeCompletionRequest,
 )
-from tgr_local.openai.completions import ChatTranslation, TextTranslation
-from tgr_local.openai.inputs import text_of
-from tgr_local.openai.message_events import MessageTranslation
-from tgr_local.openai.messages import CountTokensRequest, MessagesRequest, messages_request
-from tgr_local.openai.native import NativeTranslation, infill_request, native_request
-from tgr_local.openai.requests import PreparedRequest, chat_request, completion_request
-from tgr_local.openai.response_events import ResponseTranslation, failed_event
-from tgr_local.openai.response_store import Responses, ResponseStore
-from tgr_local.openai.responses import ResponsesRequest, responses_request
+from tgr_local.apis.completions import ChatTranslation, TextTranslation
+from tgr_local.apis.inputs import text_of
+from tgr_local.apis.message_events import MessageTranslation
+from tgr_local.apis.messages import CountTokensRequest, MessagesRequest, messages_request
+from tgr_local.apis.native import NativeTranslation, infill_request, native_request
+from tgr_local.apis.requests import PreparedRequest, chat_request, completion_request
+from tgr_local.apis.response_events import ResponseTranslation, failed_event
+from tgr_local.apis.response_store import Responses, ResponseStore
+from tgr_local.apis.responses import ResponsesRequest, responses_request
+from tgr_local.engine import Engine
 from tgr_local.server.answer_now import owner_of
 from tgr_local.server.openapi import ANSWERS, Application
 from tgr_local.server.service import Api, Service

@@ -17,15 +17,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from tgr_local.apis import answer
+from tgr_local.apis.answer import Translation
+from tgr_local.apis.bodies import CommonRequest, SampledRequest
+from tgr_local.apis.completions import progress_object
+from tgr_local.apis.events import ApiEvent, NewText, Searched, Usage
+from tgr_local.apis.requests import PreparedRequest
+from tgr_local.apis.validation import RequestBody
 from tgr_local.engine import Cancel, Engine
 from tgr_local.methods import Method
-from tgr_local.openai import answer
-from tgr_local.openai.answer import Translation
-from tgr_local.openai.bodies import CommonRequest, SampledRequest
-from tgr_local.openai.completions import progress_object
-from tgr_local.openai.events import ApiEvent, NewText, Searched, Usage
-from tgr_local.openai.requests import PreparedRequest
-from tgr_local.openai.validation import RequestBody
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.answer_now import Running, owner_of
 from tgr_local.server.bodies import Bodies, Body, Fields

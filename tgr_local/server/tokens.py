@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from tgr_local.apis.inputs import text_of
+from tgr_local.apis.validation import RequestBody, RequestError, shown
 from tgr_local.engine import Engine
-from tgr_local.openai.inputs import text_of
-from tgr_local.openai.validation import RequestBody, RequestError, shown
 from tgr_local.server.wire import encoded
 
 _TEXT_MOST = 1 << 20  # characters of a text to tokenize, which takes a second at most

@@ -3,7 +3,7 @@
 In: a body, or one of the models in `bodies`, and an engine. Out: tokens of the prompts, a
 `SearchConfig`, a method, and what the response reports. What depends on the model (vocabulary,
 context length, advice of its file) is checked here; types and bounds are checked in `bodies`. It
-decodes nothing; `tgr_local.openai.answer` writes the response.
+decodes nothing; `tgr_local.apis.answer` writes the response.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tgr_local import methods
-from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import ChatQuery, Tools, advised, chat_query, query_tokens
-from tgr_local.generation.messages import Part, continued_part, without_empty_end
-from tgr_local.methods import Method
-from tgr_local.openai.bodies import (
+from tgr_local.apis.bodies import (
     SAMPLING,
     ChatRequest,
     CompletionRequest,
     GenerationRequest,
     TextRequest,
 )
-from tgr_local.openai.grammars import requested_grammar
-from tgr_local.openai.infill import fill_in_tokens
-from tgr_local.openai.inputs import chosen_tools, given_prompts, template_messages, text_of
-from tgr_local.openai.logit_bias import TokenBiases, token_biases
-from tgr_local.openai.search_options import INT_MAX
-from tgr_local.openai.validation import RequestError
+from tgr_local.apis.grammars import requested_grammar
+from tgr_local.apis.infill import fill_in_tokens
+from tgr_local.apis.inputs import chosen_tools, given_prompts, template_messages, text_of
+from tgr_local.apis.logit_bias import TokenBiases, token_biases
+from tgr_local.apis.search_options import INT_MAX
+from tgr_local.apis.validation import RequestError
+from tgr_local.engine import Cancel, Engine
+from tgr_local.generation import ChatQuery, Tools, advised, chat_query, query_tokens
+from tgr_local.generation.messages import Part, continued_part, without_empty_end
+from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, RANDOM_SEED, SearchConfig
 from tgr_local.options.fields import updated
 from tgr_local.search.reply_format import Kind, LineLimits, ReplyFormat

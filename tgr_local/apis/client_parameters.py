@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field, GetCoreSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
-from tgr_local.openai.validation import Model, OpenObject, RequestBody, RequestError, with_fields
+from tgr_local.apis.validation import Model, OpenObject, RequestBody, RequestError, with_fields
 
 _IGNORED = "ignored"
 Ignored = Annotated[Any, _IGNORED]

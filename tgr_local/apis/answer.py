@@ -16,11 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tgr_local.engine import Cancel, Engine, Task
-from tgr_local.generation import Event, Reply, TextDelta, in_threads, write_each
-from tgr_local.openai.bodies import CHOICES_MAX
-from tgr_local.openai.calls import ReplyReader
-from tgr_local.openai.events import (
+from tgr_local.apis.bodies import CHOICES_MAX
+from tgr_local.apis.calls import ReplyReader
+from tgr_local.apis.events import (
     ApiEvent,
     CallArguments,
     CallBegun,
@@ -34,8 +32,10 @@ from tgr_local.openai.events import (
     Totals,
     Usage,
 )
-from tgr_local.openai.logprobs import Token, TokenText, read_prompt
-from tgr_local.openai.requests import PreparedRequest
+from tgr_local.apis.logprobs import Token, TokenText, read_prompt
+from tgr_local.apis.requests import PreparedRequest
+from tgr_local.engine import Cancel, Engine, Task
+from tgr_local.generation import Event, Reply, TextDelta, in_threads, write_each
 from tgr_local.search.steps import Counts, Progress, Step
 
 _TOLD_SECONDS = 0.25  # between two reports of the tokens so far

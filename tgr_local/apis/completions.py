@@ -13,10 +13,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import Reply, streamed
-from tgr_local.openai.answer import Answer, Choice, OnReplyEvent, Translation, write
-from tgr_local.openai.events import (
+from tgr_local.apis.answer import Answer, Choice, OnReplyEvent, Translation, write
+from tgr_local.apis.events import (
     ApiEvent,
     CallArguments,
     CallBegun,
@@ -27,12 +25,14 @@ from tgr_local.openai.events import (
     Totals,
     Usage,
 )
-from tgr_local.openai.logprobs import Token, chat_logprobs, legacy_logprobs
-from tgr_local.openai.requests import PreparedRequest as PreparedRequest
-from tgr_local.openai.requests import chat_request as chat_request
-from tgr_local.openai.requests import completion_request as completion_request
-from tgr_local.openai.timings import prompt_progress, timings
-from tgr_local.openai.validation import RequestError as RequestError
+from tgr_local.apis.logprobs import Token, chat_logprobs, legacy_logprobs
+from tgr_local.apis.requests import PreparedRequest as PreparedRequest
+from tgr_local.apis.requests import chat_request as chat_request
+from tgr_local.apis.requests import completion_request as completion_request
+from tgr_local.apis.timings import prompt_progress, timings
+from tgr_local.apis.validation import RequestError as RequestError
+from tgr_local.engine import Cancel, Engine
+from tgr_local.generation import Reply, streamed
 from tgr_local.search.json_values import to_json_value
 from tgr_local.search.steps import Candidates
 

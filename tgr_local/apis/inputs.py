@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tgr_local.apis.bodies import ChatRequest, CompletionRequest, Message
+from tgr_local.apis.other_parts import is_unseen, parts_text
+from tgr_local.apis.thoughts import earlier_thinking, without_thinking
+from tgr_local.apis.tools import functions, is_other
+from tgr_local.apis.validation import RequestError, shown
 from tgr_local.engine import Engine
-from tgr_local.openai.bodies import ChatRequest, CompletionRequest, Message
-from tgr_local.openai.other_parts import is_unseen, parts_text
-from tgr_local.openai.thoughts import earlier_thinking, without_thinking
-from tgr_local.openai.tools import functions, is_other
-from tgr_local.openai.validation import RequestError, shown
 from tgr_local.system.errors import too_long
 
 _ROLES = ("system", "user", "assistant", "tool", "function")

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tgr_local.apis.llama_types import StoppingCriteria, StoppingCriterion
+from tgr_local.apis.requests import PreparedRequest
 from tgr_local.engine import Engine, Sampling, Task
-from tgr_local.openai.llama_types import StoppingCriteria, StoppingCriterion
-from tgr_local.openai.requests import PreparedRequest
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import longest_text
 

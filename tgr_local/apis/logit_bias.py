@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tgr_local.apis.validation import RequestError, shown
 from tgr_local.engine import Engine
-from tgr_local.openai.validation import RequestError, shown
 
 TokenBiases = tuple[tuple[int, float], ...]
 """Token ids, each with what is added to its logit."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tgr_local.engine import Engine
-from tgr_local.openai.answer import Answer, Translation
-from tgr_local.openai.events import (
+from tgr_local.apis.answer import Answer, Translation
+from tgr_local.apis.events import (
     ApiEvent,
     CallArguments,
     CallBegun,
@@ -17,7 +16,8 @@ from tgr_local.openai.events import (
     Totals,
     Usage,
 )
-from tgr_local.openai.requests import PreparedRequest
+from tgr_local.apis.requests import PreparedRequest
+from tgr_local.engine import Engine
 
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _ERRORS = {

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from tgr_local.openai.validation import RequestBody, with_fields
+from tgr_local.apis.validation import RequestBody, with_fields
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import types_of
 

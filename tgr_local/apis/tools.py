@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-from tgr_local.openai.validation import AT_FAULT, RequestError, shown
+from tgr_local.apis.validation import AT_FAULT, RequestError, shown
 
 _SCHEMAS = ("parameters", "input_schema")
 _WORDS = {"auto": "auto", "none": "none", "required": "required", "any": "required"}

@@ -13,8 +13,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 from typing_extensions import NotRequired
 
-from tgr_local.openai.client_parameters import ClientParameters
-from tgr_local.openai.search_options import (
+from tgr_local.apis.client_parameters import ClientParameters
+from tgr_local.apis.search_options import (
     INT_MAX,
     TgrOptions,
     as_list,
@@ -23,8 +23,8 @@ from tgr_local.openai.search_options import (
     text_bounds,
     whole_field,
 )
-from tgr_local.openai.tools import as_choice, as_tool
-from tgr_local.openai.validation import AT_FAULT, OpenObject
+from tgr_local.apis.tools import as_choice, as_tool
+from tgr_local.apis.validation import AT_FAULT, OpenObject
 
 SLOTS_MAX = 256
 CHOICES_MAX = 128

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tgr_local.apis.logprobs import Token
 from tgr_local.generation import Reply
-from tgr_local.openai.logprobs import Token
 from tgr_local.search.steps import Progress
 
 JsonObject = dict[str, Any]

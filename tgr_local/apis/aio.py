@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tgr_local import generation
+from tgr_local.apis import completions
+from tgr_local.apis.answer import OnReplyEvent
+from tgr_local.apis.events import JsonObject
+from tgr_local.apis.requests import PreparedRequest
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import Event, Prompt, Reply
-from tgr_local.openai import completions
-from tgr_local.openai.answer import OnReplyEvent
-from tgr_local.openai.events import JsonObject
-from tgr_local.openai.requests import PreparedRequest
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 
 _Item = TypeVar("_Item")
@@ -73,7 +73,7 @@ async def respond(
     cancel: Cancel | None = None,
     on_event: OnReplyEvent | None = None,
 ) -> JsonObject:
-    """A whole response; see `tgr_local.openai.completions.respond`. `on_event` is called
+    """A whole response; see `tgr_local.apis.completions.respond`. `on_event` is called
     from another thread than the event loop's."""
     return await _result(
         lambda stop: completions.respond(engine, request, cancel=stop, on_event=on_event), cancel
@@ -83,7 +83,7 @@ async def respond(
 def chunks(
     engine: Engine, request: PreparedRequest, *, cancel: Cancel | None = None
 ) -> AsyncGenerator[JsonObject, None]:
-    """A response as a stream of chunks; see `tgr_local.openai.completions.chunks`."""
+    """A response as a stream of chunks; see `tgr_local.apis.completions.chunks`."""
 
     def work(on_event: Callable[[JsonObject], None], stop: Cancel) -> None:
         for chunk in completions.chunks(engine, request, cancel=stop):

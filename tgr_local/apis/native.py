@@ -7,10 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tgr_local.engine import Engine
-from tgr_local.generation import tokens_within
-from tgr_local.openai.answer import Answer, Translation
-from tgr_local.openai.bodies import (
+from tgr_local.apis.answer import Answer, Translation
+from tgr_local.apis.bodies import (
     PROMPTS_MAX,
     SAMPLERS,
     SAMPLING,
@@ -18,13 +16,15 @@ from tgr_local.openai.bodies import (
     NativeCompletionRequest,
     NativeRequest,
 )
-from tgr_local.openai.events import ApiEvent, ChoiceEnded, JsonObject, NewText, Searched, Totals
-from tgr_local.openai.infill import fill_in_tokens
-from tgr_local.openai.inputs import given_prompts
-from tgr_local.openai.logprobs import chat_logprobs
-from tgr_local.openai.requests import PreparedRequest, text_request
-from tgr_local.openai.timings import prompt_progress, timings
-from tgr_local.openai.validation import RequestError
+from tgr_local.apis.events import ApiEvent, ChoiceEnded, JsonObject, NewText, Searched, Totals
+from tgr_local.apis.infill import fill_in_tokens
+from tgr_local.apis.inputs import given_prompts
+from tgr_local.apis.logprobs import chat_logprobs
+from tgr_local.apis.requests import PreparedRequest, text_request
+from tgr_local.apis.timings import prompt_progress, timings
+from tgr_local.apis.validation import RequestError
+from tgr_local.engine import Engine
+from tgr_local.generation import tokens_within
 
 _PARTS_MOST = 1024  # texts between the token ids of a prompt
 

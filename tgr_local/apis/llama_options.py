@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tgr_local.apis.grammars import json_grammar
+from tgr_local.apis.validation import RequestError
 from tgr_local.console.text_input import read_file
-from tgr_local.openai.grammars import json_grammar
-from tgr_local.openai.validation import RequestError
 
 
 class Allowed(NamedTuple):

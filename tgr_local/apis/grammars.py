@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tgr_local.apis.bodies import GenerationRequest
+from tgr_local.apis.validation import RequestError, shown
 from tgr_local.engine import Cancel
 from tgr_local.generation.schemas import SchemaError, schema_grammar
-from tgr_local.openai.bodies import GenerationRequest
-from tgr_local.openai.validation import RequestError, shown
 
 _SCHEMA_MOST = 1 << 18  # characters of a JSON schema
 _KINDS = {"type", "enum", "const"}  # keywords by which a schema says of what type its values are

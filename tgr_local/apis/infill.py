@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tgr_local.apis.bodies import ExtraFile
+from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Engine
 from tgr_local.generation import tokens_within
-from tgr_local.openai.bodies import ExtraFile
-from tgr_local.openai.validation import RequestError
 
 # the texts of the prefix, suffix and middle tokens, family by family
 _MARKS = (

@@ -20,13 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Unpack
 
-from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import load
-from tgr_local.generation.control_vectors import ControlVector, hidden_states, steered
-from tgr_local.generation.pooling import pooling_of
-from tgr_local.openai import completions
-from tgr_local.openai.events import JsonObject
-from tgr_local.openai.llama_options import (
+from tgr_local.apis import completions
+from tgr_local.apis.events import JsonObject
+from tgr_local.apis.llama_options import (
     ABSENT,
     POOLINGS,
     RANDOM_SEED,
@@ -36,9 +32,9 @@ from tgr_local.openai.llama_options import (
     check_processors,
     check_types,
 )
-from tgr_local.openai.llama_options import LlamaGrammar as LlamaGrammar
-from tgr_local.openai.llama_tokens import Stopper, Tokenizer, continued, criteria_of
-from tgr_local.openai.llama_types import (
+from tgr_local.apis.llama_options import LlamaGrammar as LlamaGrammar
+from tgr_local.apis.llama_tokens import Stopper, Tokenizer, continued, criteria_of
+from tgr_local.apis.llama_types import (
     ChatCompletion,
     ChatCompletionChunk,
     ChatParameters,
@@ -49,8 +45,12 @@ from tgr_local.openai.llama_types import (
     Prompt,
     StoppingCriteria,
 )
-from tgr_local.openai.requests import PreparedRequest, chat_request, completion_request
-from tgr_local.openai.rerank import RerankRequest, rerank_response
+from tgr_local.apis.requests import PreparedRequest, chat_request, completion_request
+from tgr_local.apis.rerank import RerankRequest, rerank_response
+from tgr_local.engine import Cancel, Engine
+from tgr_local.generation import load
+from tgr_local.generation.control_vectors import ControlVector, hidden_states, steered
+from tgr_local.generation.pooling import pooling_of
 from tgr_local.options import model_files, model_names
 from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.config import DEFAULT_METHOD, EngineConfig, SearchConfig

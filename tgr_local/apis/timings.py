@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tgr_local.apis.events import JsonObject
 from tgr_local.engine import Engine
 from tgr_local.generation import Reply
-from tgr_local.openai.events import JsonObject
 from tgr_local.search.steps import Progress
 
 

@@ -15,9 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from typing_extensions import NotRequired
 
-from tgr_local.engine import Engine
-from tgr_local.generation.messages import one_system
-from tgr_local.openai.bodies import (
+from tgr_local.apis.bodies import (
     CALLS_MAX,
     NAME_MAX,
     TOOLS_MAX,
@@ -28,14 +26,16 @@ from tgr_local.openai.bodies import (
     ThinkingMode,
     ToolName,
 )
-from tgr_local.openai.client_parameters import ignoring
-from tgr_local.openai.inputs import content_text, needed
-from tgr_local.openai.other_parts import part_text
-from tgr_local.openai.requests import PreparedRequest, chat_request
-from tgr_local.openai.search_options import whole_field
-from tgr_local.openai.thoughts import earlier_thinking, is_thought
-from tgr_local.openai.tools import chat_tools
-from tgr_local.openai.validation import OpenObject, RequestError, shown
+from tgr_local.apis.client_parameters import ignoring
+from tgr_local.apis.inputs import content_text, needed
+from tgr_local.apis.other_parts import part_text
+from tgr_local.apis.requests import PreparedRequest, chat_request
+from tgr_local.apis.search_options import whole_field
+from tgr_local.apis.thoughts import earlier_thinking, is_thought
+from tgr_local.apis.tools import chat_tools
+from tgr_local.apis.validation import OpenObject, RequestError, shown
+from tgr_local.engine import Engine
+from tgr_local.generation.messages import one_system
 
 
 class Block(OpenObject):

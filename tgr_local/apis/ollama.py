@@ -16,9 +16,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 from typing_extensions import NotRequired
 
-from tgr_local.engine import Engine
-from tgr_local.openai.answer import Answer, Translation
-from tgr_local.openai.bodies import (
+from tgr_local.apis.answer import Answer, Translation
+from tgr_local.apis.bodies import (
     CALLS_MAX,
     TOOLS_MAX,
     SampledRequest,
@@ -27,8 +26,8 @@ from tgr_local.openai.bodies import (
     Tool,
     ToolName,
 )
-from tgr_local.openai.client_parameters import Ignoring, Only, ignoring
-from tgr_local.openai.events import (
+from tgr_local.apis.client_parameters import Ignoring, Only, ignoring
+from tgr_local.apis.events import (
     ApiEvent,
     CallArguments,
     CallBegun,
@@ -37,10 +36,11 @@ from tgr_local.openai.events import (
     NewText,
     Totals,
 )
-from tgr_local.openai.requests import PreparedRequest, chat_request, completion_request
-from tgr_local.openai.search_options import INT_MAX, option_field
-from tgr_local.openai.timings import timings
-from tgr_local.openai.validation import OpenObject, RequestError
+from tgr_local.apis.requests import PreparedRequest, chat_request, completion_request
+from tgr_local.apis.search_options import INT_MAX, option_field
+from tgr_local.apis.timings import timings
+from tgr_local.apis.validation import OpenObject, RequestError
+from tgr_local.engine import Engine
 
 _NANOSECONDS = 1_000_000_000
 _SAME_OPTIONS = (

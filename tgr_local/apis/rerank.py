@@ -9,11 +9,11 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
+from tgr_local.apis.client_parameters import Ignoring, Only, ignoring
+from tgr_local.apis.search_options import whole_field
+from tgr_local.apis.validation import OpenObject, RequestError
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.pooling import relevances, rerank_tokens
-from tgr_local.openai.client_parameters import Ignoring, Only, ignoring
-from tgr_local.openai.search_options import whole_field
-from tgr_local.openai.validation import OpenObject, RequestError
 
 DOCUMENTS_MAX = 1024
 _SEVERAL = Field(None, min_length=1, max_length=DOCUMENTS_MAX, fail_fast=True)

@@ -7,9 +7,8 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from tgr_local.engine import Engine
-from tgr_local.openai.answer import Answer, Translation
-from tgr_local.openai.events import (
+from tgr_local.apis.answer import Answer, Translation
+from tgr_local.apis.events import (
     ApiEvent,
     CallArguments,
     CallBegun,
@@ -20,9 +19,10 @@ from tgr_local.openai.events import (
     Totals,
     Usage,
 )
-from tgr_local.openai.logprobs import chat_logprobs
-from tgr_local.openai.requests import PreparedRequest
-from tgr_local.openai.response_store import ResponseStore
+from tgr_local.apis.logprobs import chat_logprobs
+from tgr_local.apis.requests import PreparedRequest
+from tgr_local.apis.response_store import ResponseStore
+from tgr_local.engine import Engine
 
 _PARTS: dict[str, JsonObject] = {
     "message": {"type": "output_text", "annotations": [], "logprobs": [], "text": ""},
