@@ -230,7 +230,7 @@ def main() -> None:
     args = parser.parse_args()
 
     patch = Patch(args.patch.read_text(encoding="utf-8").partition("\n# file ")[0], [])
-    folders = (args.plain / "ggml" / "src" / "ggml-rpc", args.plain / "src")
+    folders = (args.plain / "ggml" / "src" / "ggml-rpc", args.plain / "src", args.plain / "common")
     for path in sorted(path for folder in folders for path in folder.rglob("*.*")):
         name = path.relative_to(args.plain).as_posix()
         texts = [(root / name).read_text(encoding="utf-8") for root in (args.plain, args.patched)]

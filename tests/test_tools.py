@@ -83,6 +83,41 @@ def test_the_named_function_is_called(caller: Engine) -> None:
         assert [call["function"]["name"] for call in message["tool_calls"]] == [function["name"]]
 
 
+@pytest.mark.parametrize("name", ["call", "calls", "a_b", "a-b"])
+def test_functions_with_names_alike_have_their_own_rules(caller: Engine, name: str) -> None:
+    """``_`` and ``-`` are one letter in the names of a grammar's rules, which also has rules of its
+    own for calls; each property here tells which function the arguments are of."""
+    tools = [
+        tool(
+            {
+                "name": other,
+                "parameters": {
+                    "type": "object",
+                    "properties": {
+                        other: {"const": 1},
+                        "город": {"const": 2},
+                        "улица": {"const": 3},
+                    },
+                    "required": [other, "город", "улица"],
+                },
+            }
+        )
+        for other in ("call", "calls", "a_b", "a-b")
+    ]
+    form = chat_request(caller, {"messages": ASK, "tools": tools, "tool_choice": "required"}).form
+    assert form and re.search(
+        rf"[^\w-]{name}[^\w-]", re.sub(r"^\S+ ::=", "", form.grammar, flags=re.M)
+    )
+    for parallel in (False, True):
+        for choice in ({"type": "function", "function": {"name": name}}, "required"):
+            body = {"tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel}
+            calls = made(caller, **body, max_tokens=400)["message"]["tool_calls"]
+            assert choice == "required" or calls[0]["function"]["name"] == name
+            for call in calls[: None if parallel is False else 1]:
+                arguments = json.loads(call["function"]["arguments"])
+                assert arguments == {call["function"]["name"]: 1, "город": 2, "улица": 3}
+
+
 def test_none_describes_the_tools_and_calls_none(caller: Engine) -> None:
     request = chat_request(caller, {"messages": ASK, "tools": TOOLS, "tool_choice": "none"})
     prompt = caller.detokenize(request.prompts[0], special=True).decode()

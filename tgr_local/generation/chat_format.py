@@ -125,7 +125,7 @@ def chat_query(
     if tools.parallel is False:
         applied["grammar"] = _SEVERAL.sub(r"\1", applied["grammar"])
     if config.grammar and applied["lazy"]:  # an answer follows it, or is a call
-        calls = _NO_CALL.sub("", applied["grammar"])
+        calls = _NO_CALL.sub(r"\1", applied["grammar"])
         applied["grammar"], applied["lazy"] = _either(config.grammar, calls), False
     is_forced = bool(config.grammar or (applied["grammar"] and not applied["lazy"]))
     opened = (
@@ -255,8 +255,8 @@ _TEXT_BEFORE = re.compile(r"^(root ::= .*) until-\d+\??((?: space)? [\w-]+)$", r
 
 
 # the calls: in some formats llama.cpp allows several always, and none where a trigger comes first
-_SEVERAL = re.compile(r"^(tool-calls ::= \(.*\))\+$", re.MULTILINE)
-_NO_CALL = re.compile(r"(?<=^tool-calls ::= \(tool-call)\?", re.MULTILINE)
+_SEVERAL = re.compile(r"^(tool-calls(?:-\d+)* ::= \(.*\))\+$", re.MULTILINE)
+_NO_CALL = re.compile(r"^(tool-calls(?:-\d+)* ::= \(tool-call(?:-\d+)*)\?", re.MULTILINE)
 
 
 def _either(one: str, other: str) -> str:
