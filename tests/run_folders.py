@@ -15,7 +15,7 @@ from tgr_local.lab.eval.outcome import Outcome
 from tgr_local.lab.eval.samples import Sample
 from tgr_local.lab.eval.store import Store
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.json_values import to_json_value
+from tgr_local.system.json_values import to_json_value
 
 BOUNDARY = {
     "chunk": 0, "tokens": 4, "chosen": 1, "V": [-0.5, -0.4], "P_bum": [4.0, 4.5],

@@ -25,7 +25,7 @@ from reference import Reference
 
 from tgr_local.engine import Engine
 from tgr_local.methods import best_of_n, power, self_consistency
-from tgr_local.search.answers import answer_key
+from tgr_local.methods.answers import answer_key
 from tgr_local.search.branches import Branch
 
 

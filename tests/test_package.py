@@ -49,11 +49,12 @@ PLAIN = (
 PARTS: list[tuple[list[str], set[str]]] = [
     (["generation.schemas"], {"system"}),
     (["methods.probe"], {"system", "engine"}),
-    (["search.answers"], set()),
+    (["methods.answers", "methods.think_tags"], set()),
     ([f"console.{name}" for name in PLAIN.split()], {"system"}),
 ]
 PURE = {
-    "search.answers",
+    "methods.answers",
+    "methods.think_tags",
     "search.geometry",
     "search.scoring",
     "options.cache",

@@ -33,8 +33,8 @@ from tgr_local.apis.timings import prompt_progress, timings
 from tgr_local.apis.validation import RequestError as RequestError
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import Reply, streamed
-from tgr_local.search.json_values import to_json_value
 from tgr_local.search.steps import Candidates
+from tgr_local.system.json_values import to_json_value
 
 # what a report of the search holds at most
 _ROLLOUTS, _ROLLOUT_TOKENS, _CHUNK_CHARS = 256, 48, 4096

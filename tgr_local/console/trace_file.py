@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.diagnostics import Geometry, measure
-from tgr_local.search.json_values import from_json_value, to_json_value
 from tgr_local.search.steps import Counts, Step
 from tgr_local.system.errors import TgrError
 from tgr_local.system.json_checks import require_type
+from tgr_local.system.json_values import from_json_value, to_json_value
 from tgr_local.system.versions import versions
 
 if TYPE_CHECKING:

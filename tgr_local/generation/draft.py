@@ -12,7 +12,7 @@ import time
 from tgr_local.engine import Engine
 from tgr_local.generation.text import TextDelta, TextSplitter
 from tgr_local.generation.thinking import Reserve
-from tgr_local.search.answers import CLOSE_THINK
+from tgr_local.methods.think_tags import CLOSE_THINK
 from tgr_local.search.reply_format import LineLimits
 from tgr_local.search.run import Request
 from tgr_local.search.steps import Counts, Finish, Progress, Step

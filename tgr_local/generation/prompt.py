@@ -23,10 +23,10 @@ from tgr_local.generation.messages import (
     without_empty_end,
 )
 from tgr_local.methods import Method
+from tgr_local.methods.think_tags import CLOSE_THINK, OPEN_THINK
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.fields import given_names
 from tgr_local.options.resolve import resolve
-from tgr_local.search.answers import CLOSE_THINK, OPEN_THINK
 from tgr_local.search.reply_format import Kind
 from tgr_local.search.run import Request
 from tgr_local.system import confined

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tgr_local.engine import Engine
 from tgr_local.generation.text import thinking_is_open
+from tgr_local.methods.think_tags import CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.answers import CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.search.capacity import context_limit, longest_text
 from tgr_local.search.run import Method, Request
 from tgr_local.search.seeds import derived_seed

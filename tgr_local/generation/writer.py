@@ -29,7 +29,7 @@ from tgr_local.generation.thinking import (
     visible_grammar,
     with_method,
 )
-from tgr_local.search.answers import AFTER_THINK, CLOSING
+from tgr_local.methods.think_tags import AFTER_THINK, CLOSING
 from tgr_local.search.capacity import SPARE_CELLS, difference, longest_text
 from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Finish, Progress, Step

@@ -20,6 +20,8 @@ power.py             Metropolis-Hastings towards p^α
 tot.py               Tree of Thoughts
 got.py               Graph of Thoughts
 early_exit.py        the thinking ends when a trial answer is sure
+answers.py           the final answer in a text, as votes compare it
+think_tags.py        the tags around the thinking
 probe/               how likely a text is right; knows no method
 """
 

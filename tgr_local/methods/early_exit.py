@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tgr_local.engine import Engine, New, Task
+from tgr_local.methods.think_tags import CLOSE_THINK, CLOSING
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.groups import ExitOptions
-from tgr_local.search.answers import CLOSE_THINK, CLOSING
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
 from tgr_local.search.run import Method, Run, penalty_history
 from tgr_local.search.seeds import CHUNK, derived_seed

@@ -19,6 +19,4 @@ capacity.py        the room that a query leaves, options that fit it, what a tra
 seeds.py           a seed for every draw
 steps.py           the records: Step, Candidates, Counts, Seconds, Progress
 diagnostics.py     the geometry of a run, from its steps
-json_values.py     records ↔ JSON values
-answers.py         the final answer in a text
 """

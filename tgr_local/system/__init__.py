@@ -12,6 +12,7 @@ file_hash.py         the sha256 of a file, computed once
 files.py             flags and marks of files, where systems differ; locks between processes
 owned_file.py        files that one process at a time writes whole
 json_checks.py       checks values read from JSON
+json_values.py       records ↔ JSON values
 python_source.py     the syntax tree of Python code, safe in threads
 slots.py             places for work that few may do at a time
 confined.py          chat templates with tools, replies, Markdown: read in a process with limits

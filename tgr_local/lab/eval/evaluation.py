@@ -23,9 +23,9 @@ from tgr_local.lab.eval.task import Problem
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.search import strength
-from tgr_local.search.json_values import to_json_value
 from tgr_local.system import paths
 from tgr_local.system.errors import CapacityError
+from tgr_local.system.json_values import to_json_value
 from tgr_local.system.progress import ProgressLine
 from tgr_local.system.versions import versions
 

@@ -26,11 +26,11 @@ from tgr_local.lab.eval.tasks import get
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import types_of
 from tgr_local.options.former import FORMER, departed
-from tgr_local.search.json_values import from_json_value, to_json_value
 from tgr_local.search.strength_files import Strength
 from tgr_local.system import cores, json_checks
 from tgr_local.system.errors import TgrError, describe
 from tgr_local.system.json_checks import Count
+from tgr_local.system.json_values import from_json_value, to_json_value
 from tgr_local.system.sandbox import backends
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.versions import processor, version

@@ -22,7 +22,7 @@ from tgr_local.lab.eval.outcome import Outcome, reference
 from tgr_local.lab.eval.run_folder import EvaluationRun
 from tgr_local.lab.eval.table_cells import Table
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.json_values import to_json_value
+from tgr_local.system.json_values import to_json_value
 from tgr_local.system.sandbox import backends
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tgr_local.console.dialog import print_note
 from tgr_local.lab.eval.samples import Key, Sample, read_lines
-from tgr_local.search.json_values import to_json_value
 from tgr_local.system import files
 from tgr_local.system.errors import TgrError
+from tgr_local.system.json_values import to_json_value
 from tgr_local.system.owned_file import WITHOUT_LOCKS
 
 

@@ -17,7 +17,7 @@ from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.task import Problem
 from tgr_local.lab.eval.tasks.benchmark import Benchmark
 from tgr_local.lab.eval.tasks.data import only_file
-from tgr_local.search.answers import answer_key, normalised
+from tgr_local.methods.answers import answer_key, normalised
 from tgr_local.system import json_checks, paths
 
 _SHAPE = {"question": str, "answer?": str}

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import re
 
-OPEN_THINK, CLOSE_THINK = "<think>", "</think>"
-AFTER_THINK = "\n\n"
-"""Text that models write between the thinking and the answer."""
-CLOSING = f"\n{CLOSE_THINK}{AFTER_THINK}"
-"""Text that ends an open thinking block and precedes the answer."""
+from tgr_local.methods.think_tags import CLOSE_THINK
+
 _NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?:/\d+)?"
 _LAST_NUMBER = re.compile(rf"(?<![\w.]){_NUMBER}")
 _LISTED = re.compile(r"^\W*\d+[.):](?:\s|$)")
