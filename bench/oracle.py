@@ -55,7 +55,7 @@ from tgr_local.lab.eval import manifest, systems, tasks
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.samples import seed_of
 from tgr_local.lab.eval.task import Problem
-from tgr_local.methods import random_anchor
+from tgr_local.lab.methods import random_anchor
 from tgr_local.search import scoring, strength
 from tgr_local.search.run import Request, Run
 from tgr_local.search.seeds import derived_seed

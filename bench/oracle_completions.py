@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from tgr_local import Engine, SearchConfig
 from tgr_local.engine import Injection, Output, Task
 from tgr_local.engine import Sequence as Cells
-from tgr_local.methods import markov, random_anchor
+from tgr_local.lab.methods import random_anchor
+from tgr_local.methods import markov
 from tgr_local.search import scoring
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import CHUNK, derived_seed

@@ -30,7 +30,7 @@ from tgr_local.console import render, trace_file
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import generate
 from tgr_local.lab.eval.boundaries import acceptance
-from tgr_local.methods import hard_geometry
+from tgr_local.lab.methods import hard_geometry
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, scoring
 from tgr_local.search.steps import Progress, Step

@@ -24,7 +24,8 @@ from method_runs import (
 from reference import Reference
 
 from tgr_local.engine import Engine
-from tgr_local.methods import best_of_n, power, self_consistency
+from tgr_local.lab.methods import power
+from tgr_local.methods import best_of_n, self_consistency
 from tgr_local.methods.answers import answer_key
 from tgr_local.search.branches import Branch
 

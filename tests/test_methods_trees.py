@@ -22,7 +22,7 @@ from method_runs import (
 
 from tgr_local import methods
 from tgr_local.engine import Engine
-from tgr_local.methods import got, tot
+from tgr_local.lab.methods import got, tot
 from tgr_local.search.branches import Branch, text_limit
 from tgr_local.system.errors import CapacityError
 

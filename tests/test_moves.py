@@ -17,7 +17,7 @@ from method_runs import PROMPT, branches_of, sequences_held, spent, steps_of, te
 from tgr_local import methods
 from tgr_local.apis.logprobs import read_prompt
 from tgr_local.engine import Engine, Sequence
-from tgr_local.methods import power
+from tgr_local.lab.methods import power
 
 RUNS: list[tuple[str, dict[str, Any]]] = [
     *((method, {}) for method in sorted(methods.METHODS)),

@@ -19,6 +19,7 @@ import tgr_local
 from tgr_local.commands.cli import LABORATORY as COMMANDS
 from tgr_local.commands.cli import build_parser
 from tgr_local.engine import LLAMA_CPP_PYTHON
+from tgr_local.methods import HOMES, METHODS
 
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
@@ -40,7 +41,7 @@ LAYERS = [
     {"__main__"},
 ]
 # … of the laboratory, which also imports the rows above the front ends.
-LABORATORY = [{"lab.bench", "lab.eval"}, {"lab.fitting"}]
+LABORATORY = [{"lab.methods"}, {"lab.bench", "lab.eval"}, {"lab.fitting"}]
 # Parts that use less than their folder does: they import themselves and these folders.
 PLAIN = (
     "command_table dialog endings growing history_file input_line markdown pastes region "
@@ -50,6 +51,7 @@ PARTS: list[tuple[list[str], set[str]]] = [
     (["generation.schemas"], {"system"}),
     (["methods.probe"], {"system", "engine"}),
     (["methods.answers", "methods.think_tags"], set()),
+    (["lab.methods"], {"system", "options", "engine", "search", "methods"}),
     ([f"console.{name}" for name in PLAIN.split()], {"system"}),
 ]
 PURE = {
@@ -155,7 +157,8 @@ def test_every_folder_and_module_is_in_one_layer() -> None:
 )
 def test_the_product_loads_nothing_of_the_laboratory(use: str) -> None:
     found = loaded(
-        f"import tgr_local.{use}, tgr_local.commands.cli; tgr_local.commands.cli.build_parser()"
+        f"import tgr_local.{use}, tgr_local.commands.cli; tgr_local.commands.cli.build_parser()\n"
+        "from tgr_local.methods import METHODS, get; list(METHODS), get('tgr-think')"
     )
     assert f"tgr_local.{use}" in found
     assert [name for name in found if name.startswith("tgr_local.lab")] == []
@@ -165,7 +168,7 @@ def test_commands_of_the_laboratory_are_complete_when_they_are_used() -> None:
     parser = build_parser()
     options = parser.all_options()
     # the folders that no other imports are commands
-    assert {f"lab.{folder}" for folder, _ in COMMANDS.values()} == set().union(*LABORATORY)
+    assert {f"lab.{folder}" for folder, _ in COMMANDS.values()} == set().union(*LABORATORY[1:])
     for name in COMMANDS:
         command = parser.commands[name]
         assert "--help" in command.format_help() and not command.commands
@@ -173,6 +176,15 @@ def test_commands_of_the_laboratory_are_complete_when_they_are_used() -> None:
         assert command.commands and command.all_options()
     # a settings file may set them before the laboratory is loaded
     assert parser.all_options() == options
+
+
+def test_a_table_has_every_method() -> None:
+    """Each is loaded under its own name, and no other module has one."""
+    homes = {METHODS[name].name: home for name, home in HOMES.items()}
+    assert homes == HOMES and list(METHODS) == list(HOMES)
+    of_methods = {name for name in MODULES if name.startswith(("methods.", "lab.methods."))}
+    texts = {name: MODULES[name].read_text(encoding="utf-8") for name in of_methods}
+    assert sorted(HOMES.values()) == sorted(n for n in texts if "\nMETHOD = " in texts[n])
 
 
 def test_the_guide_for_contributors_has_the_same_layers() -> None:

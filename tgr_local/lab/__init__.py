@@ -1,8 +1,9 @@
 """The laboratory: what measures the program and fits it. Neither a reply nor a server loads it.
 
 It imports the layers down to `console`, and no other folder imports it: `tgr_local.commands.cli`
-loads its commands when one is used.
+loads its commands when one is used, and `tgr_local.methods` its methods.
 
+    methods  methods of papers: ``--method got``
     eval     methods compared on benchmarks: ``tgr-local eval``
     bench    the speed on this machine, compared with llama.cpp: ``tgr-local bench``
     fitting  probes of a model: ``tgr-local probe``

@@ -3,22 +3,17 @@
 A method takes a `search.run.Run` and yields one `Step` for each chunk. It knows nothing of
 messages, other replies or terminals. Each module has one `METHOD` record: its name, its `run`, the
 cells and sequences that it needs, the positions that it decodes at most, and whether it resets,
-searches and steers. A new method is a new module, its import and its place in `_MODULES` below.
+searches and steers. A new method is a new module and its place in `HOMES` below. Methods of papers
+that no front end needs are in `tgr_local.lab.methods`.
 
 base.py              plain sampling
 markov.py            the reset at every chunk, and nothing else
-random_anchor.py     an anchor at every chunk, drawn without a search
 tgr_latent.py        The Geometric Reasoner
 tgr_think.py         the thinking by tgr-latent, the answer by plain sampling
-tgr_token.py         rollouts without anchors; the best one begins the chunk
-hard_geometry.py     anchors accepted or rejected by a rule
 best_of_n.py         n samples; the likeliest one
 self_consistency.py  n samples; the most frequent answer
 vote.py              samples in waves; weighted votes; stops once an answer is sure
 auto.py              the vote that suits the model and the budget
-power.py             Metropolis-Hastings towards p^α
-tot.py               Tree of Thoughts
-got.py               Graph of Thoughts
 early_exit.py        the thinking ends when a trial answer is sure
 answers.py           the final answer in a text, as votes compare it
 think_tags.py        the tags around the thinking
@@ -28,47 +23,51 @@ probe/               how likely a text is right; knows no method
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import importlib
+from collections.abc import Iterator, Mapping
 
-from tgr_local.methods import (
-    auto,
-    base,
-    best_of_n,
-    early_exit,
-    got,
-    hard_geometry,
-    markov,
-    power,
-    random_anchor,
-    self_consistency,
-    tgr_latent,
-    tgr_think,
-    tgr_token,
-    tot,
-    vote,
-)
 from tgr_local.search.run import Method as Method
 
-_MODULES = (
-    base,
-    markov,
-    random_anchor,
-    tgr_latent,
-    tgr_think,
-    tgr_token,
-    hard_geometry,
-    best_of_n,
-    self_consistency,
-    vote,
-    auto,
-    power,
-    tot,
-    got,
-    early_exit,
-)
+HOMES = {
+    "base": "methods.base",
+    "markov": "methods.markov",
+    "random-anchor": "lab.methods.random_anchor",
+    "tgr-latent": "methods.tgr_latent",
+    "tgr-think": "methods.tgr_think",
+    "tgr-token": "lab.methods.tgr_token",
+    "hard-geometry": "lab.methods.hard_geometry",
+    "best-of-n": "methods.best_of_n",
+    "self-consistency": "methods.self_consistency",
+    "vote": "methods.vote",
+    "auto": "methods.auto",
+    "power": "lab.methods.power",
+    "tot": "lab.methods.tot",
+    "got": "lab.methods.got",
+    "early-exit": "methods.early_exit",
+}
+"""The module of each method, which is imported when the method is used. Nothing else of the product
+imports those of the laboratory."""
 _NAME_MOST = 64  # characters of a name that is compared with known ones
 
-METHODS: Mapping[str, Method] = {module.METHOD.name: module.METHOD for module in _MODULES}
+
+class _Methods(Mapping[str, Method]):
+    """Loads the module of a method that is looked up."""
+
+    def __getitem__(self, name: str) -> Method:
+        method: Method = importlib.import_module(f"tgr_local.{HOMES[name]}").METHOD
+        return method
+
+    def __contains__(self, name: object) -> bool:
+        return name in HOMES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(HOMES)
+
+    def __len__(self) -> int:
+        return len(HOMES)
+
+
+METHODS: Mapping[str, Method] = _Methods()
 
 
 def get(name: str | Method) -> Method:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.methods import hard_geometry
+from tgr_local.lab.methods import hard_geometry
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry
 from tgr_local.search.diagnostics import Geometry, measure

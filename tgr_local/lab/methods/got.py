@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 
 from tgr_local.engine import Engine
-from tgr_local.methods import tot
+from tgr_local.lab.methods import tot
 from tgr_local.methods.think_tags import CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.groups import TreeOptions
