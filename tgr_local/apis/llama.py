@@ -55,6 +55,7 @@ from tgr_local.options import model_files, model_names
 from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.config import DEFAULT_METHOD, EngineConfig, SearchConfig
 from tgr_local.options.fields import updated
+from tgr_local.options.model_parts import is_later_part
 from tgr_local.search.capacity import longest_text
 from tgr_local.system.errors import ModelError
 
@@ -197,7 +198,7 @@ class TgrLlama:
             if fnmatch.fnmatch(path.name.lower(), Path(name).name.lower())
         )
         files = [path for path in files if path.suffix == ".gguf" and path.is_file()]
-        if len({path for path in files if not model_files.is_later_part(path)}) > 1:
+        if len({path for path in files if not is_later_part(path)}) > 1:
             names = ", ".join(path.name for path in files[:5])
             raise ModelError(f"{filename!r} names several models of {repo_id}: {names}; name one")
         if not files:

@@ -20,7 +20,7 @@ from typing import Any
 
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.methods import METHODS
-from tgr_local.options import model_files
+from tgr_local.options import model_files, model_parts
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import updated
 from tgr_local.options.former import FORMER
@@ -123,7 +123,7 @@ def _folder() -> Path:
 def n_bytes(model: Path) -> int:
     """The size of a model, all parts together; 0 if it is not there."""
     try:
-        return sum(part.stat().st_size for part in model_files.parts_of(model))
+        return model_parts.bytes_of(model)
     except OSError:
         return 0
 

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 
 from tgr_local.methods.probe import record
-from tgr_local.options import model_files
+from tgr_local.options import model_files, model_parts
 from tgr_local.search import strength_files
 from tgr_local.system.errors import ModelError
 
@@ -30,9 +30,9 @@ def files_of(name: str) -> list[Path]:
         raise ModelError(
             f"{path} is not in the folder of models, {folder}; delete such a file yourself"
         )
-    if model_files.is_later_part(path):
+    if model_parts.is_later_part(path):
         raise ModelError(f"{path} is a later part of a model; name its first part")
-    parts = [part for part in model_files.parts_of(path) if os.path.lexists(part)]
+    parts = [part for part in model_parts.parts_of(path) if os.path.lexists(part)]
     probe = record.place(path)
     found = [*parts, *([probe] if os.path.lexists(probe) else [])]
     for file in found:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tgr_local.options import gguf_header, model_files
+from tgr_local.options import gguf_header
+from tgr_local.options.model_parts import parts_of
 from tgr_local.system import file_hash, paths
 from tgr_local.system.errors import ModelError
 
@@ -149,7 +150,7 @@ class LoadedFiles:
     def __init__(self, model: Path, adapters: tuple[Adapter, ...]) -> None:
         self.adapters = adapters
         """Adapters with their current scales."""
-        parts = [part for part in model_files.parts_of(model) if part.is_file()] or [model]
+        parts = [part for part in parts_of(model) if part.is_file()] or [model]
         self._n_parts = len(parts)
         self._paths = (*parts, *(one.path for one in adapters))
         self._loaded: tuple[str, ...] = ()  # their identities

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tgr_local.engine.native import native
-from tgr_local.options import model_files
+from tgr_local.options.model_parts import parts_of
 from tgr_local.system import cores
 
 available_memory = native.available_memory
@@ -51,6 +51,6 @@ def physical_cores() -> int:
 def default_threads(model: Path) -> int:
     """1 for a small model, whose layers take less time than the synchronization of threads does;
     otherwise the physical cores. Of a model in parts, the first may hold no weights at all."""
-    parts = model_files.parts_of(model) or [model]
+    parts = parts_of(model) or [model]
     sizes = [part.stat().st_size for part in parts if part.is_file()]
     return 1 if sizes and sum(sizes) < _SMALL_MODEL else physical_cores()

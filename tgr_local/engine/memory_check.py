@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tgr_local.engine.adapters import named_adapters
 from tgr_local.engine.devices import available_memory, backend_devices
-from tgr_local.options import model_files
+from tgr_local.options import gguf_header, model_parts
 from tgr_local.options.config import AUTO_LAYERS, EngineConfig
 
 _MOST_LAYERS = 10_000_000  # a header that says more is damaged
@@ -97,8 +97,8 @@ def memory_need(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNee
 def _need_of(path: Path, config: EngineConfig, free: FreeMemory) -> MemoryNeed:
     if config.rpc and config.n_gpu_layers:  # what servers take is known when they are connected
         return MemoryNeed(0, 0)
-    layers = model_files.card(path).facts()["layers"]
-    n_bytes = sum(part.stat().st_size for part in model_files.parts_of(path))
+    layers = gguf_header.read(path).whole("block_count")
+    n_bytes = model_parts.bytes_of(path)
     n_layers = layers + 1 if layers is not None and layers < _MOST_LAYERS else 1
     wanted = n_layers if config.n_gpu_layers < 0 else config.n_gpu_layers
     on_gpu = min(wanted, n_layers) / n_layers if free.gpu else 0.0

@@ -12,6 +12,7 @@ import contextlib
 import math
 import mmap
 import os
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,11 @@ class GgufHeader:
         """Number of elements of all tensors."""
         return sum(math.prod(tensor.shape) for tensor in self.tensors.values())
 
+    def whole(self, key: str) -> int | None:
+        """A whole number of the model's architecture, such as ``block_count``."""
+        of = self.metadata.get("general.architecture", "unknown")
+        return whole_number(self.metadata.get(f"{of}.{key}"))
+
 
 def read(path: Path) -> GgufHeader:
     """Reads the header. Raises ModelError for a file that is not GGUF or is damaged, OSError as
@@ -103,6 +109,11 @@ def read(path: Path) -> GgufHeader:
                 return _HeaderReader(data, os.fstat(file.fileno()).st_size).header()
             except (struct.error, ValueError, RecursionError) as error:
                 raise ModelError(f"{path} has a damaged header: {error}") from None
+
+
+def whole_number(text: str | None) -> int | None:
+    """The number that a text of digits is, else None."""
+    return int(text) if text and re.fullmatch("[0-9]{1,20}", text) else None
 
 
 def check_file(path: Path) -> None:

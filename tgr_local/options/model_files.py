@@ -13,14 +13,11 @@ from typing import Any
 
 from tgr_local.options import gguf_header, model_names, settings
 from tgr_local.options.gguf_header import GgufHeader
+from tgr_local.options.model_parts import is_later_part
 from tgr_local.options.resolve import advice
 from tgr_local.system import paths
 from tgr_local.system.errors import ModelError, describe
 from tgr_local.system.sanitize import printable_line
-
-_PART = re.compile(r"-([0-9]{5})-of-([0-9]{5})$")
-_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # llama.cpp finds it from the first
-
 
 EMBEDDED = {"tgr-mini": "embedded.gguf", "tgr-mini-code": "embedded-code.gguf"}
 """The embedded models by name, with their files in an installed package. In the source tree they
@@ -92,7 +89,7 @@ def listed_name(path: Path) -> str:
 def local() -> list[Path]:
     """The models that `find` knows by name: the embedded ones, then those in the folder."""
     paths = (path for path in folder().rglob("*.gguf") if path.is_file())
-    others = sorted(path for path in paths if not _LATER_PART.search(path.name))
+    others = sorted(path for path in paths if not is_later_part(path))
     return [*_embedded().values(), *others]
 
 
@@ -142,7 +139,7 @@ def _pulled(name: str, at_hub: model_names.Name) -> Path:
     if at_hub.file is not None:
         fits = [path] if (path := here / Path(at_hub.file).name).is_file() else []
     else:
-        files = [p for p in here.glob("*.gguf") if not _LATER_PART.search(p.name)]
+        files = [p for p in here.glob("*.gguf") if not is_later_part(p)]
         fits = [p for p in files if has_quantization(p.name, at_hub.quantization)]
     if len(fits) == 1:
         return fits[0]
@@ -157,19 +154,6 @@ def has_quantization(name: str, quantization: str | None) -> bool:
         return True
     wanted = re.escape(quantization)
     return re.search(rf"(?<![A-Za-z0-9]){wanted}(?![A-Za-z0-9_])", name, re.I) is not None
-
-
-def is_later_part(path: Path) -> bool:
-    """Whether the file is a part of a model after its first one."""
-    return _LATER_PART.search(path.name) is not None
-
-
-def parts_of(path: Path) -> list[Path]:
-    """All files of a model, from its first one."""
-    if not (part := _PART.search(path.stem)):
-        return [path]
-    start, n_parts = path.stem[: part.start()], int(part[2])
-    return [path.with_name(f"{start}-{i:05}-of-{n_parts:05}.gguf") for i in range(1, n_parts + 1)]
 
 
 def model_file(name: str | None, embedded: str = "tgr-mini") -> Path:
@@ -201,10 +185,12 @@ class Card:
             "architecture": of,
             "parameters": self.header.n_parameters,
             "quantization": FILE_TYPES.get(metadata.get("general.file_type", ""), "unknown"),
-            "layers": _whole(metadata.get(f"{of}.block_count")),
-            "width": _whole(metadata.get(f"{of}.embedding_length")),
-            "trained context": _whole(metadata.get(f"{of}.context_length")),
-            "vocabulary": _whole(metadata.get("tokenizer.ggml.tokens", "").strip("[]")),
+            "layers": self.header.whole("block_count"),
+            "width": self.header.whole("embedding_length"),
+            "trained context": self.header.whole("context_length"),
+            "vocabulary": gguf_header.whole_number(
+                metadata.get("tokenizer.ggml.tokens", "").strip("[]")
+            ),
             "chat template": "tokenizer.chat_template" in metadata,
             "advice": advice(metadata),
         }
@@ -263,7 +249,3 @@ def size(n_bytes: int) -> str:
     """A size for people, such as ``4.7 GB``."""
     unit = 1e9 if n_bytes >= 1e9 else 1e6
     return f"{n_bytes / unit:.1f} {'GB' if unit == 1e9 else 'MB'}"
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and re.fullmatch("[0-9]{1,20}", text) else None

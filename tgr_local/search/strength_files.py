@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tgr_local.options.model_files import parts_of
+from tgr_local.options.model_parts import parts_of
 from tgr_local.system import file_hash, json_checks, paths
 
 HIGHEST = 1e6

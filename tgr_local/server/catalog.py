@@ -10,7 +10,6 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import os
-import re
 import stat
 import threading
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 from tgr_local import methods
 from tgr_local.methods import Method
 from tgr_local.options.config import ServerConfig
-from tgr_local.options.model_files import parts_of
+from tgr_local.options.model_parts import PART, parts_of
 from tgr_local.server.errors import ApiError, no_model
 from tgr_local.system import paths
 from tgr_local.system.errors import ModelError
@@ -31,7 +30,6 @@ _DEPTH = 3  # folders below the folder: `models pull` writes owner/repository/fi
 _MOST_ENTRIES, _MOST_MODELS = 20_000, 1000
 _SHOWN = 20  # names in an error
 _SCAN_SECONDS = 1.0  # a folder is not scanned again before
-_PART = re.compile(r"-([0-9]{5})-of-([0-9]{5})$")
 _LATEST = ":latest"  # which clients of Ollama add to names
 _PROJECTOR = "mmproj"  # how the files of image encoders begin
 
@@ -216,7 +214,7 @@ def _same(path: Path, other: Path) -> bool:
 
 def _plain(path: Path, folder: Path) -> str:
     """A model file's folders and name, without its ending and the number of its part."""
-    return _PART.sub("", path.relative_to(folder).as_posix().removesuffix(".gguf"))
+    return PART.sub("", path.relative_to(folder).as_posix().removesuffix(".gguf"))
 
 
 def _files(folder: Path, outside: list[Path]) -> Iterator[Path]:
@@ -250,7 +248,7 @@ def _is_model(name: str, beside: set[str]) -> bool:
     plain = name.removesuffix(".gguf")
     if plain in (name, "") or name.startswith(_PROJECTOR):
         return False
-    if not (part := _PART.search(plain)):
+    if not (part := PART.search(plain)):
         return True
     if int(part[1]) != 1 or not 1 <= int(part[2]) <= len(beside):
         return False

@@ -27,7 +27,7 @@ from tgr_local.apis.ollama import (
 )
 from tgr_local.apis.validation import RequestBody
 from tgr_local.engine import Cancel, Engine
-from tgr_local.options import model_files
+from tgr_local.options import model_files, model_parts
 from tgr_local.server import embeddings
 from tgr_local.server.embeddings import EmbeddingsRequest
 from tgr_local.server.errors import ApiError
@@ -186,7 +186,7 @@ def _of_file(path: Path) -> dict[str, Any]:
     n_bytes, changed = 0, 0.0
     try:
         facts = model_files.card(path).facts()
-        n_bytes = sum(part.stat().st_size for part in model_files.parts_of(path))
+        n_bytes = model_parts.bytes_of(path)
         changed = path.stat().st_mtime
     except (ModelError, OSError):
         pass
