@@ -55,7 +55,6 @@ from tgr_local.lab.eval import manifest, systems, tasks
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.samples import seed_of
 from tgr_local.lab.eval.task import Problem
-from tgr_local.lab.methods import random_anchor
 from tgr_local.search import scoring, strength
 from tgr_local.search.run import Request, Run
 from tgr_local.search.seeds import derived_seed
@@ -101,7 +100,7 @@ class Experiment:
         raw = not self.engine.chat_template
         prompt = problem.raw if raw else problem.messages
         query = query_tokens(self.engine, prompt, config, raw=raw)
-        run = Run(self.engine, Request(query, config, random_anchor.METHOD))
+        run = Run(self.engine, Request(query, config))
         c = Completions(run, options.parallel, options.lengths)
         with c:
             found = c.walk(options.begin)

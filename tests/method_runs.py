@@ -46,8 +46,7 @@ def steps_of(
     **more: Any,
 ) -> list[Step]:
     """The steps of a method."""
-    request = Request(prompt, config, methods.get(method))
-    return list(request.method.run(Run(engine, request, **more)))
+    return list(methods.get(method).run(Run(engine, Request(prompt, config), **more)))
 
 
 def group_of(engine: Engine, method: str, config: SearchConfig, k: int) -> list[list[Step]]:
@@ -68,7 +67,7 @@ def group_of(engine: Engine, method: str, config: SearchConfig, k: int) -> list[
 def branches_of(engine: Engine, config: SearchConfig = SMALL, **more: Any) -> Branches:
     """Branches of a run whose reservation fits every test."""
     method = Method("test", lambda run: iter(()), lambda *_: 3000, lambda *_: 60)
-    run = Run(engine, Request(PROMPT, config, method), **more)
+    run = Run(engine, Request(PROMPT, config), **more)
     return Branches(run, method, limit=config.token_limit, least=1)
 
 

@@ -20,9 +20,9 @@ from tgr_local import SearchConfig, generate, generate_many, stream
 from tgr_local.apis import aio
 from tgr_local.engine import Cancel, Engine, SteeredEngine
 from tgr_local.generation import Event, Reply, TextDelta, generate_each, query_tokens
-from tgr_local.generation.thinking import Reserve, visible_grammar
+from tgr_local.generation.plan import ReplyRequest, Reserve, visible_grammar
 from tgr_local.methods import METHODS
-from tgr_local.search.run import Request, Run
+from tgr_local.search.run import Run
 from tgr_local.search.steps import Counts, Progress, Step
 from tgr_local.system.errors import BudgetError, CancelledError, CapacityError
 
@@ -98,7 +98,7 @@ def test_a_request_may_keep_more_for_the_answer(engine: Engine) -> None:
 
 def test_the_reserve_is_an_eighth_and_no_more_than_256(engine: Engine) -> None:
     def kept(max_tokens: int) -> int:
-        request = Request([1] * 20, SearchConfig(max_tokens=max_tokens), METHODS["markov"])
+        request = ReplyRequest([1] * 20, SearchConfig(max_tokens=max_tokens), METHODS["markov"])
         return Reserve.of(engine, request).tokens
 
     assert [kept(n) for n in (1, 8, 800, 10_000)] == [1, 1, 100, 256]

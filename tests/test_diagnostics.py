@@ -77,7 +77,7 @@ def test_antipodes_have_no_curvature() -> None:
 def test_a_real_run_is_measured_by_its_own_anchors(engine: Engine) -> None:
     config = SearchConfig(chunk_len=6, max_chunks=3, n_candidates=4, rollout_len=3, **RESIDUAL)
     method = methods.get("tgr-latent")
-    steps = list(method.run(Run(engine, Request([1, 2, 3], config, method))))
+    steps = list(method.run(Run(engine, Request([1, 2, 3], config))))
     first, second, last = measured(steps)
     assert steps[1].origin is not None and steps[0].state is not None
     np.testing.assert_array_equal(steps[0].state, steps[1].origin)

@@ -140,7 +140,7 @@ def written(engine: Engine, config: SearchConfig, most: int) -> list[Step]:
     with pytest.MonkeyPatch.context() as patch:
         plain = Trajectory.chunks
         patch.setattr(Trajectory, "chunks", lambda self: plain(self, most))
-        return list(get("base").run(Run(engine, Request(TOKENS, config, get("base")))))
+        return list(get("base").run(Run(engine, Request(TOKENS, config))))
 
 
 def test_base_writes_the_same_chunks_in_one_task(engine: Engine) -> None:

@@ -41,11 +41,11 @@ from tgr_local.generation import (
     stream,
     write_each,
 )
+from tgr_local.generation.plan import ReplyRequest
 from tgr_local.generation.reply import write_reply
+from tgr_local.generation.reply_format import LineLimits
 from tgr_local.methods import METHODS
 from tgr_local.options.config import EngineConfig, SearchConfig
-from tgr_local.search.reply_format import LineLimits
-from tgr_local.search.run import Request
 from tgr_local.search.steps import Counts, Progress, Step
 from tgr_local.system.errors import CancelledError, CapacityError, ModelError
 
@@ -183,7 +183,7 @@ def test_the_indentation_of_a_text_ends_it_under_every_method(engine: Engine, me
     prompt, lines = engine.tokenize("he"), LineLimits(n_indent=4)
     events: list[Event] = []
     for follow in (None, lambda _, event: events.append(event)):
-        request = Request(prompt, config, methods.get(method), verbatim=True, lines=lines)
+        request = ReplyRequest(prompt, config, methods.get(method), verbatim=True, lines=lines)
         (reply,) = write_each(engine, [request], on_event=follow)
         assert (reply.text, reply.finish, reply.limit) == (wanted, "length", "n_indent")
         assert engine.detokenize(reply.tokens) == f"{wanted}\n  z".encode()
@@ -193,7 +193,7 @@ def test_the_indentation_of_a_text_ends_it_under_every_method(engine: Engine, me
 
 def test_a_reply_that_is_cancelled_where_its_lines_end_names_them(engine: Engine) -> None:
     config = dataclasses.replace(SMALL, grammar=r'root ::= "if x:\n    y\n  z" [a-z]*')
-    request = Request(
+    request = ReplyRequest(
         engine.tokenize("he"), config, methods.get("base"), verbatim=True,
         lines=LineLimits(n_indent=4),
     )  # fmt: skip

@@ -185,8 +185,7 @@ def test_cancel_at_any_stage_leaves_nothing(
 
 @every_method
 def test_a_run_that_is_dropped_or_fails_leaves_nothing(engine: Engine, method: str) -> None:
-    request = Request(PROMPT, SMALL, methods.get(method))
-    stream: Iterator[Step] = request.method.run(Run(engine, request))
+    stream: Iterator[Step] = methods.get(method).run(Run(engine, Request(PROMPT, SMALL)))
     assert not any(held(engine.stats()).values())  # nothing before the first step is asked for
     next(stream)
     del stream

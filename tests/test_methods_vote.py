@@ -37,7 +37,7 @@ def embedded() -> Iterator[Engine]:
 
 def run_of(engine: Engine, prompt: str, config: SearchConfig) -> Run:
     """A run of the vote."""
-    return Run(engine, Request(query_tokens(engine, prompt, config), config, vote.METHOD))
+    return Run(engine, Request(query_tokens(engine, prompt, config), config))
 
 
 def replied(engine: Engine, **options: Any) -> tuple[Counts, dict[str, float], str, int]:
@@ -178,7 +178,7 @@ def test_the_log_odds_are_those_of_the_whole_text(embedded: Engine) -> None:
         )
         config = SearchConfig(chunk_len=chunk_len, max_tokens=60, temperature=0, max_chunks=24)
         method = vote.METHOD
-        run = Run(embedded, Request(query, config, method))
+        run = Run(embedded, Request(query, config))
         with vote.Branches(run, method, limit=60, least=1, states=True) as branches:
             texts = [branches.fork(branches.read_query())]
             for _ in branches.rounds(texts):

@@ -15,7 +15,7 @@ from engines import EXACT
 from method_runs import RESIDUAL
 from surroundings import ROOT
 
-from tgr_local import EngineConfig, SearchConfig, load, methods
+from tgr_local import EngineConfig, SearchConfig, load
 from tgr_local.generation import query_tokens
 from tgr_local.search.run import Request, Run
 from tgr_local.search.steering import Steering
@@ -217,7 +217,7 @@ def test_a_completion_is_what_the_method_writes(begins: bool) -> None:
     config = SearchConfig(**RESIDUAL, chunk_len=12, max_chunks=9, relative_strength=0.6, seed=5)
     with load(None, EngineConfig(**EXACT)) as engine:
         query = query_tokens(engine, "What is 12 + 7 * 3 - 5?", config)
-        request = Request(query, config, methods.get("random-anchor"))
+        request = Request(query, config)
         with oracle.Completions(Run(engine, request), 3, [4]) as markov:
             boundaries = markov.walk(False)
             text = markov.generated
@@ -243,7 +243,7 @@ def test_equal_texts_of_equal_seeds_are_written_once() -> None:
     config = SearchConfig(chunk_len=8, max_chunks=4, seed=5)
     with load(None, EngineConfig(**EXACT)) as engine:
         query = query_tokens(engine, "What is 12 + 7 * 3 - 5?", config)
-        request = Request(query, config, methods.get("random-anchor"))
+        request = Request(query, config)
         with oracle.Completions(Run(engine, request), 3, [4]) as c:
             c.return_to(0, c.walk(True)[0][0])
             (start,) = c.steered([(None, (1,))])

@@ -153,8 +153,8 @@ def test_a_run_that_is_cancelled_leaves_its_query(pair: tuple[Engine, Engine]) -
                 cancel.cancel()
 
         with pytest.raises(CancelledError):
-            request = Request(prompt, SMALL, methods.get(method))
-            list(request.method.run(Run(engine, request, on_event=on_event, cancel=cancel)))
+            run = Run(engine, Request(prompt, SMALL), on_event=on_event, cancel=cancel)
+            list(methods.get(method).run(run))
         assert first(steps_of(engine, method, SMALL, prompt)).reused == len(prompt) - 1, method
 
 

@@ -439,5 +439,5 @@ def test_a_run_that_stays_plain_reserves_nothing_to_measure(engine: Engine) -> N
     assert method.cells(engine, len(PROMPT), short) <= markov + 2 * SMALL.rollout_len * 8
     assert method.cells(engine, len(PROMPT), LONG) > strength.N_CELLS
     assert method.sequences(engine, LONG) > strength.N_SEQUENCES
-    run = Run(engine, Request(PROMPT, LONG, method))
+    run = Run(engine, Request(PROMPT, LONG))
     assert run.spent == 0

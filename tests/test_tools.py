@@ -19,8 +19,8 @@ from tgr_local.apis.requests import chat_request
 from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Engine, GrammarTrigger
 from tgr_local.generation import Tools, chat_query, write_each
-from tgr_local.search.reply_format import ReplyFormat
-from tgr_local.search.run import Request
+from tgr_local.generation.plan import ReplyRequest
+from tgr_local.generation.reply_format import ReplyFormat
 from tgr_local.system import confined
 
 ASK = [{"role": "user", "content": "What is the weather?"}]
@@ -238,7 +238,7 @@ def test_a_grammar_that_began_holds_to_the_end(engine: Engine, method: str) -> N
     config = SearchConfig(**vars(WARM) | {"max_chunks": 12, "power_steps": 2})
     begun = 0
     for seed in range(3):
-        request = Request(
+        request = ReplyRequest(
             [1, 2, 3], config, methods.get(method), verbatim=True, form=form,
             logit_bias=((at, 4.0),),
         ).with_options(seed=seed)  # fmt: skip

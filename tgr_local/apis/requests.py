@@ -33,11 +33,11 @@ from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import ChatQuery, Tools, advised, chat_query, query_tokens
 from tgr_local.generation.messages import Part, continued_part, without_empty_end
+from tgr_local.generation.plan import ReplyRequest
+from tgr_local.generation.reply_format import Kind, LineLimits, ReplyFormat
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, RANDOM_SEED, SearchConfig
 from tgr_local.options.fields import updated
-from tgr_local.search.reply_format import Kind, LineLimits, ReplyFormat
-from tgr_local.search.run import Request
 from tgr_local.search.steps import Progress
 
 GRAMMAR_MOST = 1 << 18
@@ -96,9 +96,9 @@ class PreparedRequest:
     until: Callable[[int, str], bool] | None = None
     """Called with the number of a reply and each piece of its answer; True ends it."""
 
-    def of(self, number: int) -> Request:
+    def of(self, number: int) -> ReplyRequest:
         """Returns the request for a reply to a prompt."""
-        return Request(
+        return ReplyRequest(
             list(self.prompts[number]),
             self.config,
             self.method,

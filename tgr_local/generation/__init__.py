@@ -1,8 +1,7 @@
 """Turns a prompt into a reply: one, several in the same batches, or its events as they come.
 
-In: an engine, a prompt, a config, a method, of which it makes a `Request` that goes down through
-the layers. Out: replies and their events. It does not know HTTP, terminals, or how a method
-searches.
+In: an engine, a prompt, a config, a method, of which it makes a `ReplyRequest`. Out: replies and
+their events. It does not know HTTP, terminals, or how a method searches.
 
 prompt.py           Prompt, the query's tokens, the request, loading a model
 messages.py         the messages of a chat, as templates want them, and the one that is continued
@@ -12,7 +11,8 @@ many.py             generate_many, generate_each, write_each
 writer.py           ReplyWriter: the runs that write a reply, which never is without an answer
 draft.py            Draft: what there is of a reply, its text, tokens and steps
 ending.py           Ending, Limits, AnswerNow: why a run ends, and the reply
-thinking.py         thinking and answer as two runs: what is kept for the answer, their options
+plan.py             ReplyRequest, Reserve: what is kept for the answer, the requests of the runs
+reply_format.py     ReplyFormat, LineLimits: how replies are written, read and ended
 threads.py          in_threads, streamed: work in threads of its own
 text.py             TextSplitter: tokens to thinking and answer; limits of lines
 loops.py            is_loop: whether a text goes round in a loop

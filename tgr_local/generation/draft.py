@@ -10,18 +10,19 @@ import dataclasses
 import time
 
 from tgr_local.engine import Engine
+from tgr_local.generation.plan import ReplyRequest, Reserve
+from tgr_local.generation.reply_format import LineLimits
 from tgr_local.generation.text import TextDelta, TextSplitter
-from tgr_local.generation.thinking import Reserve
 from tgr_local.methods.think_tags import CLOSE_THINK
-from tgr_local.search.reply_format import LineLimits
-from tgr_local.search.run import Request
 from tgr_local.search.steps import Counts, Finish, Progress, Step
 
 
 class Draft:
     """The text of a reply under way, read as it comes with `follows`, else a step at a time."""
 
-    def __init__(self, engine: Engine, request: Request, reserve: Reserve, follows: bool) -> None:
+    def __init__(
+        self, engine: Engine, request: ReplyRequest, reserve: Reserve, follows: bool
+    ) -> None:
         self._engine, self._reserve, self._shown = engine, reserve, request.shown
         self._lines = request.lines if request.verbatim else None
         self.follows = follows or self._lines is not None
@@ -136,7 +137,7 @@ class Draft:
         return len(tokens), pieces
 
 
-def _splitter(engine: Engine, request: Request, lines: LineLimits | None) -> TextSplitter:
+def _splitter(engine: Engine, request: ReplyRequest, lines: LineLimits | None) -> TextSplitter:
     """Splits the text of a reply, of which a format is read whole."""
     form, closers = request.form, tuple[str, ...]()
     is_read = form is not None

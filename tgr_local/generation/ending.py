@@ -12,14 +12,15 @@ from typing import Literal
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.draft import Draft
 from tgr_local.generation.loops import is_loop
-from tgr_local.generation.thinking import (
+from tgr_local.generation.plan import (
+    ReplyRequest,
     Reserve,
     length_option,
     may_open_thinking,
     opens_thinking,
 )
 from tgr_local.search.capacity import context_limit
-from tgr_local.search.run import HeldBack, Request
+from tgr_local.search.run import HeldBack
 from tgr_local.search.steps import Finish
 
 Verdict = Finish | Literal["thinking", "answer"] | None
@@ -30,7 +31,7 @@ ends and an answer is due; None = the run goes on."""
 class ReplyLimits:
     """The limits of one reply, whose time begins here."""
 
-    def __init__(self, engine: Engine, request: Request) -> None:
+    def __init__(self, engine: Engine, request: ReplyRequest) -> None:
         self._start = time.monotonic()
         self._engine, self._config = engine, request.config
         self.reserve = Reserve.of(engine, request)
@@ -104,7 +105,12 @@ class Ending:
     """Decides after each step whether the run goes on."""
 
     def __init__(
-        self, engine: Engine, request: Request, draft: Draft, limits: ReplyLimits, cancel: AnswerNow
+        self,
+        engine: Engine,
+        request: ReplyRequest,
+        draft: Draft,
+        limits: ReplyLimits,
+        cancel: AnswerNow,
     ) -> None:
         self._engine, self._config = engine, request.config
         self._draft, self._limits, self._cancel = draft, limits, cancel

@@ -9,16 +9,15 @@ from collections.abc import Callable, Sequence
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, LockstepGroup
+from tgr_local.generation.plan import ReplyRequest, settled
 from tgr_local.generation.prompt import Prompt, advised, request_of
 from tgr_local.generation.reply import Event, Reply, write_reply
-from tgr_local.generation.thinking import settled
 from tgr_local.generation.threads import in_threads
 from tgr_local.generation.writer import ALONE
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 from tgr_local.search import strength
 from tgr_local.search.capacity import may_measure
-from tgr_local.search.run import Request
 from tgr_local.search.steps import Counts, Progress
 from tgr_local.system.errors import CancelledError, CapacityError
 
@@ -68,7 +67,7 @@ def generate_each(
     """Writes k replies to each of several prompts, all as `generate_many` does: those to prompt j
     are replies j·k to j·k + k - 1, with the seeds from ``config.seed`` on, or where the prompts are
     to be `apart` from the seed of the prompt before on. While a reply thinks, `answer_tokens` are
-    kept for its answer, as a `Request` has it."""
+    kept for its answer, as a `ReplyRequest` has it."""
     method = methods.get(method)
     config = advised(engine, config)
     requests = [
@@ -83,7 +82,7 @@ def generate_each(
 
 def write_each(
     engine: Engine,
-    requests: Sequence[Request],
+    requests: Sequence[ReplyRequest],
     k: int = 1,
     *,
     apart: bool = False,

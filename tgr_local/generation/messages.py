@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from tgr_local.search.reply_format import Kind
+from tgr_local.generation.reply_format import Kind
 
 _SYSTEM = ("system", "developer")
 Part = Literal["content", "reasoning_content"]

@@ -22,13 +22,13 @@ from tgr_local.generation.messages import (
     plainer,
     without_empty_end,
 )
+from tgr_local.generation.plan import ReplyRequest
+from tgr_local.generation.reply_format import Kind
 from tgr_local.methods import Method
 from tgr_local.methods.think_tags import CLOSE_THINK, OPEN_THINK
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.fields import given_names
 from tgr_local.options.resolve import resolve
-from tgr_local.search.reply_format import Kind
-from tgr_local.search.run import Request
 from tgr_local.system import confined
 from tgr_local.system.errors import ContextError, ModelError
 
@@ -136,13 +136,13 @@ def request_of(
     raw: bool = False,
     verbatim: bool = False,
     cancel: Cancel | None = None,
-) -> Request:
+) -> ReplyRequest:
     """The request for a reply to a prompt, whose query is that of `query_tokens`; `config` is one
     of `advised`. After the beginning of an answer nothing is thought any more, and a grammar holds
     for both together. Raises as `query_tokens`, and ValueError for a beginning that the grammar
     does not allow."""
     query = _query(engine, prompt, config, raw, False, cancel)
-    request = Request(query.tokens, config, method, raw, verbatim, continued=query.continued)
+    request = ReplyRequest(query.tokens, config, method, raw, verbatim, continued=query.continued)
     if not query.begun:
         return request
     if config.grammar:

@@ -15,13 +15,14 @@ from typing import Literal
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
+from tgr_local.generation.plan import ReplyRequest
 from tgr_local.generation.prompt import Prompt, advised, request_of
 from tgr_local.generation.text import TextDelta
 from tgr_local.generation.threads import streamed
 from tgr_local.generation.writer import ALONE, MethodRun, Participants, ReplyWriter
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
-from tgr_local.search.run import Request, Run
+from tgr_local.search.run import Run
 from tgr_local.search.steps import Counts, Finish, OnProgress, Progress, Step
 from tgr_local.system.errors import CancelledError
 
@@ -154,7 +155,7 @@ def generate_steps(
     """
     config, method = advised(engine, config), methods.get(method)
     request = request_of(engine, prompt, config, method, raw=raw, cancel=cancel).fitted(engine)
-    return method.run(Run(engine, request, on_event=on_event, cancel=cancel))
+    return method.run(Run(engine, request.of_run(engine), on_event=on_event, cancel=cancel))
 
 
 def stream(
@@ -184,7 +185,7 @@ def stream(
 
 def write_reply(
     engine: Engine,
-    request: Request,
+    request: ReplyRequest,
     *,
     until: Callable[[str], bool] | None = None,
     participants: Participants = ALONE,

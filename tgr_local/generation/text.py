@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tgr_local.engine import Engine
+from tgr_local.generation.reply_format import Kind
 from tgr_local.methods.think_tags import CLOSE_THINK, OPEN_THINK
-from tgr_local.search.reply_format import Kind
 
 
 @dataclass(frozen=True)

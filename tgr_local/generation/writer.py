@@ -1,9 +1,9 @@
 """A reply under way: the runs of a method that write it.
 
-In: an engine, a `Request`. Out: a `Draft`, with its text, tokens and steps, and their events. One
-run writes most replies. A second one writes the answer where the thinking is ended from outside
+In: an engine, a `ReplyRequest`. Out: a `Draft`, with its text, tokens and steps, and their events.
+One run writes most replies. A second one writes the answer where the thinking is ended from outside
 (`ending.py`): by an option, by a limit, of which a part is kept for the answer
-(`thinking.Reserve`), by a loop or by the user. Where there is no answer still, since the model
+(`plan.Reserve`), by a loop or by the user. Where there is no answer still, since the model
 ended its text or wrote nothing but white space, another run begins with a visible character.
 """
 
@@ -19,9 +19,9 @@ from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.generation.draft import Draft
 from tgr_local.generation.ending import AnswerNow, Ending, ReplyLimits, Verdict
-from tgr_local.generation.text import TextDelta, TextSplitter
-from tgr_local.generation.thinking import (
+from tgr_local.generation.plan import (
     NO_THINKING,
+    ReplyRequest,
     answer_request,
     opening_request,
     settled,
@@ -29,9 +29,10 @@ from tgr_local.generation.thinking import (
     visible_grammar,
     with_method,
 )
+from tgr_local.generation.text import TextDelta, TextSplitter
 from tgr_local.methods.think_tags import AFTER_THINK, CLOSING
 from tgr_local.search.capacity import SPARE_CELLS, difference, longest_text
-from tgr_local.search.run import Request, Run
+from tgr_local.search.run import Run
 from tgr_local.search.steps import Finish, Progress, Step
 from tgr_local.system.errors import BudgetError, CapacityError
 
@@ -61,7 +62,7 @@ class ReplyWriter:
     def __init__(
         self,
         engine: Engine,
-        request: Request,
+        request: ReplyRequest,
         *,
         until: Callable[[str], bool] | None = None,
         on_event: Callable[[TextDelta | Progress | Step], None] | None = None,
@@ -223,7 +224,7 @@ class ReplyWriter:
         draft.end_step(-1, finish)
         return finish
 
-    def _write(self, request: Request, participant: Participant | None) -> RunVerdict:
+    def _write(self, request: ReplyRequest, participant: Participant | None) -> RunVerdict:
         """One run. Returns why the reply ended, or what is due. Raises BudgetError for a run
         without a step, and CapacityError."""
         draft, method = self.draft, request.method
@@ -235,7 +236,7 @@ class ReplyWriter:
             self._used = request.config
         run = Run(
             self.engine,
-            request,
+            request.of_run(self.engine),
             participant=participant,
             on_event=self._on_progress if draft.follows else None,
             cancel=self._cancel,
@@ -327,7 +328,7 @@ class ReplyWriter:
 
     def _answer_runs(
         self, kept: list[int], after: list[int], *, again: bool, spent: bool
-    ) -> Iterator[Request]:
+    ) -> Iterator[ReplyRequest]:
         """The requests of the runs to try: that of the method itself, unless its budget is `spent`,
         with what a reset would retain of the thinking; then plain sampling with as much as the
         limits leave room for."""
@@ -363,7 +364,7 @@ class ReplyWriter:
                 late = late.with_options(grammar=config.grammar)
                 yield dataclasses.replace(plain, config=late.config)
 
-    def _fits(self, request: Request) -> bool:
+    def _fits(self, request: ReplyRequest) -> bool:
         try:
             request.method.cells(self.engine, len(request.query), request.config)
         except CapacityError:

@@ -70,8 +70,7 @@ class TriedText:
         self._n_yielded = 0  # tokens
         self._trials, self._confidence, self._exited, self._is_cut = 0, 0.0, False, False
         # what must follow a rule is not to be tried with a text of ours
-        form, sampling = self._run.request.form, branches.sampling
-        self._may_try = not (form or sampling.grammar)
+        self._may_try = not (self._run.request.has_format or branches.sampling.grammar)
 
     def write_chunk(self) -> Finish | None:
         """Writes to the end of a chunk, with its trials; returns why the text ends there."""

@@ -5,7 +5,6 @@ not know messages, terminals or HTTP, nor which methods exist.
 
 run.py             Run: reservation, clock, budget, counting, tasks; Request: what to write;
                    Method: the record of a method
-reply_format.py    ReplyFormat, LineLimits: how replies are written, read and ended
 trajectory.py      Trajectory: one text in chunks: reset, roll out, choose, write, read the state
 branches.py        Branches: several whole texts after one query
 steering.py        states to anchors, anchors to candidates and injections

@@ -1,9 +1,10 @@
 """One run of a method on one request, and the record by which a method is known.
 
-`Request` says what to write. `Run` holds it, the engine and the event callback. It reserves the
-cache, keeps the clock and the budget, counts every decoded position, builds the tasks that continue
-a text, and makes the steps. It does not know what a method decides: `Trajectory` (chunks after a
-query) and `Branches` (several texts after a query) are the two policies over it.
+`Request` is a query, how tokens are drawn after it, and the limits. `Run` holds it, the engine and
+the event callback. It reserves the cache, keeps the clock and the budget, counts every decoded
+position, builds the tasks that continue a text, and makes the steps. It does not know what a method
+decides: `Trajectory` (chunks after a query) and `Branches` (several texts after a query) are the
+two policies over it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from tgr_local.engine import (
 )
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import Config, group_of
-from tgr_local.search.reply_format import Kind, LineLimits, ReplyFormat
 from tgr_local.search.steps import Counts, Finish, OnProgress, Progress, Seconds, Step
 from tgr_local.system.errors import BudgetError, CancelledError, TgrError
 
@@ -94,64 +94,18 @@ class Method:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """Request for a reply: all that a reply depends on besides the engine."""
+    """A query, how the tokens after it are drawn, and the limits of one run."""
 
     query: list[int]
     """Q, the tokens of the prompt."""
     config: SearchConfig
-    """The options of sampling and of the search, and the limits."""
-    method: Method
-    raw: bool = False
-    """Whether the query is a text's, not a chat's."""
-    verbatim: bool = False
-    """Whether the text is returned unchanged, with tags and outer space."""
-    continued: Kind | None = None
-    """The part of the message that the query ends within; an answer may get nothing more then."""
-    begun: str = ""
-    """The text of that answer so far, which a grammar reads first; with a `form`, that has it."""
-    lines: LineLimits | None = None
-    """Limits that end a `verbatim` text at one of its lines."""
-    form: ReplyFormat | None = None
-    """Format of the reply by a chat template; None = it is plain text."""
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    """Tokens, and what is added to the logit of each."""
-    answer_tokens: int = 0
-    """New tokens kept for an answer while the reply thinks; 0 = an eighth of the limit, at most
-    256."""
-
-    def with_options(self, **changes: Any) -> Request:
-        """This request with some options of its config changed."""
-        return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))
-
-    def fitted(self, engine: Engine) -> Request:
-        """This request with a config that fits into the context, as `Method.fitted` has it."""
-        config = self.method.fitted(engine, len(self.query), self.config)
-        return dataclasses.replace(self, config=config)
-
-    @property
-    def shown(self) -> tuple[int, ...]:
-        """Control tokens that belong to the text of the reply."""
-        return self.form.shown if self.form else ()
-
-    def sampling(self, engine: Engine) -> Sampling:
-        """How the tokens after the query are drawn, with the grammar of the format."""
-        config, form = self.config, self.form
-        sampling = Sampling.of(config, self.logit_bias)
-        if form is None or not form.grammar:
-            return dataclasses.replace(
-                sampling, grammar_prefix=self.begun if config.grammar else ""
-            )
-        if form.trigger is None or config.grammar:  # which the config has for an answer
-            prefix = form.grammar_prefix if config.grammar == form.grammar else ""
-            return dataclasses.replace(sampling, grammar_prefix=prefix)
-        tag = form.trigger.think_tag
-        end = engine.detokenize(self.query[-16:], special=True).decode("utf-8", "replace").rstrip()
-        return dataclasses.replace(
-            sampling,
-            grammar=form.grammar,
-            grammar_prefix=tag if tag and end.endswith(tag) else "",
-            trigger=form.trigger,
-        )
+    """The options of the search, and the limits."""
+    sampling: Sampling | None = None
+    """How tokens are drawn, with grammar and biases; None = by the options alone."""
+    shown: tuple[int, ...] = ()
+    """Control tokens that belong to the text."""
+    has_format: bool = False
+    """Whether the text is read in a format, which words from outside could break."""
 
 
 @dataclass
@@ -194,24 +148,20 @@ class Run:
         self.engine, self.query = engine, request.query
         self.participant, self.on_event, self.cancel = participant, on_event, cancel
         self.held_back = held_back or HeldBack()
-        self._configure(request)
+        self.request, self.config = request, request.config
+        self.sampling = request.sampling or Sampling.of(request.config)
+        self.n_top = min(self.config.top_logprobs, engine.n_vocab)
+        """Alternatives reported for each token."""
+        self._drafts = self.config.draft_lookup == "auto" and engine.n_params >= LEAST_DRAFTING
         self.index = 0
         """Index of the step under way."""
         self._counts, self._seconds = Counts(), Seconds()  # of the step under way
         self._spent = 0  # positions of the steps before
         self._deadline: float | None = None  # by time.monotonic
 
-    def _configure(self, request: Request) -> None:
-        self.request, self.config = request, (config := request.config)
-        self.sampling = request.sampling(self.engine)
-        self.n_top = min(config.top_logprobs, self.engine.n_vocab)
-        """Alternatives reported for each token."""
-        large = self.engine.n_params >= LEAST_DRAFTING
-        self._drafts = config.draft_lookup == "auto" and large
-
     def with_options(self, **changes: Any) -> Run:
-        """This run, which is not open yet, with some options of its config changed."""
-        self._configure(self.request.with_options(**changes))
+        """This run, which is not open yet, with some options of the search changed."""
+        self.config = dataclasses.replace(self.config, **changes)
         return self
 
     # --- begin and end ---

@@ -129,8 +129,8 @@ def _scoring_seconds(plan: Plan, config: SearchConfig) -> float:
         chunk_len=4, n_candidates=config.n_candidates, rollout_len=config.rollout_len, max_chunks=4
     )
     seconds = []
-    request = Request(subject.prompt(plan.engine, Q), short, methods.get("tgr-latent"))
-    steps = request.method.run(Run(plan.engine, request))
+    request = Request(subject.prompt(plan.engine, Q), short)
+    steps = methods.get("tgr-latent").run(Run(plan.engine, request))
     start = time.perf_counter()
     for step in steps:
         whole, parts = time.perf_counter() - start, step.seconds
@@ -208,8 +208,8 @@ def whole_methods(plan: Plan) -> Iterator[Figure]:
 
 def _second_chunk(plan: Plan, method: str, config: SearchConfig) -> float:
     """Seconds per token of the second chunk, from the end of the first one."""
-    request = Request(subject.prompt(plan.engine, Q), config, methods.get(method))
-    steps = request.method.run(Run(plan.engine, request))
+    request = Request(subject.prompt(plan.engine, Q), config)
+    steps = methods.get(method).run(Run(plan.engine, request))
     first = next(steps)
     start = time.perf_counter()
     second = next(steps, None)

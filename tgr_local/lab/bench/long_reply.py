@@ -80,7 +80,7 @@ def doubling(first: int, last: int) -> list[int]:
 def _chunks(plan: Plan, config: SearchConfig) -> Iterator[Figure]:
     """The first chunk rebuilds nothing, so it has no row."""
     config, method = replace(config, max_chunks=CHUNKS), methods.get("tgr-latent")
-    run = Run(plan.engine, Request(subject.prompt(plan.engine, Q), config, method))
+    run = Run(plan.engine, Request(subject.prompt(plan.engine, Q), config))
     start = time.perf_counter()
     for i, step in enumerate(method.run(run), 1):
         seconds, start = time.perf_counter() - start, time.perf_counter()

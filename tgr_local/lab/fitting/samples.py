@@ -206,7 +206,7 @@ class Drawer:
         seed = derived_seed(self._config.seed, index) >> 1
         config = dataclasses.replace(self._config, seed=seed, n_samples=n)
         query = self._query(question, config, cancel)
-        run = Run(engine, Request(query, config, best_of_n.METHOD), cancel=cancel)
+        run = Run(engine, Request(query, config), cancel=cancel)
         limit = text_limit(engine, len(query), config)
         with Branches(run, best_of_n.METHOD, limit=limit, least=n, states=True) as branches:
             root = branches.read_query()

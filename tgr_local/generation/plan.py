@@ -1,12 +1,15 @@
-"""Thinking and answer as two runs: what is kept for the answer, and the options of both."""
+"""The request for a reply, the part of its limits that is kept for the answer, and the requests of
+its runs."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tgr_local.engine import Engine
+from tgr_local.engine import Engine, Sampling
+from tgr_local.generation.reply_format import Kind, LineLimits, ReplyFormat
 from tgr_local.generation.text import thinking_is_open
 from tgr_local.methods.think_tags import CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.options.config import SearchConfig
@@ -19,6 +22,70 @@ NO_THINKING = f"{OPEN_THINK}\n{CLOSING}"
 _SHARE, _MOST_KEPT = 8, 256  # of the new tokens: an eighth, at most 256
 # of a character class
 _INVISIBLE = r"\x00-\x20\x7F-\xA0\xAD\u1680\u2000-\u200F\u2028-\u202F\u205F-\u2064\u3000\uFEFF"
+
+
+@dataclass(frozen=True, eq=False)
+class ReplyRequest:
+    """Request for a reply: all that a reply depends on besides the engine."""
+
+    query: list[int]
+    """Q, the tokens of the prompt."""
+    config: SearchConfig
+    """The options of sampling and of the search, and the limits."""
+    method: Method
+    raw: bool = False
+    """Whether the query is a text's, not a chat's."""
+    verbatim: bool = False
+    """Whether the text is returned unchanged, with tags and outer space."""
+    continued: Kind | None = None
+    """The part of the message that the query ends within; an answer may get nothing more then."""
+    begun: str = ""
+    """The text of that answer so far, which a grammar reads first; with a `form`, that has it."""
+    lines: LineLimits | None = None
+    """Limits that end a `verbatim` text at one of its lines."""
+    form: ReplyFormat | None = None
+    """Format of the reply by a chat template; None = it is plain text."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Tokens, and what is added to the logit of each."""
+    answer_tokens: int = 0
+    """New tokens kept for an answer while the reply thinks; 0 = an eighth of the limit, at most
+    256."""
+
+    def with_options(self, **changes: Any) -> ReplyRequest:
+        """This request with some options of its config changed."""
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))
+
+    def fitted(self, engine: Engine) -> ReplyRequest:
+        """This request with a config that fits into the context, as `Method.fitted` has it."""
+        config = self.method.fitted(engine, len(self.query), self.config)
+        return dataclasses.replace(self, config=config)
+
+    @property
+    def shown(self) -> tuple[int, ...]:
+        """Control tokens that belong to the text of the reply."""
+        return self.form.shown if self.form else ()
+
+    def of_run(self, engine: Engine) -> Request:
+        """The request of a run that writes all of it."""
+        sampling = self._sampling(engine)
+        return Request(self.query, self.config, sampling, self.shown, self.form is not None)
+
+    def _sampling(self, engine: Engine) -> Sampling:
+        """How the tokens after the query are drawn, with the grammar of the format."""
+        config, form = self.config, self.form
+        sampling = Sampling.of(config, self.logit_bias)
+        if form is None or not form.grammar:
+            prefix = self.begun if config.grammar else ""
+            return dataclasses.replace(sampling, grammar_prefix=prefix)
+        if form.trigger is None or config.grammar:  # which the config has for an answer
+            prefix = form.grammar_prefix if config.grammar == form.grammar else ""
+            return dataclasses.replace(sampling, grammar_prefix=prefix)
+        tag = form.trigger.think_tag
+        end = engine.detokenize(self.query[-16:], special=True).decode("utf-8", "replace").rstrip()
+        prefix = tag if tag and end.endswith(tag) else ""
+        return dataclasses.replace(
+            sampling, grammar=form.grammar, grammar_prefix=prefix, trigger=form.trigger
+        )
 
 
 @dataclass(frozen=True)
@@ -40,7 +107,7 @@ class Reserve:
         return self.limit - self.tokens
 
     @classmethod
-    def of(cls, engine: Engine, request: Request) -> Reserve:
+    def of(cls, engine: Engine, request: ReplyRequest) -> Reserve:
         """Returns the reserve of a reply."""
         request = with_method(request, request.method.thinking)
         query, config, method = request.query, request.config, request.method
@@ -78,26 +145,26 @@ def may_think(engine: Engine, query: Sequence[int], config: SearchConfig) -> boo
     return not end.rstrip().endswith(CLOSE_THINK)
 
 
-def opens_thinking(engine: Engine, request: Request) -> bool:
+def opens_thinking(engine: Engine, request: ReplyRequest) -> bool:
     """Whether the reply begins within a thinking block."""
     if request.verbatim:
         return False
     return request.continued == "thinking" or thinking_is_open(engine, request.query)
 
 
-def may_open_thinking(engine: Engine, request: Request) -> bool:
+def may_open_thinking(engine: Engine, request: ReplyRequest) -> bool:
     """Whether the model may open a thinking block in the reply itself."""
     is_chat = not (request.raw or request.verbatim)
     return is_chat and may_think(engine, request.query, request.config)
 
 
-def settled(engine: Engine, request: Request) -> Request:
+def settled(engine: Engine, request: ReplyRequest) -> ReplyRequest:
     """The request with the method of its answer, where nothing is thought and that is another."""
     thinks = opens_thinking(engine, request) or may_open_thinking(engine, request)
     return request if thinks else with_method(request, request.method.answer)
 
 
-def with_method(request: Request, method: Method | None) -> Request:
+def with_method(request: ReplyRequest, method: Method | None) -> ReplyRequest:
     """The request with that method, or as it is."""
     return dataclasses.replace(request, method=method) if method else request
 
@@ -108,13 +175,13 @@ def length_option(config: SearchConfig) -> str:
     return "max_tokens" if 0 < config.max_tokens <= horizon else "max_chunks"
 
 
-def opening_request(request: Request) -> Request:
+def opening_request(request: ReplyRequest) -> ReplyRequest:
     """The request of a run that ends where the model opens its thinking."""
     request = with_method(request, request.method.answer)
     return request.with_options(stop=(*request.config.stop, OPEN_THINK))
 
 
-def thinking_request(request: Request) -> Request:
+def thinking_request(request: ReplyRequest) -> ReplyRequest:
     """The request of a run that ends with the thinking."""
     request = with_method(request, request.method.thinking)
     config = request.config
@@ -126,7 +193,7 @@ def thinking_request(request: Request) -> Request:
     )
 
 
-def answer_request(request: Request, steps: list[Step], seconds: float) -> Request | None:
+def answer_request(request: ReplyRequest, steps: list[Step], seconds: float) -> ReplyRequest | None:
     """The request of a further run, by the method of the answer, with what the `steps` and
     `seconds` so far leave of the limits; None when that is nothing. Time that is up leaves one
     token."""
