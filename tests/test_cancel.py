@@ -16,7 +16,6 @@ from threads import in_threads, wait_until
 
 from tgr_local.engine import Cancel, Task, watched
 from tgr_local.system.errors import CancelledError
-from tgr_local.system.slots import FairSlots
 
 
 def test_a_flag_calls_whoever_watches_it_or_one_below() -> None:
@@ -80,30 +79,6 @@ def test_no_watcher_is_lost_between_threads() -> None:
     assert in_threads(*[lambda i=i: one(i) for i in range(4)]) == [0, 1, 2, 3]
 
 
-def test_a_place_is_waited_for_until_the_flag_is_set() -> None:
-    slots, flags = FairSlots(2), [Cancel() for _ in range(3)]
-    results: list[object] = []
-
-    def ask(flag: Cancel) -> None:
-        try:
-            with slots.taken(flag):
-                results.append("had it")
-        except CancelledError:
-            results.append("cancelled")
-
-    with slots.taken():
-        with slots.taken():
-            threads = [threading.Thread(target=ask, args=(flag,)) for flag in flags]
-            for thread in threads:
-                thread.start()
-            flags[1].cancel()
-            threads[1].join(HANG)
-            assert results == ["cancelled"]
-        for thread in threads:
-            thread.join(HANG)
-    assert results == ["cancelled", "had it", "had it"]
-
-
 @pytest.mark.parametrize("reads", [False, True])
 def test_a_run_in_any_thread_ends_with_its_flag(model: Model, load: Load, reads: bool) -> None:
     engine = load(model(), n_ctx=4 * ENDLESS)
@@ -156,32 +131,3 @@ def test_a_wait_for_a_reservation_ends_with_its_flag(model: Model, load: Load) -
     *ended, last, _ = in_threads(*[lambda flag=flag: ask(flag) for flag in flags], cancel)
     assert [type(one) for one in ended] == [CancelledError] * 7
     assert last is None and is_free(engine)
-
-
-class Asked(Cancel):
-    """A flag that tells when a place was asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked = threading.Event()
-
-    def is_set(self) -> bool:
-        self.asked.set()
-        return super().is_set()
-
-
-def test_whoever_releases_a_place_and_asks_again_does_not_overtake() -> None:
-    slots, flag, order = FairSlots(1), Asked(), list[str]()
-
-    def ask() -> None:
-        with slots.taken(flag):
-            order.append("first")
-
-    thread = threading.Thread(target=ask)
-    with slots.taken():
-        thread.start()
-        assert flag.asked.wait(HANG)
-    with slots.taken():
-        order.append("again")
-    thread.join(HANG)
-    assert order == ["first", "again"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from serving import START, Served, served
 from surroundings import HANG
 from threads import in_threads
+from visitors import Visitor
 
 from tgr_local import load, methods
 from tgr_local.apis.completions import completion_request, respond
@@ -274,25 +274,33 @@ def test_memory_needed_grows_with_each_option(small: Engine) -> None:
     assert memory_needed(small, asked(small, tgr={"method": "tgr-think"})) == least
 
 
-def test_memory_is_shared_and_waited_for(small: Engine) -> None:
+def test_memory_is_shared_in_the_order_of_arrival(small: Engine) -> None:
     memory = RequestMemory(small, ServerConfig(request_memory=8))
     with pytest.raises(ApiError, match="up to 9 MiB"), memory.held(9 << 20, Cancel()):
         pass
-    cancel, order = Cancel(), []
+    first, gone, large, little = (
+        Visitor(lambda cancel, n=n: memory.held(n << 20, cancel)) for n in (5, 5, 8, 1)
+    )
+    gone.cancel()
+    assert isinstance(gone.error, CancelledError)
+    assert first.begins() and not little.begins(0.02)  # there is room, but the large one is first
+    first.leave()
+    assert large.begins() and not little.has_begun
+    large.leave()
+    assert little.begins()
+    little.leave()
 
-    def second() -> None:
-        with memory.held(5 << 20, Cancel()):
-            order.append("second")
 
-    thread = threading.Thread(target=second)
-    with memory.held(5 << 20, Cancel()):
-        thread.start()
-        cancel.cancel()
-        with pytest.raises(CancelledError), memory.held(5 << 20, cancel):
-            pass
-        order.append("first")
-    thread.join()
-    assert order == ["first", "second"]
+def test_small_requests_go_on_when_a_large_one_no_longer_waits(small: Engine) -> None:
+    memory = RequestMemory(small, ServerConfig(request_memory=8))
+    first, large, little = (
+        Visitor(lambda cancel, n=n: memory.held(n << 20, cancel)) for n in (5, 8, 1)
+    )
+    assert first.begins() and not large.has_begun and not little.has_begun
+    large.cancel()
+    assert little.begins()
+    first.leave()
+    little.leave()
 
 
 def test_log_probabilities_take_no_more_memory_than_estimated(small: Engine) -> None:

@@ -3,10 +3,11 @@ exact beside requests with others."""
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,12 +18,14 @@ from lora_files import pairs_for, write_adapter
 from serving import HELD, Served, long_text, served
 from surroundings import HANG
 from threads import in_threads
+from visitors import Visitor
 
 from tgr_local import TgrLlama
 from tgr_local.engine import Adapter, Cancel
 from tgr_local.server.errors import ApiError
 from tgr_local.server.lora import ScaleTurns
 from tgr_local.system.errors import CancelledError, CapacityError
+from tgr_local.system.turnstile import Turnstile
 
 BODY: dict[str, Any] = {"prompt": "he said", "max_tokens": 12, "temperature": 0}
 SCALES = (0.5, 0.0, -0.7, 1.0)
@@ -252,98 +255,122 @@ class Turns:
         self.n_set += 1
         self.engine.adapters = (Adapter(Path("a"), *scales),)
 
-    def use(self, scale: float, cancel: Cancel | None = None) -> SimpleNamespace:
-        """A user that has begun, or waits: it begins, and ends when its `leave` is set."""
-        user = SimpleNamespace(begun=threading.Event(), leave=threading.Event(), error=None)
-        n_before = self.turns.n_users
+    def use(self, scale: float, memory: Turnstile | None = None) -> Visitor:
+        """A user that has begun, or waits: for 4 units of `memory` too."""
 
-        def run() -> None:
-            try:
-                with self.turns.held((scale,), cancel or Cancel()):
-                    assert self.engine.adapters[0].scale == scale
-                    user.begun.set()
-                    assert user.leave.wait(HANG)
-                    assert self.engine.adapters[0].scale == scale
-            except BaseException as error:
-                user.error = error
+        @contextmanager
+        def held(cancel: Cancel) -> Iterator[None]:
+            with self.turns.held((scale,), cancel):
+                assert self.engine.adapters[0].scale == scale
+                with memory.taken(cancel, 4) if memory else nullcontext():
+                    yield
+                assert self.engine.adapters[0].scale == scale
 
-        user.thread = threading.Thread(target=run)
-        user.thread.start()
-        while self.turns.n_users == n_before and not user.error:
-            threading.Event().wait(0.001)
-        return user
+        return Visitor(held)
 
 
 def test_other_scales_wait_and_nobody_overtakes_them() -> None:
     turns = Turns()
     first, second = turns.use(0.5), turns.use(0.5)
-    assert first.begun.wait(HANG) and second.begun.wait(HANG) and turns.n_set == 0
+    assert first.begins() and second.begins() and turns.n_set == 0
     other, late = turns.use(1.0), turns.use(0.5)
-    first.leave.set()
-    first.thread.join(HANG)
-    assert not other.begun.is_set() and not late.begun.is_set()
+    first.leave()
+    assert not other.has_begun and not late.has_begun
     with turns.turns.held_as_they_are():  # which waits for nobody, and keeps them
-        second.leave.set()
-        second.thread.join(HANG)
-        assert not other.begun.wait(0.05) and turns.engine.adapters[0].scale == 0.5
-    assert other.begun.wait(HANG) and not late.begun.is_set()
-    other.leave.set()
-    assert late.begun.wait(HANG) and turns.n_set == 2
-    late.leave.set()
-    for user in (other, late):
-        user.thread.join(HANG)
-        assert user.error is None
+        second.leave()
+        assert not other.begins(0.05) and turns.engine.adapters[0].scale == 0.5
+    assert other.begins() and not late.has_begun
+    other.leave()
+    assert late.begins() and turns.n_set == 2
+    late.leave()
 
 
 def test_who_stops_waiting_lets_others_begin() -> None:
-    turns, cancel = Turns(), Cancel()
-    first, other, late = turns.use(0.5), turns.use(1.0, cancel), turns.use(0.5)
-    assert not late.begun.wait(0.05)
-    cancel.cancel()
-    assert late.begun.wait(HANG)
-    other.thread.join(HANG)
+    turns = Turns()
+    first, other, late = turns.use(0.5), turns.use(1.0), turns.use(0.5)
+    assert not late.begins(0.05)
+    other.cancel()
+    assert late.begins()
     assert isinstance(other.error, CancelledError) and turns.n_set == 0
     for user in (first, late):
-        user.leave.set()
-        user.thread.join(HANG)
-    for scale, kind in ((9, ApiError), (8, MemoryError)):  # no memory for it
-        failed = turns.use(scale)
-        failed.thread.join(HANG)
-        assert isinstance(failed.error, kind)
-        if isinstance(failed.error, ApiError):
-            assert (failed.error.status, failed.error.code) == (503, "out_of_memory")
-            assert "12 MiB of RAM are too few" in failed.error.message
-        assert turns.turns.n_users == 0
+        user.leave()
+    with pytest.raises(ApiError, match="12 MiB of RAM are too few") as failed:
+        turns.use(9).leave()  # no memory for it
+    assert (failed.value.status, failed.value.code) == (503, "out_of_memory")
+    with pytest.raises(MemoryError):
+        turns.use(8).leave()
     last = turns.use(1.0)
-    assert last.begun.wait(HANG)
-    last.leave.set()
-    last.thread.join(HANG)
+    assert last.begins()
+    last.leave()
 
 
 def test_a_change_under_way_delays_no_cancel() -> None:
     """The event loop cancels, and does nothing else meanwhile."""
-    turns, cancel = Turns(), Cancel()
+    turns = Turns()
     turns.may_set.clear()
     changing = turns.use(1.0)
     assert turns.is_setting.wait(HANG)
-    waiting, late = turns.use(0.5, cancel), turns.use(1.0)
-    in_threads(cancel.cancel)
-    waiting.thread.join(HANG)
+    waiting, late = turns.use(0.5), turns.use(1.0)
+    waiting.cancel()
     assert isinstance(waiting.error, CancelledError)
-    found = []
+    scales = []
 
     def look() -> None:
         with turns.turns.held_as_they_are():
-            found.append(turns.engine.adapters[0].scale)
+            scales.append(turns.engine.adapters[0].scale)
 
     looking = threading.Thread(target=look)
     looking.start()
     looking.join(0.05)
-    assert looking.is_alive() and not changing.begun.is_set() and not late.begun.is_set()
+    assert looking.is_alive() and not changing.has_begun and not late.has_begun
     turns.may_set.set()
     looking.join(HANG)
-    assert found == [1.0] and late.begun.wait(HANG) and turns.n_set == 1
+    assert scales == [1.0] and late.begins() and turns.n_set == 1
     for user in (changing, late):
-        user.leave.set()
-        user.thread.join(HANG)
-        assert user.error is None
+        user.leave()
+
+
+def test_scales_and_memory_never_wait_for_each_other() -> None:
+    """Memory is taken inside the scales: whoever has it has the scales too, and ends."""
+    turns, memory = Turns(), Turnstile(4)
+    first, waits_for_memory = turns.use(0.5, memory), turns.use(0.5, memory)
+    waits_for_scales, late = turns.use(1.0, memory), turns.use(0.5, memory)
+    assert first.begins()
+    first.leave()
+    for user in (waits_for_memory, waits_for_scales, late):
+        assert user.begins()
+        user.leave()
+    assert turns.n_set == 2
+    first, waits_for_memory, waits_for_scales = (turns.use(s, memory) for s in (0.5, 0.5, 1.0))
+    assert first.begins()
+    waits_for_memory.cancel()
+    assert not waits_for_scales.has_begun
+    first.leave()
+    assert waits_for_scales.begins()
+    waits_for_scales.leave()
+
+
+def test_users_come_and_go_in_any_order() -> None:
+    turns, memory = Turns(), Turnstile(8)
+
+    def users(seed: int) -> int:
+        draw = random.Random(seed)
+        for _ in range(50):
+            cancel = Cancel()
+            canceller = threading.Thread(target=cancel.cancel)
+            if draw.random() < 0.3:
+                canceller.start()
+            scale, weight = draw.choice((0.5, 1.0)), draw.randint(0, 8)
+            with (
+                suppress(CancelledError),
+                turns.turns.held((scale,), cancel),
+                memory.taken(cancel, weight),
+            ):
+                assert turns.engine.adapters[0].scale == scale
+            with turns.turns.held_as_they_are():
+                adapters = turns.engine.adapters
+                time.sleep(0)
+                assert turns.engine.adapters is adapters
+        return seed
+
+    assert in_threads(*[lambda i=i: users(i) for i in range(6)]) == list(range(6))

@@ -15,7 +15,7 @@ from typing import Any
 
 from tgr_local.engine.prompt_text import ControlTexts, PromptText
 from tgr_local.system import confined
-from tgr_local.system.slots import Flag
+from tgr_local.system.turnstile import Flag
 
 _THINK = "<think>"
 _ROLES = {"system", "developer", "user", "assistant", "tool", "function", "ipython"}

@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from tgr_local.engine import Cancel
 from tgr_local.server.errors import ApiError
-from tgr_local.system.slots import FairSlots
+from tgr_local.system.turnstile import Turnstile
 
 BODY_SECONDS = 60.0  # for a body to arrive
 LARGEST = 8  # all bodies together may have this many times the largest size
@@ -44,7 +44,7 @@ class Bodies:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._freed = asyncio.Event()
         self._lock = threading.Lock()
-        self.turn = FairSlots(1)  # to parse a long one
+        self.turn = Turnstile(1)  # to parse a long one
 
     async def read(self, request: Request, listed: str = "", *, streams: bool = False) -> Body:
         """The body of a request. A long one is not read from the socket while others use up the

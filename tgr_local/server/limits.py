@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
-from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from tgr_local.apis.requests import PreparedRequest
@@ -15,7 +13,8 @@ from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.search import geometry
 from tgr_local.search.capacity import most_chunks, n_rollouts
 from tgr_local.server.errors import ApiError
-from tgr_local.system.errors import CancelledError, CapacityError, ContextError
+from tgr_local.system.errors import CapacityError, ContextError
+from tgr_local.system.turnstile import Turnstile
 
 Number = TypeVar("Number", int, float)
 
@@ -126,15 +125,15 @@ def memory_needed(engine: Engine, request: PreparedRequest) -> int:
 
 
 class RequestMemory:
-    """The memory that running requests share: a request that needs more than is left waits."""
+    """The memory that running requests share, in bytes: one that needs more than is left waits, and
+    those that come later wait behind it."""
 
     def __init__(self, engine: Engine, limits: ServerConfig) -> None:
         allowed = limits.request_memory << 20
-        self._most = self._left = allowed or max(_LEAST_MEMORY, engine.size_bytes // 2)
-        self._changed = threading.Condition()
+        self._most = allowed or max(_LEAST_MEMORY, engine.size_bytes // 2)
+        self._turnstile = Turnstile(self._most)
 
-    @contextlib.contextmanager
-    def held(self, n_bytes: int, cancel: Cancel) -> Iterator[None]:
+    def held(self, n_bytes: int, cancel: Cancel) -> contextlib.AbstractContextManager[None]:
         """Reserves `n_bytes` for the ``with`` block. Raises ApiError for more than the server has,
         and CancelledError if `cancel` is set first."""
         if n_bytes > self._most:
@@ -144,22 +143,7 @@ class RequestMemory:
                 f"allows {self._most >> 20} MiB; lower max_tokens, n, logprobs, n_candidates, "
                 "rollout_len, rank or d_z",
             )
-        with cancel.watched(self._wake), self._changed:
-            while n_bytes > self._left:
-                if cancel.is_set():
-                    raise CancelledError("cancelled while waiting for memory")
-                self._changed.wait()
-            self._left -= n_bytes
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._left += n_bytes
-                self._changed.notify_all()
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+        return self._turnstile.taken(cancel, n_bytes)
 
 
 def limit_cache(engine: Engine, config: Any, method: Method) -> int:

@@ -9,7 +9,6 @@ then.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,12 @@ from tgr_local.apis.validation import RequestBody, RequestError, shown
 from tgr_local.engine import Cancel, Engine, named_adapters, rescaled
 from tgr_local.options import gguf_header
 from tgr_local.server.errors import out_of_memory
-from tgr_local.system.errors import CancelledError, CapacityError, ModelError, describe
+from tgr_local.system.errors import CapacityError, ModelError, describe
+from tgr_local.system.turnstile import Turnstile
 
 Scales = tuple[float, ...]
 _TASK, _PREFIX = "adapter.lora.task_name", "adapter.lora.prompt_prefix"
+_ALL = 1 << 30  # more users than a model has at a time
 
 
 class ScalesRequest(RequestBody):
@@ -89,81 +90,32 @@ class ScaleTurns:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._changed = threading.Condition()
-        self._waiting: list[object] = []  # in the order of arrival
-        self._n_running = 0
-        self._changing = False  # one that runs is setting its scales
-
-    @property
-    def n_users(self) -> int:
-        """Number of requests that run now, or wait."""
-        with self._changed:
-            return len(self._waiting) + self._n_running
+        self._door = Turnstile(1)  # whoever is in it begins next, and alone may change the scales
+        self._users = Turnstile(_ALL)
+        self._savers = Turnstile(_ALL)  # which write files, and need no turn
 
     @contextlib.contextmanager
     def held(self, scales: Scales, cancel: Cancel) -> Iterator[None]:
         """The model has these scales for the ``with`` block. Raises CancelledError if `cancel` is
         set first, ApiError where there is no memory for them."""
-        me = object()
-        with cancel.watched(self._wake), self._changed:
-            self._waiting.append(me)
-            try:
-                while not self._may_begin(me, scales):
-                    if cancel.is_set():
-                        raise CancelledError("cancelled while others used other LoRA scales")
-                    self._changed.wait()
-                self._n_running += 1
-                self._changing = changes = not self._have(scales)
-            finally:
-                self._waiting.remove(me)
-                self._changed.notify_all()
-        with self._running():
-            if changes:
-                self._change(scales)
+        with contextlib.ExitStack() as use:
+            with self._door.taken(cancel):
+                if scales != tuple(adapter.scale for adapter in self._engine.adapters):
+                    with self._users.taken(cancel, _ALL), self._savers.taken(cancel, _ALL):
+                        self._change(scales)
+                use.enter_context(self._users.taken())
             yield
 
-    @contextlib.contextmanager
-    def held_as_they_are(self) -> Iterator[None]:
+    def held_as_they_are(self) -> contextlib.AbstractContextManager[None]:
         """The scales do not change during the ``with`` block. Waits only for a change under way."""
-        with self._changed:
-            while self._changing:
-                self._changed.wait()
-            self._n_running += 1
-        with self._running():
-            yield
-
-    @contextlib.contextmanager
-    def _running(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._n_running -= 1
-                self._changed.notify_all()
+        return self._savers.taken()
 
     def _change(self, scales: Scales) -> None:
-        """Sets scales without the lock, for which the event loop waits when it cancels another."""
         try:
             self._engine.set_adapter_scales(scales)
         except CapacityError as error:  # of the memory; no prompt is too long
             message = f"there is no memory for a change of LoRA scales: {describe(error)}"
             raise out_of_memory(message) from None
-        finally:
-            with self._changed:
-                self._changing = False
-                self._changed.notify_all()
-
-    def _may_begin(self, me: object, scales: Scales) -> bool:
-        if self._changing or self._waiting[0] is not me:
-            return False
-        return not self._n_running or self._have(scales)
-
-    def _have(self, scales: Scales) -> bool:
-        return scales == tuple(one.scale for one in self._engine.adapters)
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
 
 
 def _metadata(path: Path) -> dict[str, str]:

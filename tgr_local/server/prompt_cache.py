@@ -39,7 +39,7 @@ from tgr_local.engine.prefix_files import TEMPORARY
 from tgr_local.options.config import ServerConfig
 from tgr_local.system import paths
 from tgr_local.system.errors import CancelledError, PrefixError, PrefixRoomError, TgrError, describe
-from tgr_local.system.slots import FairSlots
+from tgr_local.system.turnstile import Turnstile
 
 LEAST_TOKENS = 256  # fewer are read again in a few seconds
 ENDING = ".prompt"
@@ -131,7 +131,7 @@ class PromptCache:
         # by digest and scales, the latest used last
         self._known_of: dict[bytes, dict[tuple[Adapter, ...], _Known]] = {}
         self._no_room: dict[Path, float] = {}  # when they found none
-        self._lock, self._loading = threading.Lock(), FairSlots(1)
+        self._lock, self._loading = threading.Lock(), Turnstile(1)
         self._changed, self._closed = threading.Event(), False
         if engine.known_hash:  # files of this model are there only if it is
             self._look()

@@ -13,11 +13,11 @@ from tgr_local.apis.validation import RequestBody, RequestError
 from tgr_local.engine import Cancel
 from tgr_local.system import confined
 from tgr_local.system.confined import ConfinedError
-from tgr_local.system.slots import FairSlots
+from tgr_local.system.turnstile import Turnstile
 
 TEXT_MOST = 1 << 16
 """Characters of a text: about a second. The page sends a longer one in parts."""
-_TURN = FairSlots(1)  # one text at a time: the other processes are for the templates of chats
+_TURN = Turnstile(1)  # one text at a time: the other processes are for the templates of chats
 _MARKUP = Path(__file__).with_name("markup.py")
 
 

@@ -14,7 +14,7 @@ owned_file.py        files that one process at a time writes whole
 json_checks.py       checks values read from JSON
 json_values.py       records ↔ JSON values
 python_source.py     the syntax tree of Python code, safe in threads
-slots.py             places for work that few may do at a time
+turnstile.py         a turnstile for work of which only so much may run at a time
 confined.py          chat templates with tools, replies, Markdown: read in a process with limits
 confined_worker.py   that process
 job_object.py        its limits on Windows

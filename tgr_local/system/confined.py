@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 from tgr_local.system import confined_worker
 from tgr_local.system.confined_worker import CPU_SECONDS, RESULT_BYTES
 from tgr_local.system.errors import CancelledError, InstallError, TgrError
-from tgr_local.system.slots import FairSlots, Flag
+from tgr_local.system.turnstile import Flag, Turnstile
 
 WALL_SECONDS = 20.0  # wall time, for a worker that sleeps or that a busy machine slows down
 _MOST_BYTES = RESULT_BYTES + (1 << 20)  # of an answer; an honest worker never sends more
@@ -330,7 +330,7 @@ class _Worker:
 
 
 _idle: list[_Worker] = []
-_slots = FairSlots(_MAX_WORKERS)
+_slots = Turnstile(_MAX_WORKERS)
 
 
 @atexit.register
@@ -343,7 +343,7 @@ def _after_fork() -> None:
     # the pipes of the workers belong to the parent
     global _slots
     _idle.clear()
-    _slots = FairSlots(_MAX_WORKERS)
+    _slots = Turnstile(_MAX_WORKERS)
 
 
 if hasattr(os, "register_at_fork"):

@@ -21,7 +21,7 @@ from tgr_local.code.judging.test_output import Failure, OutputCounts
 from tgr_local.system.sandbox import backends, commands
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.sandbox.commands import CommandLimits, CommandOutcome, Place
-from tgr_local.system.slots import Flag
+from tgr_local.system.turnstile import Flag
 
 Ended = Literal[
     "passed", "failed", "no tests", "fewer tests", "not found", "timed out", "memory", "processes",

@@ -27,7 +27,7 @@ from tgr_local.system.paths import program, program_folders
 from tgr_local.system.sandbox import backends, own_path, usage
 from tgr_local.system.sandbox.backends import Backend, Mount
 from tgr_local.system.sandbox.own_path import OwnPath
-from tgr_local.system.slots import Flag
+from tgr_local.system.turnstile import Flag
 
 Stopped = Literal["", "time", "memory", "processes", "disk", "output"]
 _SEEN_LAUNCHER = Path("/tgr-launch.py")

@@ -1,0 +1,75 @@
+"""A turnstile for work of which only so much may run at a time; a wait can be cancelled."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from tgr_local.system.errors import CancelledError
+
+
+class Flag(Protocol):
+    """Something that can cancel a wait, such as `engine.Cancel`."""
+
+    def is_set(self) -> bool: ...
+    def watched(
+        self, call: Callable[[], object], /
+    ) -> contextlib.AbstractContextManager[object]: ...
+
+
+class _Visitor:
+    """Somebody who wants units of a turnstile, or has them."""
+
+    def __init__(self, weight: int) -> None:
+        self.weight = weight
+        self.is_in = False
+        self.called: queue.SimpleQueue[None] = queue.SimpleQueue()  # a signal handler may call
+
+
+class Turnstile:
+    """`n` units, given in the order in which they were asked for: nobody overtakes a visitor who
+    waits for more of them than are free."""
+
+    def __init__(self, n: int) -> None:
+        self._n, self._n_free = n, n
+        self._queue: deque[_Visitor] = deque()
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def taken(self, cancel: Flag | None = None, weight: int = 1) -> Iterator[None]:
+        """Takes `weight` units for the ``with`` block. Raises CancelledError if `cancel` is set
+        first, and ValueError for more units than there are."""
+        if weight > self._n:
+            raise ValueError(f"asked for {weight} units, but the turnstile has {self._n}")
+        visitor = _Visitor(weight)
+        with self._lock:
+            self._queue.append(visitor)
+            self._let_in()
+        try:
+            call = functools.partial(visitor.called.put, None)
+            with cancel.watched(call) if cancel else contextlib.nullcontext():
+                while not (visitor.is_in or (cancel and cancel.is_set())):
+                    visitor.called.get()
+            if cancel and cancel.is_set():
+                raise CancelledError("cancelled while waiting for its turn")
+            yield
+        finally:
+            with self._lock:
+                if visitor.is_in:
+                    self._n_free += weight
+                else:
+                    self._queue.remove(visitor)
+                self._let_in()
+
+    def _let_in(self) -> None:
+        """Lets in those who are first and fit. The caller holds the lock."""
+        while self._queue and self._queue[0].weight <= self._n_free:
+            visitor = self._queue.popleft()
+            self._n_free -= visitor.weight
+            visitor.is_in = True
+            visitor.called.put(None)
