@@ -36,7 +36,9 @@ HELD: list[tuple[str, str]] = [
     # what is done
     ("Its header is checked", "bad_files::a_damaged_file_is_refused"),
     ("What is known to make llama.cpp abort", "bad_files::foreign_models_are_refused"),
-    ("read by Python code", "schemas::work_has_a_bound server_limits::a_greedy_request_is_refused"),
+    ("read by Python code", "schemas::work_has_a_bound"),
+    ("No regular expression", "schemas::work_has_a_bound"),
+    ("The work is counted", "schemas::work_has_a_bound server_limits::a_greedy_request_is_refused"),
     ("Converted by llama.cpp's", "confined::a_template_of_a_model_is_confined"),
     ("It runs in a process of its own, with 2 s", "confined::a_template_of_a_model_is_confined "
      "confined::a_worker_that_does_not_read_is_given_up"),
@@ -58,14 +60,16 @@ HELD: list[tuple[str, str]] = [
     ("What sockets and pipes may hold", "sandbox::memory_in_sockets_is_bounded"),
     ("Of sockets there are only", "sandbox::networks_beside_its_own_are_refused"),
     ("Where that does not work", "sandbox::no_backend_replaces_another"),
-    ("Characters in it that are not seen", "code_table::what_is_not_seen_in_an_edit_is_said"),
+    ("Invisible characters in it", "code_table::what_is_not_seen_in_an_edit_is_said"),
+    ("They are named before", "code_table::what_is_not_seen_in_an_edit_is_said"),
     ("Your tests run on a copy", "code_judge::nothing_outside_can_be_changed_or_read"),
     ("Your folder changes when you accept",
      "code_journal::killed_at_any_step_it_is_before_or_after "
      "code_session::without_a_terminal_and_without_yes_nothing_is_changed "
      "code_project::paths_that_are_none_are_refused"),
     ("No setting and no object", "code_repository::no_program_of_a_folder_runs"),
-    ("Git lists the files", "code_repository::what_git_lists_is_as_ever "
+    ("Git lists the files", "code_repository::what_git_lists_is_as_ever"),
+    ("Places outside of the folder",
      "code_repository::an_index_that_names_places_outside_of_the_folder_lists_none_of_them"),
     ("Links that lead out", "code_project::links_are_followed_inside_only "
      "code_project::lists_are_bounded code_project::hostile_patterns_do_not_keep_it"),
@@ -114,13 +118,15 @@ HELD: list[tuple[str, str]] = [
     ("There is no telemetry", "security_page::few_modules_can_connect "
      "security_page::what_others_measure_is_turned_off"),
     # what is written
-    ("Conversations, the keys and values", "prefix_files::only_the_owner_reads_it "
-     "chat_files::every_turn_is_saved_and_the_latest_conversations_are_resumed "
+    ("Conversations, the keys and values",
+     "chat_files::every_turn_is_saved_and_the_latest_conversations_are_resumed"),
+    ("They are readable by you alone", "prefix_files::only_the_owner_reads_it "
      "security_page::typed_lines_are_the_persons_alone"),
     ("`--no-save` keeps", "security_page::without_saving_a_chat_writes_nothing "
      "acp::without_saving_nothing_is_kept"),
     ("The server logs no prompts", "server_states::a_log_has_no_prompts_unless_it_is_asked_for"),
-    ("Copies of a project", "code_copies::copies_are_removed "
+    ("Copies of a project", "code_copies::copies_are_removed"),
+    ("Where the cache folder cannot be written",
      "code_copies::copies_lie_elsewhere_where_the_cache_folder_cannot_hold_them"),
     ("What is in memory", ""),  # of the system
 ]  # fmt: skip
