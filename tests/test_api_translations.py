@@ -34,7 +34,7 @@ from tgr_local.apis.response_store import Responses, ResponseStore, UnknownRespo
 from tgr_local.apis.responses import responses_request
 from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Engine
-from tgr_local.generation.messages import one_system
+from tgr_local.engine.templates.messages import one_system
 
 gc.freeze()  # what openai brings need not be looked through after every test
 

@@ -15,7 +15,7 @@ from eval_doubles import exercise
 
 from tgr_local.chat.terminal import Terminal
 from tgr_local.console import text_input, trace_file
-from tgr_local.engine import chat_templates
+from tgr_local.engine.templates import choice
 from tgr_local.lab.eval import recipe, tasks
 from tgr_local.lab.fitting import questions
 from tgr_local.options.config import ServerConfig
@@ -84,7 +84,7 @@ def test_the_keys_of_a_server(tmp_path: Path) -> None:
 
 def test_a_chat_template(tmp_path: Path) -> None:
     file = marked(tmp_path / "t.jinja", "{{ messages[0].content }}")
-    found = chat_templates.named(str(file))
+    found = choice.named(str(file))
     assert found is not None and found.text == "{{ messages[0].content }}"
 
 

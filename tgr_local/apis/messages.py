@@ -35,7 +35,7 @@ from tgr_local.apis.thoughts import earlier_thinking, is_thought
 from tgr_local.apis.tools import chat_tools
 from tgr_local.apis.validation import OpenObject, RequestError, shown
 from tgr_local.engine import Engine
-from tgr_local.generation.messages import one_system
+from tgr_local.engine.templates.messages import one_system
 
 
 class Block(OpenObject):

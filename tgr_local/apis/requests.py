@@ -31,8 +31,8 @@ from tgr_local.apis.logit_bias import TokenBiases, token_biases
 from tgr_local.apis.search_options import INT_MAX
 from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Cancel, Engine
+from tgr_local.engine.templates.messages import Part, continued_part, without_empty_end
 from tgr_local.generation import ChatQuery, Tools, advised, chat_query, query_tokens
-from tgr_local.generation.messages import Part, continued_part, without_empty_end
 from tgr_local.generation.plan import ReplyRequest
 from tgr_local.generation.reply_format import Kind, LineLimits, ReplyFormat
 from tgr_local.methods import Method

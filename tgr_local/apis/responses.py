@@ -32,7 +32,7 @@ from tgr_local.apis.thoughts import earlier_thinking, thought_text, without_thin
 from tgr_local.apis.tools import chat_tools
 from tgr_local.apis.validation import OpenObject, RequestError, shown
 from tgr_local.engine import Engine
-from tgr_local.generation.messages import one_system
+from tgr_local.engine.templates.messages import one_system
 
 ITEMS_MAX = 8192
 _DEPTH_MOST = 200  # levels of nesting

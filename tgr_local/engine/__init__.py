@@ -13,8 +13,6 @@ adapters.py        LoRA adapters: files, scales, what they must be
 session.py         Session, Sequence, Injection, Task, Added; LockstepGroup, Participant: sessions
                    decoded in the same batches
 prefix_files.py    remembered prefixes in files, and one that was never read
-prompt_text.py     PromptText: a chat's prompt, in which what users write is not a control token
-rendering.py       a chat template applied to messages whose texts stay texts
 steered.py         SteeredEngine: a view of an engine, whose sessions are steered
 records.py         Sampling, GrammarTrigger, Output, EngineStats
 cancel.py          Cancel
@@ -22,10 +20,10 @@ devices.py         devices of ggml, cores
 rpc.py             servers that hold a part of a model
 memory_check.py    whether a model fits into memory
 installation.py    whether the GPU of this machine is used, and well; loading with a progress line
-chat_templates.py  the chat template of a model
 waits.py           deadlocks between threads that wait for reservations
 threads.py         the end of the program, forks
 native.py          loads the extension
+templates/         chat templates: messages in, the text of a prompt out
 """
 
 from tgr_local.engine.adapters import Adapter as Adapter
@@ -63,8 +61,6 @@ from tgr_local.engine.prefix_files import load_prefix as load_prefix
 from tgr_local.engine.prefix_files import remembered as remembered
 from tgr_local.engine.prefix_files import save_prefix as save_prefix
 from tgr_local.engine.prefix_files import saved_tokens as saved_tokens
-from tgr_local.engine.prompt_text import ControlTexts as ControlTexts
-from tgr_local.engine.prompt_text import PromptText as PromptText
 from tgr_local.engine.records import EngineStats as EngineStats
 from tgr_local.engine.records import GrammarTrigger as GrammarTrigger
 from tgr_local.engine.records import LayerFit as LayerFit
@@ -79,6 +75,8 @@ from tgr_local.engine.session import Sequence as Sequence
 from tgr_local.engine.session import Session as Session
 from tgr_local.engine.session import Task as Task
 from tgr_local.engine.steered import SteeredEngine as SteeredEngine
+from tgr_local.engine.templates.prompt_text import ControlTexts as ControlTexts
+from tgr_local.engine.templates.prompt_text import PromptText as PromptText
 from tgr_local.engine.threads import Workers as Workers
 from tgr_local.engine.threads import start_thread as start_thread
 from tgr_local.engine.waits import awaited_by as awaited_by

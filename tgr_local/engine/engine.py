@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import adapters, chat_templates, rendering, rpc, threads, waits
+from tgr_local.engine import adapters, rpc, threads, waits
 from tgr_local.engine.adapters import Adapter
 from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.devices import default_threads
 from tgr_local.engine.native import native
-from tgr_local.engine.prompt_text import ControlTexts, PromptText
 from tgr_local.engine.records import EngineStats, LayerFit, MemoryUse
 from tgr_local.engine.session import (
     INT_MAX,
@@ -29,6 +28,8 @@ from tgr_local.engine.session import (
     Session,
     check_whole,
 )
+from tgr_local.engine.templates import choice, rendering
+from tgr_local.engine.templates.prompt_text import ControlTexts, PromptText
 from tgr_local.options import cache, gguf_header
 from tgr_local.options.config import EngineConfig
 from tgr_local.system import confined
@@ -70,7 +71,7 @@ class Engine:
     ) -> None:
         self.path = Path(path)
         self.config = config = config or EngineConfig()
-        template = chat_templates.named(config.chat_template)
+        template = choice.named(config.chat_template)
         params = native.EngineParams()
         for name in _SAME_NAMES:
             setattr(params, name, getattr(config, name))
@@ -139,7 +140,7 @@ class Engine:
         there is none."""
         self.control_texts = ControlTexts(self.n_vocab, functools.partial(_text_of, self._native))
         """The texts of the vocabulary's control tokens."""
-        template = template or chat_templates.of_model(
+        template = template or choice.of_model(
             info.chat_template.decode("utf-8", "replace"), self.path
         )
         adds_bos = template.stop and self.tokenize("", add_special=True)[:1] == [self.bos]

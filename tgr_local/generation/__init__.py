@@ -4,7 +4,6 @@ In: an engine, a prompt, a config, a method, of which it makes a `ReplyRequest`.
 their events. It does not know HTTP, terminals, or how a method searches.
 
 prompt.py           Prompt, the query's tokens, the request, loading a model
-messages.py         the messages of a chat, as templates want them, and the one that is continued
 chat_format.py      chat_query: a chat with tools in its template, the format of its replies
 reply.py            Reply, generate, stream, generate_steps
 many.py             generate_many, generate_each, write_each

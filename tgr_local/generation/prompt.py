@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeGuard
@@ -15,21 +12,15 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from tgr_local.engine import Cancel, Engine, PromptText
-from tgr_local.generation.messages import (
-    KINDS,
-    begun_parts,
-    continued_part,
-    plainer,
-    without_empty_end,
-)
+from tgr_local.engine.templates.forms import applied
+from tgr_local.engine.templates.messages import begun_parts, continued_part, without_empty_end
 from tgr_local.generation.plan import ReplyRequest
-from tgr_local.generation.reply_format import Kind
+from tgr_local.generation.reply_format import KINDS, Kind
 from tgr_local.methods import Method
 from tgr_local.methods.think_tags import CLOSE_THINK, OPEN_THINK
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.fields import given_names
 from tgr_local.options.resolve import resolve
-from tgr_local.system import confined
 from tgr_local.system.errors import ContextError, ModelError
 
 _CHARS_OF_A_TOKEN = 8  # more than most texts have
@@ -188,68 +179,6 @@ def opening(where: str, prompt: str, config: SearchConfig, is_forced: bool) -> s
     needed = config.thinking and (config.thinking_budget or is_forced)
     ends = prompt.rstrip().endswith((OPEN_THINK, CLOSE_THINK))
     return f"{OPEN_THINK}\n" if needed and not ends and OPEN_THINK in where else ""
-
-
-def applied(
-    engine: Engine,
-    messages: Sequence[Mapping[str, Any]],
-    request: Mapping[str, Any],
-    cancel: Cancel | None = None,
-) -> dict[str, Any]:
-    """Applies the template to messages, as `Engine.apply_template` does. For a template that
-    refuses them, or leaves a system message, a call or a result out, they have another form, as far
-    as one helps. Raises as it does."""
-    first: dict[str, Any] | ModelError | None = None
-    for form in _forms(messages):
-        try:
-            applied = engine.apply_template({**request, "messages": form}, cancel=cancel)
-        except ModelError as error:
-            first = first or error
-            if not isinstance(error.__context__, confined.FailedError):  # a limit was met
-                break
-            continue
-        if all(word in applied["text"].text for word in _words(messages)):
-            return applied
-        first = first if isinstance(first, dict) else applied
-    if isinstance(first, ModelError):
-        raise first from None
-    assert first is not None
-    return first
-
-
-def _forms(messages: Sequence[Mapping[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The messages as they are, and then as more templates take them."""
-    last = list(map(dict, messages))
-    yield last
-    with contextlib.suppress(KeyError, TypeError):  # a content that is not text
-        for form in plainer(messages):
-            if form != last:
-                yield (last := form)
-
-
-def _words(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A word of each text that some templates leave out, which none writes in another way."""
-    for message in messages:
-        texts: list[str] = []
-        for call in message.get("tool_calls") or ():
-            with contextlib.suppress(KeyError, TypeError, ValueError):
-                arguments = call["function"]["arguments"]
-                texts += _leaves(json.loads(arguments) if isinstance(arguments, str) else arguments)
-        if message.get("role") in ("system", "developer", "tool"):
-            texts.append(str(message.get("content") or ""))
-        for text in texts:
-            yield max(_WORD.findall(text), key=len, default="")
-
-
-_WORD = re.compile(r"(?<![\\A-Za-z0-9])[A-Za-z0-9]+")  # and no end of what JSON has escaped
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list):
-        for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from _leaves(inner)
 
 
 def tokens_within(

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tgr_local.engine import GrammarTrigger
+from tgr_local.engine.templates.messages import Part
 
 Kind = Literal["thinking", "answer"]
 """The parts of a reply."""
+KINDS: dict[Part, Kind] = {"content": "answer", "reasoning_content": "thinking"}
+"""The part of a reply that each part of a message is."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tgr_local.engine.prompt_text import ControlTexts, PromptText
+from tgr_local.engine.templates.prompt_text import ControlTexts, PromptText
 from tgr_local.system import confined
 from tgr_local.system.turnstile import Flag
 

@@ -7,11 +7,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from tgr_local.generation.reply_format import Kind
-
 _SYSTEM = ("system", "developer")
 Part = Literal["content", "reasoning_content"]
-KINDS: dict[Part, Kind] = {"content": "answer", "reasoning_content": "thinking"}
+"""The parts of a message that a reply may go on with."""
 
 
 def continued_part(messages: Sequence[Mapping[str, Any]]) -> Part | None:
@@ -31,7 +29,7 @@ def begun_parts(messages: Sequence[Mapping[str, Any]], part: Part | None) -> tup
     if not part:
         return "", ""
     thinking = str(messages[-1].get("reasoning_content") or "")
-    return thinking, "" if KINDS[part] == "thinking" else str(messages[-1]["content"])
+    return thinking, "" if part == "reasoning_content" else str(messages[-1]["content"])
 
 
 def without_empty_end(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
