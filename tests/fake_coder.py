@@ -162,7 +162,7 @@ class Followed:
         self.heard: list[str] = []
         self.states: dict[int, list[str]] = {}
 
-    def before(self, verdict: Verdict) -> None:
+    def baseline(self, verdict: Verdict) -> None:
         self.heard.append(f"before {verdict.passed}")
 
     def context(self, context: Any, form: str) -> None:

@@ -81,7 +81,7 @@ def test_the_tests_decide(copies: Copies, backend: Backend) -> None:
         "test_calc.py::test_add", "test_calc.py", 5,
     )  # fmt: skip
     assert "assert -1 == 5" in failure.message
-    after = judge(copies.make([FIXED]), PYTEST, SHORT, backend=backend, before=before)
+    after = judge(copies.make([FIXED]), PYTEST, SHORT, backend=backend, baseline=before)
     assert after.passes and after.passed == 2 and after.summary == "2 of 2 pass"
 
 
@@ -90,7 +90,7 @@ def test_fewer_tests_do_not_pass(copies: Copies, best: Backend, code: str) -> No
     before = Verdict(True, 1, 1, 0, 0, 0.0, "", "failed", (), "pytest")
     place = copies.make([replace(FIXED, after=code)])
     one = f"{PYTEST}::test_zero"
-    verdict = judge(place, one, SHORT, backend=best, before=before)
+    verdict = judge(place, one, SHORT, backend=best, baseline=before)
     assert verdict.ended == "fewer tests" and verdict.ran and not verdict.passes
     assert "fewer tests ran" in verdict.summary
 

@@ -425,7 +425,7 @@ def test_a_fence_that_is_written_twice_is_one(name: str) -> None:
     answer = f"Here:\n```python\n{name}```python\n{new}```\n"
     assert after(answer) == SHOP.replace("    return price * RATE\n", "    return 0\n")
     (code,) = codes(answer)
-    assert (code.text, code.before) == (new, name.strip("# :\n") or "Here:")
+    assert (code.text, code.line_before) == (new, name.strip("# :\n") or "Here:")
 
 
 def test_a_fence_within_a_docstring_is_text() -> None:

@@ -145,7 +145,7 @@ def test_without_tests_all_are_written_and_agreement_decides(solved: Solve) -> N
     outcome = solved(coder, tests="", by=parses, candidates=3)
     assert [one.state for one in outcome.rounds[0]] == ["done"] * 3
     assert outcome.best is not None and outcome.best.number == 2
-    assert outcome.before is None and "The tests fail" not in coder.prompts[0]
+    assert outcome.baseline is None and "The tests fail" not in coder.prompts[0]
 
 
 def test_tests_that_pass_already_do_not_end_the_round(solved: Solve) -> None:
@@ -409,15 +409,17 @@ def test_the_table_shows_each_candidate_best_first() -> None:
 def test_an_output_that_counts_no_tests_is_shown_by_its_end() -> None:
     said: list[str] = []
     with Report(said.append, "pytset", is_live=False) as report:
-        report.before(make_verdict(True, 1, 1, 0, "E  assert 1 == 2"))
+        report.baseline(make_verdict(True, 1, 1, 0, "E  assert 1 == 2"))
         assert len(said) == 1  # the counts say it, and the prompt has the output
         output = "one\ntwo\n\nthree\nsh: 1: pytset: not found\n"
-        report.before(dataclasses.replace(make_verdict(False, 0, 0, 0, output), ended="not found"))
+        report.baseline(
+            dataclasses.replace(make_verdict(False, 0, 0, 0, output), ended="not found")
+        )
     assert [line.strip() for line in said[2:]] == [
         "two", "three", "sh: 1: pytset: not found", "the command may be wrong (Ctrl-C stops)",
     ]  # fmt: skip
     with Report(said.append, "pytset", False, can_stop=False) as report:
-        report.before(dataclasses.replace(make_verdict(True, 0, 0, 0, ""), ended="no tests"))
+        report.baseline(dataclasses.replace(make_verdict(True, 0, 0, 0, ""), ended="no tests"))
     assert said[-1].strip() == "the command may be wrong"
 
 

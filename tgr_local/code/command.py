@@ -120,8 +120,8 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError("--force belongs to --undo; name both")
     flags = [f"--{name}" for name in ("json", "yes") if getattr(args, name)]
     if args.undo and (args.task is not None or flags):
-        what = flags[0] if flags else "a task"
-        raise ValueError(f"--undo restores the folder and ends, but {what} is given too; drop one")
+        extra = flags[0] if flags else "a task"
+        raise ValueError(f"--undo restores the folder and ends, but {extra} is given too; drop one")
     if flags and args.task is None:
         raise ValueError(f"{flags[0]} needs a task; give it as an argument, or - for stdin")
 

@@ -28,25 +28,25 @@ def twice_ends() -> AbstractContextManager[None]:
         signal.signal(signal.SIGINT, second)
         raise KeyboardInterrupt
 
-    return _handled(lambda before: first)
+    return _handling(lambda _: first)
 
 
 def ignored_once() -> AbstractContextManager[None]:
     """Inside, the first SIGINT does nothing: for what takes a moment and must not stop halfway.
     Another one does what it would have done without this."""
-    return _handled(lambda before: lambda *_: signal.signal(signal.SIGINT, before))
+    return _handling(lambda previous: lambda *_: signal.signal(signal.SIGINT, previous))
 
 
 @contextlib.contextmanager
-def _handled(make: Callable[[Any], Callable[..., object]]) -> Iterator[None]:
+def _handling(make: Callable[[Any], Callable[..., object]]) -> Iterator[None]:
     """Inside, SIGINT has the handler that `make` makes, which is called with the one of before;
     where it cannot have one, outside of the main thread, nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, make(before))
+    previous = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, make(previous))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)

@@ -41,8 +41,8 @@ def one_task(session: CodeSession, text: str, *, accepts: bool, as_json: bool) -
             said = session.accept(accepted.number)
         except (TgrError, OSError) as error:
             if as_json:
-                found = as_object(session, text, outcome, None, FAILED)
-                print(printable_json({**found, "error": describe(error)}))
+                result = as_object(session, text, outcome, None, FAILED)
+                print(printable_json({**result, "error": describe(error)}))
             raise
         session.say(f"{said}; tgr-local code --undo restores it")
     elif best is None or not best.passes:
@@ -75,25 +75,25 @@ def _exit_code(best: Candidate | None, accepted: Candidate | None) -> int:
 
 def ask(session: CodeSession, best: Candidate) -> Candidate | None:
     """Asks the person which edit to accept; None = none."""
-    shown = best
+    candidate = best
     while True:
-        warning = "" if shown.passes else ", which does not pass"
-        question = f"accept candidate {shown.number}{warning}? yes, no, or another's number: "
+        warning = "" if candidate.passes else ", which does not pass"
+        question = f"accept candidate {candidate.number}{warning}? yes, no, or another's number: "
         try:
             answer = input(question).strip().lower()
         except EOFError:
             print()
             return None
         if answer in ("y", "yes"):
-            return shown
+            return candidate
         if answer in ("n", "no", ""):
             return None
         try:
             if not answer.isdecimal():
                 known = "yes, no or the number of a candidate"
                 raise ValueError(f"the answer is {answer!r:.40}, but must be {known}")
-            shown = session.candidate(int(answer[:9]))
-            print_diff(shown)
+            candidate = session.candidate(int(answer[:9]))
+            print_diff(candidate)
         except ValueError as error:
             print(printable_line(str(error)))
 
@@ -114,15 +114,15 @@ def as_object(
         "method": session.method.name,
         "edit_format": outcome.form,
         "test": session.code.test or None,
-        "before": _verdict(outcome.before),
+        "before": _verdict(outcome.baseline),
         "context": {
             "tokens": context.n_tokens,
             "budget": context.budget,
-            "shown": [dataclasses.asdict(one) for one in context.shown],
+            "shown": [dataclasses.asdict(file) for file in context.shown],
             "not_shown": [{"path": path, "why": why} for path, why in context.left_out],
         },
-        "rounds": [[_candidate(one) for one in some] for some in outcome.rounds],
-        "ranking": [one.number for one in outcome.ranked],
+        "rounds": [[_candidate(c) for c in candidates] for candidates in outcome.rounds],
+        "ranking": [candidate.number for candidate in outcome.ranked],
         "best": best.number if best else None,
         "passes": best is not None and best.passes,
         "accepted": accepted.number if accepted else None,
@@ -137,23 +137,23 @@ def _verdict(verdict: Verdict | None) -> dict[str, Any] | None:
     return None if verdict is None else {**dataclasses.asdict(verdict), "passes": verdict.passes}
 
 
-def _candidate(one: Candidate) -> dict[str, Any]:
-    added, removed = table.n_lines(one.changes)
+def _candidate(candidate: Candidate) -> dict[str, Any]:
+    added, removed = table.n_lines(candidate.changes)
     return {
-        "number": one.number,
-        "seed": one.seed,
-        "parts": list(one.parts),
-        "state": one.state,
-        "passes": one.passes,
-        "problem": one.problem or None,
-        "verdict": _verdict(one.verdict),
+        "number": candidate.number,
+        "seed": candidate.seed,
+        "parts": list(candidate.parts),
+        "state": candidate.state,
+        "passes": candidate.passes,
+        "problem": candidate.problem or None,
+        "verdict": _verdict(candidate.verdict),
         "lines_added": added,
         "lines_removed": removed,
-        "tokens": one.n_tokens,
-        "forward_tokens": one.forward_tokens,
-        "logprob": one.logprob if math.isfinite(one.logprob) else None,
-        "seconds": round(one.seconds, 3),
-        "answer": one.answer,
-        "thinking": one.thinking,
-        "diff": table.diff(one.changes),
+        "tokens": candidate.n_tokens,
+        "forward_tokens": candidate.forward_tokens,
+        "logprob": candidate.logprob if math.isfinite(candidate.logprob) else None,
+        "seconds": round(candidate.seconds, 3),
+        "answer": candidate.answer,
+        "thinking": candidate.thinking,
+        "diff": table.diff(candidate.changes),
     }

@@ -53,19 +53,19 @@ def _on_terminal(session: CodeSession, config: ChatConfig) -> int:
     until_left(
         lambda: line.read(">>> ", config.keys),
         answer,
-        lambda: _stopped(session),
+        lambda: _stop_message(session),
         "Ctrl-D or /exit leaves",
     )
     return 0
 
 
-def _stopped(session: CodeSession) -> str:
+def _stop_message(session: CodeSession) -> str:
     """Returns the message after Ctrl-C: the results until then are still there."""
     best = session.outcome.best if session.outcome else None
     if best is None or best.verdict is None:
         return "stopped; the folder is unchanged"
-    found = f"candidate {best.number} is the best so far ({best.verdict.summary})"
-    return f"stopped; the folder is unchanged; {found}: /diff, /table, /accept"
+    result = f"candidate {best.number} is the best so far ({best.verdict.summary})"
+    return f"stopped; the folder is unchanged; {result}: /diff, /table, /accept"
 
 
 def _piped(session: CodeSession) -> int:

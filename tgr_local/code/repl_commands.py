@@ -43,7 +43,7 @@ def _names(argument: str) -> list[str]:
 def _files(session: CodeSession, _: str) -> Iterable[str]:
     if session.named:
         folder = session.workplace.project.folder
-        names = (one if (folder / one).exists() else f"{one} (new)" for one in session.named)
+        names = (path if (folder / path).exists() else f"{path} (new)" for path in session.named)
         return [f"may be changed: {', '.join(names)}"]
     return ["the files that the tests and the task point to may be changed; /add FILE names some"]
 
@@ -72,12 +72,12 @@ def _diff(session: CodeSession, argument: str) -> Iterable[str]:
 
 
 def _show(session: CodeSession, argument: str) -> Iterator[str]:
-    one = session.candidate(candidate_number(argument))
-    if one.thinking:
-        yield f"{one.thinking}\n"
-    yield one.answer or table.note(one)
-    if one.verdict is not None:
-        yield f"\n{one.verdict.output.rstrip()}"
+    candidate = session.candidate(candidate_number(argument))
+    if candidate.thinking:
+        yield f"{candidate.thinking}\n"
+    yield candidate.answer or table.note(candidate)
+    if candidate.verdict is not None:
+        yield f"\n{candidate.verdict.output.rstrip()}"
 
 
 def _accept(session: CodeSession, argument: str) -> Iterable[str]:
@@ -105,8 +105,8 @@ def _set(session: CodeSession, argument: str) -> Iterator[str]:
     name, _, value = argument.replace("=", " ", 1).partition(" ")
     values = session.options()
     if not name:
-        for key, one in values.items():
-            yield f"{key:20} {printable_line(as_text(one))}"
+        for key, current in values.items():
+            yield f"{key:20} {printable_line(as_text(current))}"
         return
     if name not in values:
         near = near_names(name, list(values))

@@ -64,7 +64,7 @@ class Report:
         self._progress: ProgressLine | None = None
         self._stack = contextlib.ExitStack()
         self._rows: dict[int, Candidate] = {}
-        self._seen: list[object] = []  # what the prompt shows
+        self._last_parts: list[object] = []  # what the prompt shows
 
     def __enter__(self) -> Report:
         return self
@@ -74,7 +74,7 @@ class Report:
 
     # ---- what is heard ----
 
-    def before(self, verdict: Verdict) -> None:
+    def baseline(self, verdict: Verdict) -> None:
         how = f"in {verdict.seconds:.1f} s"
         if verdict.ended == "timed out":
             how = "(--test-seconds allows more)"
@@ -90,11 +90,11 @@ class Report:
             )
 
     def context(self, context: Context, form: Form) -> None:
-        shown: list[object] = [form]
-        shown += [(one.path, one.how, one.functions) for one in context.shown]
-        if shown == self._seen:
+        parts: list[object] = [form]
+        parts += [(file.path, file.how, file.functions) for file in context.shown]
+        if parts == self._last_parts:
             return  # with an edit in it
-        self._seen = shown
+        self._last_parts = parts
         for line in context_lines(context):
             self._note(*line)
         if not self._command:
@@ -106,7 +106,7 @@ class Report:
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
         if candidates:  # else the round goes on, and each is heard of when it begins
             self._note(f"round {number}", plural(len(candidates), "candidate"))
-        self._rows = {one.number: one for one in candidates}
+        self._rows = {candidate.number: candidate for candidate in candidates}
         if self._view:
             self._stack.enter_context(self._view.shown(candidates))
         else:
@@ -177,8 +177,8 @@ def say_on(terminal: bool) -> Callable[[str], None]:
 def context_lines(context: Context) -> Iterator[tuple[str, str]]:
     """Labels and texts: what the prompt shows, what it does not show, and the sum."""
     label = "context"
-    for one in context.shown:
-        yield label, _shown(one)
+    for file in context.shown:
+        yield label, _file_line(file)
         label = ""
     reasons = Counter(why for _, why in context.left_out)
     for why, n in reasons.items():
@@ -188,15 +188,15 @@ def context_lines(context: Context) -> Iterator[tuple[str, str]]:
     yield "", f"{context.n_tokens:,} of {context.budget:,} tokens"
 
 
-def _shown(one: Shown) -> str:
-    how = {"whole": "whole", "outline": "outline"}.get(one.how) or ", ".join(one.functions)
-    fixed = "" if one.changeable or one.how == "outline" else ", not to be changed"
-    return f"{one.path}: {how}, {one.n_tokens} tokens ({one.why}){fixed}"
+def _file_line(file: Shown) -> str:
+    how = {"whole": "whole", "outline": "outline"}.get(file.how) or ", ".join(file.functions)
+    fixed = "" if file.changeable or file.how == "outline" else ", not to be changed"
+    return f"{file.path}: {how}, {file.n_tokens} tokens ({file.why}){fixed}"
 
 
 def _progress(rows: Sequence[Candidate]) -> str:
-    states = Counter(one.state for one in rows)
-    n_tokens = sum(one.n_tokens for one in rows)
+    states = Counter(candidate.state for candidate in rows)
+    n_tokens = sum(candidate.n_tokens for candidate in rows)
     parts = [f"{n} {state}" for state, n in states.items()]
     return f"{', '.join(parts)}, {n_tokens} tokens"
 
@@ -220,8 +220,8 @@ class _View:
 
         if candidates:  # else the round goes on
             self._is_single = len(candidates) == 1
-        self._rows = {one.number: one for one in candidates}
-        self._texts = {one.number: "" for one in candidates}
+        self._rows = {candidate.number: candidate for candidate in candidates}
+        self._texts = {candidate.number: "" for candidate in candidates}
         self._console = region.make_console()
         self._region = region.Region(self._console, self._picture)
         with self._region:
@@ -233,11 +233,11 @@ class _View:
             return
         with self._region.lock:
             self._rows[candidate.number] = candidate
-            whole = self._texts.get(candidate.number, "") + text
+            so_far = self._texts.get(candidate.number, "") + text
             if self._is_single:
-                *lines, whole = whole.split("\n")
+                *lines, so_far = so_far.split("\n")
                 self._finished += lines
-            self._texts[candidate.number] = whole[-_SHOWN:]
+            self._texts[candidate.number] = so_far[-_SHOWN:]
 
     def _picture(self) -> tuple[list[Piece], list[RenderableType]]:
         from rich.text import Text
@@ -249,13 +249,15 @@ class _View:
         width = self._console.width
         style = "" if self._console.no_color else "cyan"
         rows = [
-            Text(self._row(one, width), style, no_wrap=True, overflow="crop")
-            for one in list(self._rows.values())[-max(self._console.height // 2 - 1, 1) :]
+            Text(self._row(candidate, width), style, no_wrap=True, overflow="crop")
+            for candidate in list(self._rows.values())[-max(self._console.height // 2 - 1, 1) :]
         ]
         return pieces, [*rows]
 
-    def _row(self, one: Candidate, width: int) -> str:
-        last = next((line for line in reversed(self._texts[one.number].split("\n")) if line), "")
-        text = f"{one.number:3}  {table.result(one):12}  {one.n_tokens:6,} tokens"
-        shown = f"{text}  {printable_line(last.strip())}" if one.state == "writing" else text
-        return shown[:width]
+    def _row(self, candidate: Candidate, width: int) -> str:
+        last = next(
+            (line for line in reversed(self._texts[candidate.number].split("\n")) if line), ""
+        )
+        text = f"{candidate.number:3}  {table.result(candidate):12}  {candidate.n_tokens:6,} tokens"
+        row = f"{text}  {printable_line(last.strip())}" if candidate.state == "writing" else text
+        return row[:width]

@@ -73,7 +73,7 @@ class TaskOutcome:
 
     context: Context
     form: Form
-    before: Verdict | None
+    baseline: Verdict | None
     """Verdict of the tests for the unchanged project; None without tests."""
     rounds: list[list[Candidate]] = field(default_factory=list)
     """The candidates of each round, in the order of their numbers."""
@@ -95,8 +95,8 @@ class TaskOutcome:
 class Listener(Protocol):
     """Whoever follows a task; `update` is called from several threads."""
 
-    def before(self, verdict: Verdict) -> None:
-        """The tests of the project as it is."""
+    def baseline(self, verdict: Verdict) -> None:
+        """Reports the verdict of the tests for the unchanged project."""
 
     def context(self, context: Context, form: Form) -> None:
         """Reports the contents of the prompt."""
@@ -148,10 +148,10 @@ class _Solver:
 
     def solve(self) -> TaskOutcome:
         self._start = time.monotonic()
-        before = self._before()
-        stage = self._stage((), before)
+        baseline = self._judge_unchanged()
+        stage = self._stage((), baseline)
         self.listener.context(stage.context, stage.form)
-        outcome = TaskOutcome(stage.context, stage.form, before)
+        outcome = TaskOutcome(stage.context, stage.form, baseline)
         for number in range(1, self.code.rounds + 1):
             following = self._round(number, stage, outcome)
             if following is None:
@@ -163,26 +163,26 @@ class _Solver:
     def _round(self, number: int, stage: Stage, outcome: TaskOutcome) -> Stage | None:
         """Writes the candidates of a round, and gives the stage of the next one; None where a
         candidate passes, or `outcome.ended` says why there is none."""
-        left: int | None = None  # new tokens that the round may still take
-        whole = n_waves = 0
+        n_left: int | None = None  # new tokens that the round may still take
+        n_whole = n_waves = 0
         back, known = stage, {failing(stage.verdict)}
-        while (batch := self._batch(outcome, stage, left)) is not None:
-            candidates = self._written(number, stage, batch)
-            if left is None:
+        while (batch := self._batch(outcome, stage, n_left)) is not None:
+            candidates = self._write(number, stage, batch)
+            if n_left is None:
                 outcome.rounds.append([])
-                whole = batch.allowance // batch.k
+                n_whole = batch.allowance // batch.k
             outcome.rounds[-1].extend(candidates)
-            outcome.forward_tokens += sum(one.forward_tokens for one in candidates)
-            outcome.ranked = ranked([one for some in outcome.rounds for one in some])
+            outcome.forward_tokens += sum(candidate.forward_tokens for candidate in candidates)
+            outcome.ranked = ranked([candidate for some in outcome.rounds for candidate in some])
             outcome.seconds = time.monotonic() - self._start
             self.task.keep(outcome)
             if outcome.best is not None and outcome.best.passes:
                 self.listener.round_ends(outcome)
                 return None
-            left = batch.allowance - sum(one.n_tokens for one in candidates)
+            n_left = batch.allowance - sum(candidate.n_tokens for candidate in candidates)
             n_waves += math.ceil(len(candidates) / batch.k)
-            departs = any(one.begun for one in candidates)
-            has_room = departs and left >= max(whole, 1) and n_waves < _WAVES
+            departs = any(candidate.begun for candidate in candidates)
+            has_room = departs and n_left >= max(n_whole, 1) and n_waves < _WAVES
             further = furthest(stage.candidates, stage.verdict)
             following = further
             if further is None and has_room:
@@ -191,48 +191,50 @@ class _Solver:
                 self.listener.round_ends(outcome)
                 if further is None or number == self.code.rounds:
                     return back
-                return self._after(further, outcome)
+                return self._stage_after(further, outcome)
             known.add(failing(following.verdict))
-            made = self._after(following, outcome)
-            if made is None:
+            next_stage = self._stage_after(following, outcome)
+            if next_stage is None:
                 self.listener.round_ends(outcome)
                 return None
-            stage = made
+            stage = next_stage
             back = back if further is None else stage
         return None
 
-    def _written(self, number: int, stage: Stage, batch: Batch) -> list[Candidate]:
-        """The candidates of a batch, and what several of them are together."""
+    def _write(self, number: int, stage: Stage, batch: Batch) -> list[Candidate]:
+        """Writes the candidates of a batch, and adds those that combine the edits of several."""
         n = 0 if batch.goes_on else batch.k  # how many places are left to depart from shows later
         waiting = [Candidate(batch.first + i, batch.config.seed + i) for i in range(n)]
         self.listener.round_begins(number, waiting)
-        made = write_candidates(self.engine, batch, self._judge, self.listener.update, self.cancel)
-        made += self._combined(stage, made)
-        stage.candidates.extend(made)
-        return made
+        candidates = write_candidates(
+            self.engine, batch, self._judge, self.listener.update, self.cancel
+        )
+        candidates += self._combine(stage, candidates)
+        stage.candidates.extend(candidates)
+        return candidates
 
-    def _combined(self, stage: Stage, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The edits of several candidates in one, where failing tests say that this helps."""
+    def _combine(self, stage: Stage, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Returns candidates with the edits of several, where failing tests say that this helps."""
         if stage.verdict is None or stage.verdict.passes or not candidates:
             return []
 
-        def judged(one: Candidate) -> Verdict:
-            self.listener.update(one, "")
-            verdict = self._judge(one.changes, self.cancel)
-            self.listener.update(one.but(state="done", verdict=verdict), "")
+        def judge(candidate: Candidate) -> Verdict:
+            self.listener.update(candidate, "")
+            verdict = self._judge(candidate.changes, self.cancel)
+            self.listener.update(candidate.but(state="done", verdict=verdict), "")
             return verdict
 
-        made = []
+        combinations = []
         first = candidates[-1].number + 1
-        for one in combine(candidates, stage.changes, stage.verdict, judged, first, self.task.text):
-            self.listener.update(one, "")
-            made.append(one)
-        return made
+        for c in combine(candidates, stage.changes, stage.verdict, judge, first, self.task.text):
+            self.listener.update(c, "")
+            combinations.append(c)
+        return combinations
 
     # ---- stages ----
 
-    def _before(self) -> Verdict | None:
-        """The tests of the project as it is; without tests nothing is run."""
+    def _judge_unchanged(self) -> Verdict | None:
+        """Runs the tests of the unchanged project; returns None without tests."""
         if not self.task.tests:
             return None
         verdict = self._judge((), self.cancel)
@@ -242,7 +244,7 @@ class _Solver:
                 f"the tests cannot be started: {self.task.tests!r:.200} ({said[0]:.200}); install "
                 "the command, or name another one with --test"
             )
-        self.listener.before(verdict)
+        self.listener.baseline(verdict)
         return verdict
 
     def _stage(self, changes: tuple[Change, ...], verdict: Verdict | None) -> Stage:
@@ -272,10 +274,10 @@ class _Solver:
         if self._ask.has_learnt and self.code.constrained and not self.config.grammar:
             functions = context.functions if form == "function" else None
             grammar = edits.edit_grammar(context.documents, form, functions=functions)
-        away = self._away(verdict, context.documents, read)
+        away = self._unreached(verdict, context.documents, read)
         return Stage(changes, verdict, output, context, form, grammar, away)
 
-    def _away(
+    def _unreached(
         self,
         verdict: Verdict | None,
         documents: Sequence[FileText],
@@ -284,13 +286,13 @@ class _Solver:
         """The functions that the failing tests do not reach, of each document."""
         failures = verdict.failures if verdict is not None else ()
         known = evidence.Paths(self.task.paths, self.task.links)
-        named = [known.within(one.file or one.name.partition("::")[0]) for one in failures]
+        files = [known.within(f.file or f.name.partition("::")[0]) for f in failures]
         shared = [path for path in self.task.paths if path.rpartition("/")[2] == "conftest.py"]
-        paths = dict.fromkeys([*filter(None, named), *shared])
-        tests = [one for path in list(paths)[:_TEST_FILES] if (one := read(path))]
+        paths = dict.fromkeys([*filter(None, files), *shared])
+        tests = [document for path in list(paths)[:_TEST_FILES] if (document := read(path))]
         return evidence.out_of_reach(failures, tests, documents)
 
-    def _after(self, candidate: Candidate, outcome: TaskOutcome) -> Stage | None:
+    def _stage_after(self, candidate: Candidate, outcome: TaskOutcome) -> Stage | None:
         """The stage in which candidates begin with the edit of this one; None where the files have
         no place in a prompt any more."""
         try:
@@ -325,14 +327,14 @@ class _Solver:
         tests_decide = stage.verdict is not None and not stage.verdict.passes
         copies = self._ask.copies(stage, messages, query) if tests_decide else ()
         if self.code.budget:
-            left = self.code.budget - outcome.forward_tokens - len(query)
-            read = sum(len(copy.tokens) - len(query) + 1 for copy in copies) + 4 * k * bool(copies)
-            if left - read < min(needed, config.token_limit):
-                copies, read = (), 0
-            left -= read
-            while k > 1 and left // k < min(needed, config.token_limit):
+            n_left = self.code.budget - outcome.forward_tokens - len(query)
+            cost = sum(len(copy.tokens) - len(query) + 1 for copy in copies) + 4 * k * bool(copies)
+            if n_left - cost < min(needed, config.token_limit):
+                copies, cost = (), 0
+            n_left -= cost
+            while k > 1 and n_left // k < min(needed, config.token_limit):
                 k -= 1
-            if left // k < LEAST_ANSWER:
+            if n_left // k < LEAST_ANSWER:
                 outcome.ended = (
                     f"the budget of {self.code.budget:,} forward tokens has no room for another "
                     f"candidate, whose prompt has {len(query):,}"
@@ -342,8 +344,8 @@ class _Solver:
             longest = max([len(query), *(len(copy.tokens) for copy in copies)])
             config = dataclasses.replace(
                 config,
-                max_tokens=min(config.token_limit, left // k),
-                max_forward_tokens=longest + left // k,
+                max_tokens=min(config.token_limit, n_left // k),
+                max_forward_tokens=longest + n_left // k,
             )
         goes_on = allowance is not None
         if allowance is None:  # as many tokens as whole answers would take

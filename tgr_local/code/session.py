@@ -107,7 +107,7 @@ class CodeSession:
         """The tests of the project as it is. ValueError without tests."""
         if not self.code.test:
             raise ValueError("there are no tests: /test COMMAND names them")
-        with self._copied():
+        with self._copying():
             return self.workplace.judge((), cancel or Cancel())
 
     def last_task(self) -> str:
@@ -133,7 +133,7 @@ class CodeSession:
         if not self.code.test and (suggested := suggest(self.workplace.project)):
             command = printable_line(shlex.quote(suggested))  # it may name folders
             self.say(f"there are tests; --test {command}, or /test, would let them choose")
-        with self._copied(), contextlib.ExitStack() as stack:
+        with self._copying(), contextlib.ExitStack() as stack:
             task = CodeTask(
                 text=text,
                 paths=self.workplace.paths(),  # of now, as the copies have them
@@ -151,7 +151,7 @@ class CodeSession:
             )
             listener = listener or stack.enter_context(report)
             self.outcome = solve(
-                self.engine, task, self._seeded(), self.method, self.code, listener, cancel
+                self.engine, task, self._next_seeds(), self.method, self.code, listener, cancel
             )
         self._n_tasks += 1
         if listener is report:
@@ -166,7 +166,7 @@ class CodeSession:
         self.outcome = outcome
 
     @contextlib.contextmanager
-    def _copied(self) -> Iterator[None]:
+    def _copying(self) -> Iterator[None]:
         """Copies of the folder, and what the person has to know about them."""
         with self.workplace.copied() as notes:
             for note in notes:
@@ -175,7 +175,7 @@ class CodeSession:
             self._said.update(notes)
             yield
 
-    def _seeded(self) -> SearchConfig:
+    def _next_seeds(self) -> SearchConfig:
         """Each further task of a session has other seeds, so that asking again may help."""
         config, n = self.config, self._n_tasks
         return dataclasses.replace(config, seed=(config.seed + 1000 * n) % (1 << 62))
@@ -188,7 +188,7 @@ class CodeSession:
             if self.outcome.best is None:
                 raise ValueError("no candidate has an edit; say what to do in other words")
             return self.outcome.best
-        known = {one.number: one for one in self.outcome.ranked if one.applies}
+        known = {c.number: c for c in self.outcome.ranked if c.applies}
         if number not in known:
             some = ", ".join(map(str, sorted(known))) or "none"
             raise ValueError(f"candidate {number} has no edit; those with one: {some}")
@@ -203,9 +203,9 @@ class CodeSession:
 
 def cost_line(outcome: TaskOutcome) -> str:
     """``16 candidates in 2 rounds, 4,120 forward tokens, 12.3 s; 1 passes``."""
-    every = [one for some in outcome.rounds for one in some]
+    every = [c for some in outcome.rounds for c in some]
     rounds = plural(len(outcome.rounds), "round")
-    n_pass = sum(one.passes for one in every)
+    n_pass = sum(c.passes for c in every)
     ended = f"; {outcome.ended}" if outcome.ended else ""
     return (
         f"{plural(len(every), 'candidate')} in {rounds}, "
@@ -217,8 +217,8 @@ def cost_line(outcome: TaskOutcome) -> str:
 def doubt_line(outcome: TaskOutcome) -> str:
     """Returns a doubt about a pass that few of many edits have; empty elsewhere. The more edits are
     tested, the likelier one meets the tests by chance."""
-    tested = [one for one in outcome.ranked if one.verdict is not None and not one.verdict.is_check]
-    n_pass = sum(one.passes for one in tested)
+    tested = [c for c in outcome.ranked if c.verdict is not None and not c.verdict.is_check]
+    n_pass = sum(c.passes for c in tested)
     if not n_pass or len(tested) < _MANY * n_pass:
         return ""
     passes = "passes" if n_pass == 1 else "pass"

@@ -27,7 +27,7 @@ _HEADING = "1"
 
 def table(ranked: Sequence[Candidate]) -> list[str]:
     """A line of headings and one for each candidate, best first; the first one is marked."""
-    rows = [_COLUMNS] + [_row(place, one) for place, one in enumerate(ranked)]
+    rows = [_COLUMNS] + [_row(place, candidate) for place, candidate in enumerate(ranked)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
     right = {1, 3, 4, 5}
     lines = []
@@ -40,34 +40,34 @@ def table(ranked: Sequence[Candidate]) -> list[str]:
     return lines
 
 
-def _row(place: int, one: Candidate) -> tuple[str, ...]:
-    added, removed = n_lines(one.changes)
+def _row(place: int, candidate: Candidate) -> tuple[str, ...]:
+    added, removed = n_lines(candidate.changes)
     return (
-        ">" if place == 0 and one.applies else " ",
-        str(one.number),
-        result(one),
-        f"+{added} -{removed}" if one.applies else "-",
-        f"{one.n_tokens:,}",
-        f"{one.seconds:.1f}",
-        printable_line(note(one), _NOTE),
+        ">" if place == 0 and candidate.applies else " ",
+        str(candidate.number),
+        result(candidate),
+        f"+{added} -{removed}" if candidate.applies else "-",
+        f"{candidate.n_tokens:,}",
+        f"{candidate.seconds:.1f}",
+        printable_line(note(candidate), _NOTE),
     )
 
 
-def result(one: Candidate) -> str:
+def result(candidate: Candidate) -> str:
     """Returns the test result of a candidate, in a few words."""
-    if one.verdict is not None:
-        return one.verdict.summary
-    if one.state == "done":
-        return "syntax error" if one.applies else "no edit"
-    return one.state
+    if candidate.verdict is not None:
+        return candidate.verdict.summary
+    if candidate.state == "done":
+        return "syntax error" if candidate.applies else "no edit"
+    return candidate.state
 
 
-def note(one: Candidate) -> str:
+def note(candidate: Candidate) -> str:
     """Returns the fault of a candidate, or its parts; empty if there is nothing."""
-    *parts, last = one.parts or ("",)
+    *parts, last = candidate.parts or ("",)
     if parts:
         return f"the edits of {', '.join(map(str, parts))} and {last}"
-    return one.problem or (one.verdict.remark if one.verdict else "")
+    return candidate.problem or (candidate.verdict.remark if candidate.verdict else "")
 
 
 def n_lines(changes: Sequence[Change]) -> tuple[int, int]:
@@ -90,12 +90,12 @@ def _diff(change: Change) -> tuple[str, ...]:
     last = n_equal(old[first:][::-1], new[first:][::-1])
     start, end = max(0, first - _AROUND), max(0, last - _AROUND)
     name = change.path + "\t" * (" " in change.path)  # git and patch end a name at a tab
-    found = difflib.unified_diff(
+    diff_lines = difflib.unified_diff(
         old[start : len(old) - end], new[start : len(new) - end], f"a/{name}", f"b/{name}",
         n=_AROUND,
     )  # fmt: skip
     lines = []
-    for number, line in enumerate(found):
+    for number, line in enumerate(diff_lines):
         moved = line
         if number >= 2 and line.startswith("@@"):
             moved = _PLACE.sub(lambda place: f"{place[1]}{int(place[2]) + start}", line)
@@ -115,11 +115,11 @@ def unseen(changes: Sequence[Change]) -> list[str]:
     change the direction of writing: the code may be another one than it looks."""
     lines = []
     for change in changes:
-        before, after = (
+        old_marks, new_marks = (
             set(_MARK.findall(visible(text)))
             for text in (change.before, f"{change.path}\n{change.after}")
         )
-        marks = sorted(after - before)
+        marks = sorted(new_marks - old_marks)
         if marks:
             name = printable_line(change.path)
             lines.append(f"{name}: the edit has characters that are not seen: {', '.join(marks)}")

@@ -42,7 +42,7 @@ class Workplace:
         self.project = Project(folder)
         self._new: set[str] = set()  # named files that do not exist yet
         self._copies: Copies | None = None
-        self._before: Verdict | None = None
+        self._baseline: Verdict | None = None
         self._controls: dict[frozenset[str], str] = {}  # changed files: why nothing passes
         self._controlled = threading.Lock()
 
@@ -87,7 +87,7 @@ class Workplace:
     def named(self, names: Sequence[str]) -> tuple[str, ...]:
         """The paths of files that a person names. A file that does not exist may be made. Raises
         ValueError for one outside of the folder, RefusedError for one that may not be changed."""
-        found = []
+        paths = []
         for name in names:
             place = Path(os.path.abspath(self.project.folder / os.path.expanduser(name)))
             if not place.is_relative_to(self.project.folder):  # perhaps by way of a link
@@ -99,8 +99,8 @@ class Workplace:
                 raise ValueError(f"{path} is a folder; name files in it")
             if not self.project.to_change(path).exists:
                 self._new.add(path)
-            found.append(path)
-        return tuple(dict.fromkeys(found))
+            paths.append(path)
+        return tuple(dict.fromkeys(paths))
 
     # ---- tests ----
 
@@ -111,7 +111,7 @@ class Workplace:
         self.project = Project(self.project.folder)  # its files now
         backend = self._backend()
         with Copies(self.project) as self._copies:
-            self._before = None
+            self._baseline = None
             self._controls.clear()
             warning = judge.warning(backend)
             try:
@@ -124,14 +124,14 @@ class Workplace:
         `copied`. Raises CancelledError by `cancel`."""
         assert self._copies is not None
         code, backend = self.code, self._backend()
-        patience = judge.patience(code.test, self._before) if self._before else math.inf
+        patience = judge.patience(code.test, self._baseline) if self._baseline else math.inf
         limits = CommandLimits(
             seconds=min(code.test_seconds, patience), memory=code.test_memory << 20,
             disk=code.test_disk << 20, processes=code.test_processes,
         )  # fmt: skip
         changed = [change.path for change in changes]
 
-        def tested(changes: Sequence[Change], broken: Sequence[str] = ()) -> Verdict:
+        def run_tests(changes: Sequence[Change], broken: Sequence[str] = ()) -> Verdict:
             assert self._copies is not None
             in_place = backend == backends.DEFAULT
             place = self._copies.make(changes, in_place=in_place, broken=broken)
@@ -142,58 +142,59 @@ class Workplace:
                         place, changed, limits, python=python, backend=backend, cancel=cancel
                     )
                 return judge.judge(
-                    place, code.test, limits, backend=backend, before=self._before, cancel=cancel
-                )
+                    place, code.test, limits, backend=backend, baseline=self._baseline,
+                    cancel=cancel,
+                )  # fmt: skip
             finally:
                 self._copies.remove(place)
 
-        verdict = tested(changes)
+        verdict = run_tests(changes)
         if not code.test:
             return verdict
         if not changes:
-            self._before = verdict
+            self._baseline = verdict
         elif (
             # where they failed before, they have seen the edit
             verdict.passes and backend != backends.DEFAULT
-            and self._before is not None and self._before.passes
-            and (why := self._elsewhere(changes, tested))
+            and self._baseline is not None and self._baseline.passes
+            and (why := self._elsewhere(changes, run_tests))
         ):  # fmt: skip
             verdict = replace(verdict, ended="elsewhere", remark=why)
         return replace(
             verdict,
             failures=tuple(
                 # its lines are not those of before
-                replace(one, reached=0) if one.reached_in in changed else one
-                for one in verdict.failures
+                replace(failure, reached=0) if failure.reached_in in changed else failure
+                for failure in verdict.failures
             ),
         )
 
-    def _elsewhere(self, changes: Sequence[Change], tested: Callable[..., Verdict]) -> str:
+    def _elsewhere(self, changes: Sequence[Change], run_tests: Callable[..., Verdict]) -> str:
         """Returns the reason why tests that pass with changes and without test something else than
-        the copies; empty where they test these, or do not use what is changed. `tested` runs
+        the copies; empty where they test these, or do not use what is changed. `run_tests` runs
         them."""
         assert self._copies is not None
         paths = frozenset(change.path for change in changes)
         with self._controlled:  # several candidates change the same files: they are asked once
             if paths not in self._controls:
-                self._controls[paths] = self._control(changes, tested, self._copies.leads())
+                self._controls[paths] = self._control(changes, run_tests, self._copies.leads())
         return self._controls[paths]
 
     def _control(
         self,
         changes: Sequence[Change],
-        tested: Callable[..., Verdict],
+        run_tests: Callable[..., Verdict],
         leads: Sequence[Path],
     ) -> str:
         """Runs the tests in copies in which they must fail: the changed files are broken, then all
         of the code is."""
         broken = [replace(change, after=BROKEN) for change in changes]
-        if not tested(broken).passes:
+        if not run_tests(broken).passes:
             return ""
         changed = [change.path for change in changes]
         of_code = [path for path in self.paths() if language(path) not in ("", "bash")]
-        others = set(of_code) - set(changed)
-        if of_code and (not others or tested(broken, of_code).passes):
+        unchanged = set(of_code) - set(changed)
+        if of_code and (not unchanged or run_tests(broken, of_code).passes):
             return (
                 "the tests pass in a copy whose code is broken on purpose too: they do not test "
                 "the copy, but perhaps your folder itself; name a command that runs in the current "
@@ -229,8 +230,8 @@ class Workplace:
     def recover(self) -> str:
         """Completes what a process began that was killed; says what, or nothing."""
         with ignored_once():
-            done = journal.recover(self.project)
-        return f"completed an edit that was interrupted: {', '.join(done)}" if done else ""
+            paths = journal.recover(self.project)
+        return f"completed an edit that was interrupted: {', '.join(paths)}" if paths else ""
 
     def accept(self, changes: Sequence[Change]) -> str:
         """Makes the changes in the folder: all of them, or none. Says what was changed."""
@@ -245,5 +246,5 @@ class Workplace:
 
 
 def _names(accepted: Accepted) -> str:
-    kept = ", ".join(map(str, accepted.copies))
-    return ", ".join(accepted.paths) + (f" (what was there is in {kept})" if kept else "")
+    copies = ", ".join(map(str, accepted.copies))
+    return ", ".join(accepted.paths) + (f" (what was there is in {copies})" if copies else "")

@@ -118,7 +118,7 @@ class Agent:
     async def new_session(
         self, cwd: str, mcp_servers: Any = None, additional_directories: Any = None, **_: Any
     ) -> schema.NewSessionResponse:
-        session = await self._opened(store.new_id(), cwd, self._settings.mode)
+        session = await self._open_session(store.new_id(), cwd, self._settings.mode)
         session.test = self._settings.code.test
         self._greet(session, mcp_servers, additional_directories)
         return schema.NewSessionResponse(session_id=session.id, modes=_modes(session))
@@ -135,7 +135,7 @@ class Agent:
             raise ValueError("sessions are not kept here: --no-save")
         header, entries = await asyncio.to_thread(store.load, session_id, cwd)
         mode = header.mode if header.mode in (ASK, ACCEPT) else self._settings.mode
-        session = await self._opened(session_id, cwd, mode)
+        session = await self._open_session(session_id, cwd, mode)
         session.test = header.test or self._settings.code.test
         session.title, session.model = header.title, header.model
         session.entries, session.n_kept = entries, len(entries)
@@ -153,8 +153,8 @@ class Agent:
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **_: Any
     ) -> schema.ListSessionsResponse:
-        found = await asyncio.to_thread(store.listed, cwd) if self._settings.saves else []
-        return schema.ListSessionsResponse(sessions=found)
+        sessions = await asyncio.to_thread(store.listed, cwd) if self._settings.saves else []
+        return schema.ListSessionsResponse(sessions=sessions)
 
     async def set_session_mode(
         self, session_id: str, mode_id: str, **_: Any
@@ -165,7 +165,7 @@ class Agent:
         session.mode = mode_id
         return schema.SetSessionModeResponse()
 
-    async def _opened(self, session_id: str, cwd: str, mode: str) -> OpenSession:
+    async def _open_session(self, session_id: str, cwd: str, mode: str) -> OpenSession:
         if not os.path.isabs(cwd):
             raise ValueError(f"cwd is {cwd!r:.200}, but must be an absolute path")
         workplace = await asyncio.to_thread(Workplace, Path(cwd), self._settings.code)
@@ -173,7 +173,7 @@ class Agent:
         if session_id in self._sessions:
             _check_free(self._sessions[session_id])
             del self._sessions[session_id]
-        idle = [one for one in self._sessions.values() if one.job is None]
+        idle = [opened for opened in self._sessions.values() if opened.job is None]
         if len(self._sessions) >= MAX_SESSIONS:
             if not idle:
                 raise ValueError(f"{MAX_SESSIONS} sessions are open; end a prompt of one")
@@ -215,11 +215,11 @@ class Agent:
         _check_free(session)
         if self._end.is_set():
             return schema.PromptResponse(stop_reason="cancelled")
-        others = any(one.job for one in self._sessions.values())
+        is_busy = any(opened.job for opened in self._sessions.values())
         session.cancel = Cancel(self._end)
         session.job = self._worker.submit(self._carry_out, session, session.cancel, prompt)
         try:
-            if others:
+            if is_busy:
                 text = "Another session's prompt is under way; this one waits for it.\n\n"
                 await self._update(session, helpers.update_agent_thought_text(text))
             reason = await asyncio.wrap_future(session.job)
@@ -238,19 +238,19 @@ class Agent:
             session.job.cancel()
 
     def _carry_out(self, session: OpenSession, cancel: Cancel, prompt: Any) -> schema.StopReason:
-        asked = blocks.read(prompt, session.cwd, session.workplace)
+        task = blocks.read(prompt, session.cwd, session.workplace)
         code = session.code or self._code_session(session, cancel)
-        entry = PromptEntry(asked.text)
+        entry = PromptEntry(task.text)
         editor = Editor(self.connection, self._loop, session.id, entry, cancel)
-        for note in (*session.notes, *asked.notes):
+        for note in (*session.notes, *task.notes):
             editor.say(note)
         session.notes = []
         try:
-            return PromptRun(code, editor, session.cwd, lambda: session.mode == ACCEPT).run(asked)
+            return PromptRun(code, editor, session.cwd, lambda: session.mode == ACCEPT).run(task)
         finally:
             session.test, session.named = code.code.test, code.named
-            if not session.title and not is_command(asked.text):
-                session.title = shortened(asked.text, _TITLE)
+            if not session.title and not is_command(task.text):
+                session.title = shortened(task.text, _TITLE)
             if self._settings.saves:
                 session.entries.append(entry)
                 _save(session)
@@ -259,7 +259,7 @@ class Agent:
         settings = self._settings
         if recovered := session.workplace.recover():
             session.notes.append(recovered)
-        engine = self._loaded(cancel)
+        engine = self._load_engine(cancel)
         if session.model not in ("", str(engine.path)):
             last, now = Path(session.model).name, engine.path.name
             session.notes.append(f"Until now this session was with {last}; {now} goes on.")
@@ -277,9 +277,9 @@ class Agent:
 
     def _prefetch(self) -> None:
         with contextlib.suppress(Exception):  # the first prompt tries again, and says why
-            self._loaded(self._end)
+            self._load_engine(self._end)
 
-    def _loaded(self, cancel: Cancel) -> Engine:
+    def _load_engine(self, cancel: Cancel) -> Engine:
         if self._engine is None:
             self._engine = self._settings.load(cancel)
         return self._engine

@@ -24,7 +24,7 @@ MAX_BLOCKS = 256
 
 
 @dataclass(frozen=True)
-class Asked:
+class EditorTask:
     """A prompt."""
 
     text: str
@@ -34,7 +34,7 @@ class Asked:
     """Notes about the blocks for the person."""
 
 
-def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
+def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> EditorTask:
     """The task in blocks. Raises ValueError for blocks that are not read here and for an empty or a
     very long text."""
     if len(blocks) > MAX_BLOCKS:
@@ -59,13 +59,13 @@ def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
                 raise ValueError(f"{resource.uri:.200} is no text; only texts are read")
             place = _place(resource.uri, cwd, workplace)
             if not place:
-                quoted.append(_quoted(resource.uri, resource.text))
+                quoted.append(_quote(resource.uri, resource.text))
                 continue
             path, lines = place
             mentioned.append(path)
             parts.append(path)
             if lines:
-                quoted.append(_quoted(f"{path}, {lines}", resource.text))
+                quoted.append(_quote(f"{path}, {lines}", resource.text))
             elif (on_disk := workplace.read(path)) is None:
                 notes.append(f"{path} is no text file on the disk; save it")
             elif _as_read(resource.text) != on_disk.text:
@@ -95,7 +95,7 @@ def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> Asked:
             notes.append(reason)
         else:
             named.append(path)
-    return Asked(text, workplace.named(named), tuple(notes))
+    return EditorTask(text, workplace.named(named), tuple(notes))
 
 
 class _UriTarget(NamedTuple):
@@ -135,6 +135,6 @@ def _as_read(text: str) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
-def _quoted(name: str, text: str) -> str:
+def _quote(name: str, text: str) -> str:
     fence = edits.fence_for([text])
     return f"{name:.200}:\n{fence}\n{text}\n{fence}"

@@ -72,7 +72,7 @@ class Follower:
 
     # ---- what is heard ----
 
-    def before(self, verdict: Verdict) -> None:
+    def baseline(self, verdict: Verdict) -> None:
         self._end("before", "completed" if verdict.ran else "failed", output(verdict))
         if verdict.passes:
             self._editor.say(
@@ -81,7 +81,7 @@ class Follower:
 
     def context(self, context: Context, form: Form) -> None:
         self._n_contexts += 1
-        places = [str(PurePath(self._cwd, one.path)) for one in context.shown]
+        places = [str(PurePath(self._cwd, file.path)) for file in context.shown]
         paths = [schema.ToolCallLocation(path=place) for place in places]
         lines = [f"{label:7} {text}".rstrip() for label, text in context_lines(context)]
         name = f"context-{self._n_contexts}"
@@ -93,7 +93,7 @@ class Follower:
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
         self._round, self._followed, self._text = number, 0, ""
         self._batch += 1
-        self._rows = {one.number: one for one in candidates}
+        self._rows = {candidate.number: candidate for candidate in candidates}
         if number > 1:
             self._set(repair="in_progress")
         else:
@@ -138,9 +138,9 @@ class Follower:
             )
         if f"tests-{self._batch}" in self._open:
             said = (
-                f"Candidate {one.number}: {output(one.verdict)}"
-                for one in candidates
-                if one.number in self._rows and one.verdict
+                f"Candidate {candidate.number}: {output(candidate.verdict)}"
+                for candidate in candidates
+                if candidate.number in self._rows and candidate.verdict
             )
             self._end(f"tests-{self._batch}", "completed", next(said, "stopped"))
 
@@ -161,9 +161,9 @@ class Follower:
 
     def _begin_tests(self) -> None:
         self._set(test="in_progress")
-        given = {"command": self._command} if self._command else None
+        raw_input = {"command": self._command} if self._command else None
         title = self._command or _NO_TESTS.capitalize()
-        self._start(f"tests-{self._batch}", title, "execute", raw_input=given)
+        self._start(f"tests-{self._batch}", title, "execute", raw_input=raw_input)
 
     def _send_text(self, now: bool) -> None:
         if self._text and (now or time.monotonic() - self._sent_text > _TEXT_SECONDS):
@@ -173,7 +173,7 @@ class Follower:
     def _send_rows(self) -> None:
         if time.monotonic() - self._sent_rows > _ROWS_SECONDS:
             self._sent_rows = time.monotonic()
-            rows = "\n".join(_row(one) for one in self._rows.values())
+            rows = "\n".join(_row(candidate) for candidate in self._rows.values())
             self._editor.update_call(self._id(f"round-{self._batch}"), fenced(rows))
 
     def _start(
@@ -207,5 +207,5 @@ def fenced(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def _row(one: Candidate) -> str:
-    return f"{one.number:3}  {table.result(one):16}  {one.n_tokens:6,} tokens"
+def _row(candidate: Candidate) -> str:
+    return f"{candidate.number:3}  {table.result(candidate):16}  {candidate.n_tokens:6,} tokens"

@@ -88,11 +88,11 @@ class _Requests:
         try:
             return await self._route(method, params, is_notification)
         except Exception as error:
-            found = _as_request_error(method, error)
+            request_error = _as_request_error(method, error)
         if not is_notification:
-            raise found
-        if found.code != _UNKNOWN:  # a notification need not be understood
-            print(f"tgr-local: {printable_line(str(found))}", file=sys.stderr)
+            raise request_error
+        if request_error.code != _UNKNOWN:  # a notification need not be understood
+            print(f"tgr-local: {printable_line(str(request_error))}", file=sys.stderr)
 
     async def answered(self) -> None:
         """Waits for the answers to all requests, but not for long."""

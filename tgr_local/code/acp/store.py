@@ -66,13 +66,13 @@ class PromptEntry:
         if kind in _CHUNKS:
             self._add_chunk(kind, update["content"]["text"])
         elif kind == "plan":
-            self._replace(update, lambda one: one["sessionUpdate"] == kind)
+            self._replace(update, lambda earlier: earlier["sessionUpdate"] == kind)
         elif kind in ("tool_call", "tool_call_update"):
-            update = {**update, "content": [_short(one) for one in update.get("content", [])]}
+            update = {**update, "content": [_short(part) for part in update.get("content", [])]}
             if not update["content"]:
                 del update["content"]
             number = update["toolCallId"]
-            self._replace(update, lambda one: one.get("toolCallId") == number)
+            self._replace(update, lambda earlier: earlier.get("toolCallId") == number)
 
     def _add_chunk(self, kind: str, text: str) -> None:
         last = self.updates[-1] if self.updates else {}
@@ -82,9 +82,9 @@ class PromptEntry:
             last["content"]["text"] += text
 
     def _replace(self, update: Update, is_same: Any) -> None:
-        for one in self.updates:
-            if is_same(one):
-                one.update(update, sessionUpdate=one["sessionUpdate"])
+        for earlier in self.updates:
+            if is_same(earlier):
+                earlier.update(update, sessionUpdate=earlier["sessionUpdate"])
                 return
         self.updates.append(update)
 
@@ -104,16 +104,16 @@ def save(
             _, on_disk = _read(path)
             known = [_entry(path, number, line) for number, line in enumerate(on_disk, 2)]
             entries = [*known, *entries[n_kept:]]
-        kept = _write(path, header, entries)
+        saved = _write(path, header, entries)
     for old in _all()[MAX_SESSIONS:]:
         with contextlib.suppress(OSError):
             old.unlink()
-    return kept
+    return saved
 
 
 def _write(path: Path, header: SessionHeader, entries: Sequence[PromptEntry]) -> list[PromptEntry]:
     lines: list[str] = []
-    kept: list[PromptEntry] = []
+    saved: list[PromptEntry] = []
     room = MAX_BYTES
     for entry in reversed(entries):
         line = json.dumps(asdict(entry)) + "\n"  # ASCII, so that any text can be written and read
@@ -123,10 +123,10 @@ def _write(path: Path, header: SessionHeader, entries: Sequence[PromptEntry]) ->
             break
         room -= len(line)
         lines.insert(0, line)
-        kept.insert(0, entry)
+        saved.insert(0, entry)
     first = json.dumps({"format": _FORMAT, **asdict(header)}) + "\n"
     paths.write_whole(path, "".join([first, *lines]).encode())
-    return kept
+    return saved
 
 
 def load(session_id: str, cwd: str) -> tuple[SessionHeader, list[PromptEntry]]:
@@ -143,18 +143,18 @@ def load(session_id: str, cwd: str) -> tuple[SessionHeader, list[PromptEntry]]:
 
 def listed(cwd: str | None) -> list[schema.SessionInfo]:
     """The saved sessions, of one folder or of all, latest first."""
-    found = []
+    sessions = []
     for path in _all()[:MAX_SESSIONS]:
         with contextlib.suppress(TgrError, ValueError, OSError):
             header, _ = _read(path)
             if cwd is None or os.path.realpath(header.cwd) == os.path.realpath(cwd):
                 at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(path.stat().st_mtime))
-                found.append(
+                sessions.append(
                     schema.SessionInfo(
                         session_id=path.stem, cwd=header.cwd, title=header.title, updated_at=at
                     )
                 )
-    return found
+    return sessions
 
 
 def _folder() -> Path:
@@ -167,11 +167,11 @@ def _path(session_id: str) -> Path:
 
 def _all() -> list[Path]:
     """Latest first."""
-    found = []
+    dated_paths = []
     for path in _folder().glob("*.jsonl"):
         with contextlib.suppress(OSError):  # another process may remove it
-            found.append((path.lstat().st_mtime, path))
-    return [path for _, path in sorted(found, reverse=True) if _ID.fullmatch(path.stem)]
+            dated_paths.append((path.lstat().st_mtime, path))
+    return [path for _, path in sorted(dated_paths, reverse=True) if _ID.fullmatch(path.stem)]
 
 
 def _read(path: Path) -> tuple[SessionHeader, list[str]]:
@@ -182,19 +182,19 @@ def _read(path: Path) -> tuple[SessionHeader, list[str]]:
     except FileNotFoundError:
         raise ValueError(f"there is no session {path.stem}") from None
     except UnicodeDecodeError:
-        raise _damaged(path, 1) from None
+        raise _damage_error(path, 1) from None
     first, *lines = text.splitlines() or [""]
     try:
         return _header(json.loads(first)), lines
     except _DAMAGE:
-        raise _damaged(path, 1) from None
+        raise _damage_error(path, 1) from None
 
 
 def _header(value: Any) -> SessionHeader:
     if value["format"] != _FORMAT:
         raise ValueError
     texts = {name: require_type(str, value[name]) for name in ("cwd", "mode", "test", "title")}
-    named = tuple(require_type(str, one) for one in require_type(list, value["named"]))
+    named = tuple(require_type(str, path) for path in require_type(list, value["named"]))
     return SessionHeader(**texts, named=named, model=require_type(str, value.get("model", "")))
 
 
@@ -206,10 +206,10 @@ def _entry(path: Path, number: int, line: str) -> PromptEntry:
             schema.SessionNotification.model_validate({"sessionId": "", "update": update})
         return PromptEntry(require_type(str, value["prompt"]), updates)
     except _DAMAGE:
-        raise _damaged(path, number) from None
+        raise _damage_error(path, number) from None
 
 
-def _damaged(path: Path, number: int) -> TgrError:
+def _damage_error(path: Path, number: int) -> TgrError:
     return TgrError(f"{path} is damaged in line {number}; delete it")
 
 

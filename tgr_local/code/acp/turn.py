@@ -15,7 +15,7 @@ from pathlib import PurePath
 from acp import helpers, schema
 
 from tgr_local.code import table
-from tgr_local.code.acp.blocks import Asked
+from tgr_local.code.acp.blocks import EditorTask
 from tgr_local.code.acp.editor import Editor
 from tgr_local.code.acp.follower import Follower, fenced, output
 from tgr_local.code.judging.candidate import Candidate
@@ -47,18 +47,18 @@ WORKING = ("/run", "/again")
 
 def available_commands() -> list[schema.AvailableCommand]:
     """The commands, for the client's completion."""
-    found = []
+    commands = []
     for name in (*COMMANDS, *WORKING):
         about = OF_SESSION[name]
         hint = schema.UnstructuredCommandInput(hint=about.argument) if about.argument else None
-        found.append(
+        commands.append(
             schema.AvailableCommand(
                 name=name[1:],
                 description=about.help,
                 input=schema.AvailableCommandInput(root=hint) if hint else None,
             )
         )
-    return found
+    return commands
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class PromptRun:
     accepts: Callable[[], bool]
     """Whether an edit that passes is made without a question."""
 
-    def run(self, asked: Asked) -> schema.StopReason:
+    def run(self, task: EditorTask) -> schema.StopReason:
         """Carries it out. Raises ModelError and InstallError; everything else that goes wrong is
         said."""
         self.session.say = self.editor.say
         try:
-            if is_command(asked.text):
-                return self._command(asked.text)
-            return self._task(asked.text, asked.named)
+            if is_command(task.text):
+                return self._command(task.text)
+            return self._task(task.text, task.named)
         except CancelledError:
             self.editor.say("Stopped; the folder is unchanged.")
             return "cancelled"
@@ -95,7 +95,7 @@ class PromptRun:
         if name == "/run":
             self._run_tests()
             return "end_turn"
-        known = {**COMMANDS, **{one: OF_SESSION[one] for one in WORKING}}
+        known = {**COMMANDS, **{command: OF_SESSION[command] for command in WORKING}}
         lines = "\n".join(run_command(self.session, text, known, {}))[:_LONGEST]
         if "\n" in lines or name == "/diff":
             lines = fenced(lines)

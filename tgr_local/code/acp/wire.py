@@ -88,9 +88,9 @@ class Wire:
 
     def _read(self) -> None:
         while line := self._source.readline(MAX_BYTES + 1):
-            whole = line.endswith(b"\n") or len(line) <= MAX_BYTES
-            while not whole and (rest := self._source.readline(1 << 16)):
-                whole = rest.endswith(b"\n")
+            is_whole = line.endswith(b"\n") or len(line) <= MAX_BYTES
+            while not is_whole and (more := self._source.readline(1 << 16)):
+                is_whole = more.endswith(b"\n")
             if line.strip():
                 self._may_read.acquire()
                 self._call(self._incoming.put_nowait, _message(line))
@@ -118,14 +118,14 @@ def _message(line: bytes) -> Message:
         text = f"a message has more than {MAX_BYTES:,} bytes"
         return {"refusal": _error(_INVALID, text)}
     try:
-        found = json.loads(line)
-        json.dumps(found, ensure_ascii=False).encode()  # half a character is no text
+        message = json.loads(line)
+        json.dumps(message, ensure_ascii=False).encode()  # half a character is no text
     except (ValueError, RecursionError):
         return {"refusal": _error(_PARSE_ERROR, "a line is no JSON text")}
-    if not isinstance(found, dict):
+    if not isinstance(message, dict):
         return {"refusal": _error(_INVALID, "a message must be one JSON object")}
-    found.pop("refusal", None)
-    return found
+    message.pop("refusal", None)
+    return message
 
 
 def _refusal(message: Message) -> Message:

@@ -28,15 +28,15 @@ class Markers:
     def of(cls, documents: Iterable[FileText]) -> Markers:
         """Returns the markers for an answer about these files."""
         texts = [document.text for document in documents]
-        found = (match for text in texts for match in _MARKER.finditer(text))
-        taken = {len(match[match.lastindex or 0]) for match in found}
-        width = next(n for n in itertools.count(7) if n not in taken)
+        matches = (match for text in texts for match in _MARKER.finditer(text))
+        widths = {len(match[match.lastindex or 0]) for match in matches}
+        width = next(n for n in itertools.count(7) if n not in widths)
         return cls(fence_for(texts), f"{'<' * width} SEARCH", "=" * width, f"{'>' * width} REPLACE")
 
 
 def fence_for(texts: Iterable[str]) -> str:
     """Backticks that fence any of these texts: more than they have in a row, and at least 3."""
-    longest = max((len(found[0]) for text in texts for found in _FENCE.finditer(text)), default=2)
+    longest = max((len(match[0]) for text in texts for match in _FENCE.finditer(text)), default=2)
     return "`" * (longest + 1)
 
 
@@ -65,39 +65,39 @@ def fenced(answer: str, heads: Mapping[str, str], fence: str) -> list[EditBlock]
     there to a name, then the fence. Where there is one head alone it may be absent. Raises
     EditError for a block that is not whole or changes something else."""
     lines = lines_of(answer)
-    found: list[EditBlock] = []
+    edits: list[EditBlock] = []
     at = end = 0
     while at < len(lines):
         if not _opens(lines[at], fence):
             at += 1
             continue
-        head = _head(lines[end:at], heads) or _refuse(found, lines[end:at])
+        head = _head(lines[end:at], heads) or _refuse(edits, lines[end:at])
         try:
             end = next(i for i in range(at + 1, len(lines)) if lines[i].rstrip(" \t") == fence)
         except StopIteration:
             raise EditError(
-                f"{nth(len(found) + 1)} has no line {fence!r} at its end; the answer may be cut off"
+                f"{nth(len(edits) + 1)} has no line {fence!r} at its end; the answer may be cut off"
             ) from None
-        found.append(EditBlock(head, [], lines[at + 1 : end]))
+        edits.append(EditBlock(head, [], lines[at + 1 : end]))
         at = end = end + 1
-    return found
+    return edits
 
 
 def _opens(line: str, fence: str) -> bool:
     """Whether a line is the fence, with a language behind it or none."""
-    rest = line.removeprefix(fence)
-    return rest != line and "`" not in rest
+    behind = line.removeprefix(fence)
+    return behind != line and "`" not in behind
 
 
-def _head(before: Sequence[str], heads: Mapping[str, str]) -> str | None:
-    named = next((line for line in reversed(before) if line.strip()), "")
-    for name in (named, cleaned(named)):
+def _head(preceding: Sequence[str], heads: Mapping[str, str]) -> str | None:
+    last = next((line for line in reversed(preceding) if line.strip()), "")
+    for name in (last, cleaned(last)):
         if name in heads:
             return heads[name]
     return next(iter(heads.values())) if len(heads) == 1 else None
 
 
-def _refuse(found: Sequence[EditBlock], before: Sequence[str]) -> NoReturn:
-    named = next((line.strip() for line in reversed(before) if line.strip()), "")
-    what = f"names {named!r:.60}, which is not among what is open" if named else "names nothing"
-    raise EditError(f"{nth(len(found) + 1)} {what}")
+def _refuse(edits: Sequence[EditBlock], preceding: Sequence[str]) -> NoReturn:
+    last = next((line.strip() for line in reversed(preceding) if line.strip()), "")
+    flaw = f"names {last!r:.60}, which is not among what is open" if last else "names nothing"
+    raise EditError(f"{nth(len(edits) + 1)} {flaw}")

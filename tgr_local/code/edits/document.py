@@ -45,10 +45,10 @@ def lines_of(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def n_equal(one: Sequence[object], other: Sequence[object]) -> int:
+def n_equal(first: Sequence[object], second: Sequence[object]) -> int:
     """The number of first elements that two have in common."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def joined(lines: Sequence[str], document: FileText) -> str:
@@ -61,7 +61,7 @@ def joined(lines: Sequence[str], document: FileText) -> str:
 def patched(document: FileText, patches: Sequence[Patch]) -> str:
     """The text of a file with patches; those at one place keep their order."""
     lines = lines_of(document.text)
-    places = sorted(reversed(patches), key=lambda one: (one[0].start, one[0].stop), reverse=True)
+    places = sorted(reversed(patches), key=lambda p: (p[0].start, p[0].stop), reverse=True)
     for place, new in places:
         lines[place.start : place.stop] = new
     return joined(lines, document)
@@ -72,10 +72,10 @@ def indented_as(old: str, new: str) -> str:
     if old.count("\n\t") <= old.count("\n ") or "\n\t" in new:
         return new
     # the lines of a comment of C begin with " *"
-    unit = min((len(found) for found in re.findall(r"^ +(?![ *])", new, re.MULTILINE)), default=4)
+    unit = min((len(indent) for indent in re.findall(r"^ +(?![ *])", new, re.MULTILINE)), default=4)
 
-    def tabs(found: re.Match[str]) -> str:
-        n, rest = divmod(len(found[0]), unit)
-        return "\t" * n + " " * rest
+    def tabs(match: re.Match[str]) -> str:
+        n_tabs, n_spaces = divmod(len(match[0]), unit)
+        return "\t" * n_tabs + " " * n_spaces
 
     return re.sub(r"^ +(?![ *])", tabs, new, flags=re.MULTILINE)

@@ -46,14 +46,14 @@ def read_edits(
     if format == "replace":
         blocks = replace.blocks(answer, every, markers)
     elif format == "file":
-        blocks = fenced(answer, {one.path: one.path for one in every}, markers.fence)
+        blocks = fenced(answer, {document.path: document.path for document in every}, markers.fence)
     else:
-        places = {function.head(one): one for one in chosen_functions(every, functions)}
+        places = {function.head(func): func for func in chosen_functions(every, functions)}
         blocks = fenced(answer, {name: name for name in places}, markers.fence)
     if not blocks:
         raise EditError(f"the answer has no edit in the format {format!r}")
-    by_path = {one.path: one for one in every}
-    quotes = {path: replace.Places(one) for path, one in by_path.items() if format == "replace"}
+    by_path = {document.path: document for document in every}
+    quotes = {path: replace.Places(d) for path, d in by_path.items() if format == "replace"}
     edits: dict[str, list[Patch]] = {}
     for number, block in enumerate(blocks, 1):
         place = places.get(block.head)
@@ -78,14 +78,14 @@ def _whole(
     """The lines of a file or function that a block replaces, and the new ones."""
     text = indented_as(document.text, "\n".join(block.new))
     if place is None:
-        taken, again = range(len(lines_of(document.text))), bool(used)
+        replaced, again = range(len(lines_of(document.text))), bool(used)
         new = text.split("\n") if block.new else []
     else:
-        taken, new = function.replacing(document, place.first, place.last, text)
-        again = any(_meet(taken, one) for one in used)
+        replaced, new = function.replacing(document, place.first, place.last, text)
+        again = any(_meet(replaced, earlier) for earlier in used)
     if again:
         raise EditError(f"{nth(number)} changes {block.head} again, or a part of it")
-    return taken, new
+    return replaced, new
 
 
 def _meet(a: range, b: range) -> bool:
@@ -93,18 +93,18 @@ def _meet(a: range, b: range) -> bool:
 
 
 def chosen_functions(
-    documents: Sequence[FileText], given: Sequence[Function] | None
+    documents: Sequence[FileText], wanted: Sequence[Function] | None
 ) -> list[Function]:
     """Returns the functions that an answer may change: those given, or without any those of Python
     files. Raises ValueError where there are none."""
-    if given is not None:
-        found = function.checked(given, documents)
+    if wanted is not None:
+        functions = function.checked(wanted, documents)
     else:
-        python = [one for one in documents if one.path.endswith((".py", ".pyi"))]
-        found = [one for document in python for one in function.functions_of(document)]
-    if not found:
+        python = [document for document in documents if document.path.endswith((".py", ".pyi"))]
+        functions = [func for document in python for func in function.functions_of(document)]
+    if not functions:
         raise ValueError("the open files have no functions; use the format file or replace")
-    return found
+    return functions
 
 
 def open_documents(documents: Sequence[FileText], format: Format) -> Sequence[FileText]:
@@ -112,12 +112,12 @@ def open_documents(documents: Sequence[FileText], format: Format) -> Sequence[Fi
     document that cannot be edited."""
     if format not in FORMATS:
         raise ValueError(f"format is {format!r:.40}, but must be one of {', '.join(FORMATS)}")
-    seen: set[str] = set()
+    paths: set[str] = set()
     for document in documents:
         check_path(document.path)
-        if document.path in seen:
+        if document.path in paths:
             raise ValueError(f"{document.path} is open twice")
-        seen.add(document.path)
+        paths.add(document.path)
         try:
             document.text.encode()
         except UnicodeEncodeError:

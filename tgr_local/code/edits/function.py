@@ -37,31 +37,31 @@ def functions_of(document: FileText) -> list[Function]:
         return []  # which Python counts as lines, or not, in its own way
     if (tree := parsed(document.text)) is None:
         return []
-    found: list[Function] = []
+    functions: list[Function] = []
     times: dict[str, int] = {}
     for name, node in definitions_in(tree):
         times[name] = n = times.get(name, 0) + 1
-        first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
         full = name if n == 1 else f"{name}#{n}"
-        found.append(Function(document.path, full, first, node.end_lineno or first))
-    return sorted(found, key=lambda one: (one.first, -one.last))
+        functions.append(Function(document.path, full, first, node.end_lineno or first))
+    return sorted(functions, key=lambda function: (function.first, -function.last))
 
 
 def checked(functions: Sequence[Function], documents: Sequence[FileText]) -> list[Function]:
     """The functions that a caller names. Raises ValueError for one that its file does not have."""
     n_lines = {document.path: len(lines_of(document.text)) for document in documents}
     names: set[str] = set()
-    for one in functions:
-        if not 1 <= one.first <= one.last <= n_lines.get(one.path, 0):
+    for func in functions:
+        if not 1 <= func.first <= func.last <= n_lines.get(func.path, 0):
             raise ValueError(
-                f"the function {head(one)} has lines {one.first} to {one.last}, which are not in "
-                "the open files"
+                f"the function {head(func)} has lines {func.first} to {func.last}, which are not "
+                "in the open files"
             )
-        if not one.name.isprintable() or one.name != one.name.strip() or not one.name:
-            raise ValueError(f"the function {head(one)!r:.80} needs a name on one line")
-        if head(one) in names:
-            raise ValueError(f"the function {head(one)!r:.80} is there twice")
-        names.add(head(one))
+        if not func.name.isprintable() or func.name != func.name.strip() or not func.name:
+            raise ValueError(f"the function {head(func)!r:.80} needs a name on one line")
+        if head(func) in names:
+            raise ValueError(f"the function {head(func)!r:.80} is there twice")
+        names.add(head(func))
     return list(functions)
 
 
@@ -81,17 +81,17 @@ def in_place(new: str, old: Sequence[str]) -> list[str]:
     if not lines or _indent(lines[0]) == target:
         return lines
     own = _indent(lines[0])
-    kept = _within_strings([_without(line, own) for line in lines])
+    in_strings = _lines_in_strings([_dedent(line, own) for line in lines])
     return [
-        line if i in kept or not line.strip() else target + _without(line, own)
+        line if i in in_strings or not line.strip() else target + _dedent(line, own)
         for i, line in enumerate(lines)
     ]
 
 
 def replacing(document: FileText, first: int, last: int, new: str) -> Patch:
     """The patch that puts a new function in the place of these lines, from 1."""
-    taken = range(first - 1, last)
-    return taken, in_place(new, lines_of(document.text)[taken.start : taken.stop])
+    replaced = range(first - 1, last)
+    return replaced, in_place(new, lines_of(document.text)[replaced.start : replaced.stop])
 
 
 def parsed(text: str) -> ast.Module | None:
@@ -123,12 +123,12 @@ def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _without(line: str, indent: str) -> str:
+def _dedent(line: str, indent: str) -> str:
     """A line without the part of the indentation that it has."""
     return line[n_equal(line, indent) :]
 
 
-def _within_strings(lines: Sequence[str]) -> set[int]:
+def _lines_in_strings(lines: Sequence[str]) -> set[int]:
     """The lines of Python that begin within a string, which an indentation would change; but for
     docstrings."""
     if (tree := parsed("\n".join(lines))) is None:

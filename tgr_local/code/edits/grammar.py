@@ -59,36 +59,36 @@ def edit_grammar(
         some = chosen_functions(every, functions)
         rules = _fenced(_whole_functions(some, every, markers))
     rules += ["root ::= b0", r'end ::= "\n"? "\n"?', r'gap ::= "\n" "\n"?']
-    made = "\n".join([*rules, *_text(every, closing)])
-    if (size := len(made.encode())) > _MOST:
+    grammar = "\n".join([*rules, *_text(every, closing)])
+    if (size := len(grammar.encode())) > _MOST:
         raise ValueError(
             f"the grammar of these edits has {size} bytes, but may have {_MOST}; open fewer or "
             "smaller files"
         )
-    return made
+    return grammar
 
 
 def _whole_files(documents: Sequence[FileText], markers: Markers) -> list[_Fenced]:
     """Returns the blocks of files."""
-    return [(_opening(one.path, one.path, markers), i) for i, one in enumerate(documents, 1)]
+    return [(_opening(d.path, d.path, markers), i) for i, d in enumerate(documents, 1)]
 
 
 def _whole_functions(
     functions: Sequence[Function], documents: Sequence[FileText], markers: Markers
 ) -> list[_Fenced]:
     """Returns the blocks of functions. None follows one that it stands in, or that stands in it."""
-    order = {one.path: i for i, one in enumerate(documents)}
-    some = sorted(functions, key=lambda one: (order[one.path], one.first, -one.last))
+    order = {document.path: i for i, document in enumerate(documents)}
+    some = sorted(functions, key=lambda func: (order[func.path], func.first, -func.last))
     blocks = []
-    for i, one in enumerate(some, 1):
-        later = (j for j in range(i, len(some)) if _is_behind(some[j], one))
-        opening = _opening(function.head(one), one.path, markers)
+    for i, func in enumerate(some, 1):
+        later = (j for j in range(i, len(some)) if _is_behind(some[j], func))
+        opening = _opening(function.head(func), func.path, markers)
         blocks.append((opening, next(later, len(some))))
     return blocks
 
 
-def _is_behind(later: Function, one: Function) -> bool:
-    return later.path != one.path or later.first > one.last
+def _is_behind(later: Function, earlier: Function) -> bool:
+    return later.path != earlier.path or later.first > earlier.last
 
 
 def _opening(head: str, path: str, markers: Markers) -> str:
@@ -137,7 +137,7 @@ def _after(number: int, following: str) -> str:
 def _text(documents: Sequence[FileText], closing: str) -> list[str]:
     """Returns the rules of free lines up to one that begins with `closing`."""
     free = "\\n" + "".join(
-        f"\\x{ord(c):02X}" for c in _CONTROL if not any(c in one.text for one in documents)
+        f"\\x{ord(c):02X}" for c in _CONTROL if not any(c in d.text for d in documents)
     )
     rules = [f"text ::= c0* {_literal(closing)}", f'rest ::= [^{free}]* "\\n"']
     for i, c in enumerate(closing):

@@ -27,18 +27,18 @@ def blocks(answer: str, documents: Sequence[FileText], markers: Markers) -> list
     """The blocks of an answer. Raises EditError for one that is not whole."""
     lines = lines_of(answer)
     paths = {document.path for document in documents}
-    found: list[EditBlock] = []
+    edits: list[EditBlock] = []
     path, at, end = "", 0, 0
     while at < len(lines):
         if lines[at].rstrip(" \t") != markers.search:
             at += 1
             continue
-        path = _path(lines[end:at], paths, path, documents) or _refuse(found, lines[end:at])
-        separator = _find(lines, at + 1, markers.separator, found)
-        end = _find(lines, separator + 1, markers.replace, found)
-        found.append(EditBlock(path, lines[at + 1 : separator], lines[separator + 1 : end]))
+        path = _path(lines[end:at], paths, path, documents) or _refuse(edits, lines[end:at])
+        separator = _find(lines, at + 1, markers.separator, edits)
+        end = _find(lines, separator + 1, markers.replace, edits)
+        edits.append(EditBlock(path, lines[at + 1 : separator], lines[separator + 1 : end]))
         at = end = end + 1
-    return found
+    return edits
 
 
 class Places:
@@ -58,19 +58,19 @@ class Places:
             if not self._lines and not self.used:
                 self.used.append(range(0))
                 return range(0)
-            what = "quotes no lines" if self._lines else "begins again the file that another began:"
-            raise EditError(f"{nth(number)} {what} {self.path}; it must quote whole lines")
+            flaw = "quotes no lines" if self._lines else "begins again the file that another began:"
+            raise EditError(f"{nth(number)} {flaw} {self.path}; it must quote whole lines")
         wanted, n = _as_text(block.quoted), len(block.quoted)
         at = matches = 0
         while (at := self._text.find(wanted, at)) >= 0:
             matches += 1
             first = bisect.bisect_left(self._begins, at)
-            found = range(first, first + n)
-            others = (one for one in self.used if one.start < found.stop and first < one.stop)
-            if (other := next(others, None)) is None:
-                self.used.append(found)
-                return found
-            at = self._begins[other.stop]  # all that begins before meets it, too
+            place = range(first, first + n)
+            overlaps = (used for used in self.used if used.start < place.stop and first < used.stop)
+            if (overlap := next(overlaps, None)) is None:
+                self.used.append(place)
+                return place
+            at = self._begins[overlap.stop]  # all that begins before meets it, too
         if matches:
             raise EditError(
                 f"{nth(number)} quotes lines of {self.path} that an earlier block has replaced"
@@ -93,19 +93,19 @@ def _hint(lines: Sequence[str], quoted: Sequence[str]) -> str:
     return f": {wrong.strip()!r:.60}"
 
 
-def _find(lines: Sequence[str], at: int, marker: str, found: Sequence[EditBlock]) -> int:
+def _find(lines: Sequence[str], at: int, marker: str, edits: Sequence[EditBlock]) -> int:
     for i in range(at, len(lines)):
         if lines[i].rstrip(" \t") == marker:
             return i
-    raise EditError(f"{nth(len(found) + 1)} has no line {marker!r}; the answer may be cut off")
+    raise EditError(f"{nth(len(edits) + 1)} has no line {marker!r}; the answer may be cut off")
 
 
 def _path(
-    before: Sequence[str], paths: set[str], last: str, documents: Sequence[FileText]
+    preceding: Sequence[str], paths: set[str], last: str, documents: Sequence[FileText]
 ) -> str | None:
     """The file of a block: named in the nearest line before it, else that of the block before, or
     the only one."""
-    for line in reversed(before):
+    for line in reversed(preceding):
         if not line.strip() or line.startswith("```"):
             continue
         if line in paths:
@@ -118,7 +118,7 @@ def _path(
     return documents[0].path if len(documents) == 1 else None
 
 
-def _refuse(found: Sequence[EditBlock], before: Sequence[str]) -> NoReturn:
-    named = next((line.strip() for line in reversed(before) if line.strip()), "")
-    what = f"names {named!r:.60}, which is not open" if named else "names no file"
-    raise EditError(f"{nth(len(found) + 1)} {what}")
+def _refuse(edits: Sequence[EditBlock], preceding: Sequence[str]) -> NoReturn:
+    last = next((line.strip() for line in reversed(preceding) if line.strip()), "")
+    flaw = f"names {last!r:.60}, which is not open" if last else "names no file"
+    raise EditError(f"{nth(len(edits) + 1)} {flaw}")

@@ -149,7 +149,7 @@ def definitions(text: str, name: str) -> Iterator[Definition]:
         if kind:
             own = _name(named, source)
             if own:
-                yield _found(named, (*within, own), kind, source, outer or node)
+                yield _definition(named, (*within, own), kind, source, outer or node)
             within = (*within, own) if own else within
             if kind == "function" or len(within) > _DEEPEST:
                 continue
@@ -190,33 +190,33 @@ def _kind(node: Any) -> tuple[Literal["class", "function", ""], Any]:
 
 
 def _name(node: Any, source: bytes) -> str:
-    found = node.child_by_field_name("name")
-    if found is None and node.type == "impl_item":
-        found = node.child_by_field_name("type")
-    if found is None and node.type in ("constructor_declaration", "init_declaration"):
+    ident = node.child_by_field_name("name")
+    if ident is None and node.type == "impl_item":
+        ident = node.child_by_field_name("type")
+    if ident is None and node.type in ("constructor_declaration", "init_declaration"):
         return "init"
     inner = node.child_by_field_name("declarator")
-    while found is None and inner is not None:  # C: the name is deep in the declarator
+    while ident is None and inner is not None:  # C: the name is deep in the declarator
         deeper = inner.child_by_field_name("declarator")
         if deeper is None and inner.type.endswith(("identifier", "name")):
-            found = inner
+            ident = inner
         inner = deeper
-    if found is None:
+    if ident is None:
         simple = ("identifier", "simple_identifier", "type_identifier")
-        found = next((one for one in node.named_children if one.type in simple), None)
-    if found is None:
+        ident = next((child for child in node.named_children if child.type in simple), None)
+    if ident is None:
         return ""
-    return " ".join(source[found.start_byte : found.end_byte].decode("utf-8", "replace").split())
+    return " ".join(source[ident.start_byte : ident.end_byte].decode("utf-8", "replace").split())
 
 
 def _body(node: Any) -> Any:
     body = node.child_by_field_name("body")
     if body is not None:
         return body
-    return next((one for one in node.named_children if one.type in _BODIES), None)
+    return next((child for child in node.named_children if child.type in _BODIES), None)
 
 
-def _found(
+def _definition(
     node: Any,
     names: tuple[str, ...],
     kind: Literal["class", "function"],
@@ -260,4 +260,4 @@ def _summary(outer: Any, body: Any, source: bytes) -> str:
 
 def _first_line(text: bytes) -> str:
     lines = text.decode("utf-8", "replace").split("\n")
-    return next((found for one in lines if (found := one.strip().strip("/*#!-\"'").strip())), "")
+    return next((words for line in lines if (words := line.strip().strip("/*#!-\"'").strip())), "")

@@ -68,18 +68,18 @@ def decode(data: bytes) -> tuple[str, ByteStyle]:
     return text, ByteStyle(codec, mark, line_end, mixed)
 
 
-def encode(before: str, after: str, style: ByteStyle) -> bytes:
-    """The bytes of `after`, in the style that `decode` found for `before`. Lines of `before` that
-    are still there have the bytes they had, unless the text declares another encoding than before.
+def encode(old_text: str, new_text: str, style: ByteStyle) -> bytes:
+    """Returns the bytes of `new_text`, in the style that `decode` found for `old_text`. Old lines
+    that are still there keep their bytes, unless the text declares another encoding than before.
     Raises StyleError for a character that the encoding lacks."""
-    after = _plain(after)
-    if "\0" in after:
+    new_text = _plain(new_text)
+    if "\0" in new_text:
         raise StyleError("the new text holds a NUL character")
     encoding = style.encoding
-    if not style.mark and _head_declares(after) != _head_declares(before):
-        encoding = _head_declares(after) or "utf-8"
-    lines = after.split("\n")
-    ends = _ends(before, lines, style) if style.ends else [style.line_end] * (len(lines) - 1)
+    if not style.mark and _head_declares(new_text) != _head_declares(old_text):
+        encoding = _head_declares(new_text) or "utf-8"
+    lines = new_text.split("\n")
+    ends = _ends(old_text, lines, style) if style.ends else [style.line_end] * (len(lines) - 1)
     text = "".join(line + end for line, end in zip(lines, [*ends, ""], strict=True))
     try:
         return style.mark + text.encode(encoding)
@@ -103,9 +103,9 @@ def _exact(data: bytes, codec: str) -> str | None:
 def _declared(data: bytes) -> str:
     """The codec that one of the first two lines declares; empty for none that is known."""
     for line in data[:2000].splitlines()[:2]:
-        if found := _DECLARATION.match(line):
+        if match := _DECLARATION.match(line):
             try:
-                name = codecs.lookup(found[1].decode("ascii")).name
+                name = codecs.lookup(match[1].decode("ascii")).name
             except (LookupError, UnicodeError, ValueError):
                 return ""
             return name if _DECLARABLE.fullmatch(name) else ""
@@ -120,16 +120,16 @@ def _plain(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _ends(before: str, lines: list[str], style: ByteStyle) -> list[str]:
+def _ends(old_text: str, lines: list[str], style: ByteStyle) -> list[str]:
     """The line ends of the new lines: those that they had; a new line has that of the line which it
     replaces or follows."""
-    old = before.split("\n")
+    old = old_text.split("\n")
     had = [*style.ends, style.line_end][: len(old)]
     ends: list[str] = []
     for tag, i1, i2, j1, j2 in _blocks(old, lines):
         near = had[i1:i2] or had[max(0, i1 - 1) : i1] or [style.line_end]
-        rest = max(0, j2 - j1 - len(near))
-        ends += had[i1:i2] if tag == "equal" else [*near[: j2 - j1], *near[-1:] * rest]
+        n_more = max(0, j2 - j1 - len(near))
+        ends += had[i1:i2] if tag == "equal" else [*near[: j2 - j1], *near[-1:] * n_more]
     return ends[:-1]
 
 

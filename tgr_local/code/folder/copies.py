@@ -55,7 +55,7 @@ class Copies:
         self._naming: list[Path] | None = None  # the files that name the folder, once known
         self._naming_lock = threading.Lock()
         self._moved = ""  # why the copies are not in the cache folder
-        first, *others = _bases(project)
+        first, *other_bases = _bases(project)
         try:
             self._begin(first)
         except NotADirectoryError:
@@ -65,7 +65,7 @@ class Copies:
             if not isinstance(cause, OSError) or cause.errno not in _UNUSABLE:
                 raise
             why = f"{first} cannot hold copies of the project: {cause.strerror}"
-            for base in others:
+            for base in other_bases:
                 with contextlib.suppress(CopyError, OSError):
                     self._begin(base)
                     self._moved = f"{why}; they are in {base}"
@@ -80,7 +80,7 @@ class Copies:
         self._lock.take()
         try:
             self._folder.mkdir(mode=0o700)
-            self._taken = snapshot.take(self._project, self._folder / "snapshot")
+            self._snapshot = snapshot.take(self._project, self._folder / "snapshot")
             self._size = usage.size(self._folder / "snapshot")
             self._check_room()
         except BaseException:
@@ -110,9 +110,10 @@ class Copies:
     def notes(self, backend: Backend) -> list[str]:
         """Returns the parts of the project that are hidden from commands in this backend, each with
         its reason."""
-        shown = [path.relative_to(self._project.folder) for path in self._taken.mounted_read_only]
+        folder = self._project.folder
+        mounted = [path.relative_to(folder) for path in self._snapshot.mounted_read_only]
         missing = [] if backend == "bwrap" else [
-            f"{path}: large or installed; only the sandbox bwrap can show it" for path in shown
+            f"{path}: large or installed; only the sandbox bwrap can show it" for path in mounted
             if backend != "none" or not is_linked(path)
         ]  # fmt: skip
         home = [] if not self._is_home() else [
@@ -120,12 +121,12 @@ class Copies:
             f"nothing of it but {self._project.folder}"
         ]  # fmt: skip
         moved = [self._moved] if self._moved else []
-        return [*moved, *missing, *home, *self._taken.left_out]
+        return [*moved, *missing, *home, *self._snapshot.left_out]
 
     def document(self, source: SourceFile) -> FileText:
         """The text of a file at the time of the snapshot; of one that it does not hold, its own."""
         old = self._folder / "snapshot" / source.place.relative_to(self._project.folder)
-        if any(source.place.is_relative_to(path) for path in self._taken.mounted_read_only):
+        if any(source.place.is_relative_to(path) for path in self._snapshot.mounted_read_only):
             return source.document
         try:
             return FileText(source.document.path, byte_style.decode(old.read_bytes())[0])
@@ -140,17 +141,17 @@ class Copies:
         and what lies behind one, get a text that no language can read. Raises CopyError, and
         RefusedError for a change of a file that must not be changed or had another text at the time
         of the snapshot."""
-        whole = [self._bytes(change) for change in changes]
+        files = [self._bytes(change) for change in changes]
         self._check_room()
         folder = self._folder / str(next(self._numbers))
         tree = folder / "tree"
         try:
             (folder / "scratch").mkdir(parents=True)
             _duplicate(self._folder / "snapshot", tree)
-            for path, data in whole:
+            for path, data in files:
                 _write(tree, path, data)
             place = Place(
-                tree, self._project.folder, (*self._around(), *self._taken.mounted_read_only),
+                tree, self._project.folder, (*self._around(), *self._snapshot.mounted_read_only),
                 folder / "scratch", self._size,
             )  # fmt: skip
             for name in broken:
@@ -158,7 +159,7 @@ class Copies:
                 if is_own and os.path.isfile(tree / name):
                     _write(tree, Path(name), BROKEN.encode())
             if not in_place:
-                self._name_copy(place, [path for path, _ in whole])
+                self._name_copy(place, [path for path, _ in files])
         except (OSError, shutil.Error) as error:
             usage.remove(folder)
             raise CopyError(
@@ -177,20 +178,20 @@ class Copies:
         """The folders below the project that installed packages are, or lead to: Python packages
         in editable mode, workspaces of node. Without bubblewrap tests may use these."""
         place = Place(
-            self._project.folder, self._project.folder, tuple(self._taken.mounted_read_only)
+            self._project.folder, self._project.folder, tuple(self._snapshot.mounted_read_only)
         )
-        found = dict.fromkeys(commands.editable(place))
-        for folder in self._taken.mounted_read_only:
+        folders = dict.fromkeys(commands.editable(place))
+        for folder in self._snapshot.mounted_read_only:
             if folder.name == "node_modules":
                 for path in (*folder.glob("*"), *folder.glob("@*/*")):
                     end = Path(os.path.realpath(path))
                     if os.path.islink(path) and end.is_relative_to(self._project.folder):
-                        found[end] = None
-        return list(found)
+                        folders[end] = None
+        return list(folders)
 
     def _is_shown(self, relative: Path) -> bool:
         place = self._project.folder / relative
-        return any(place.is_relative_to(path) for path in self._taken.mounted_read_only)
+        return any(place.is_relative_to(path) for path in self._snapshot.mounted_read_only)
 
     def _name_copy(self, place: Place, changed: Sequence[Path]) -> None:
         """Exchanges the folder's path for that of the copy in the files that name it."""
@@ -211,16 +212,16 @@ class Copies:
         """Returns the place of a changed file in the copy, and its bytes."""
         source = self._project.to_change(change.path)
         relative = source.place.relative_to(self._project.folder)
-        for path in self._taken.mounted_read_only:
+        for path in self._snapshot.mounted_read_only:
             if source.place.is_relative_to(path):
                 raise RefusedError(f"{change.path} lies in {path}, which tests only read")
         old = self._folder / "snapshot" / relative
         try:
             data = old.read_bytes() if os.path.lexists(old) else b""
-            before, style = byte_style.decode(data)
-            if before != change.before:
+            old_text, style = byte_style.decode(data)
+            if old_text != change.before:
                 raise RefusedError(f"{change.path} has been changed meanwhile; begin again")
-            return relative, byte_style.encode(before, change.after, style)
+            return relative, byte_style.encode(old_text, change.after, style)
         except (StyleError, OSError) as error:
             raise RefusedError(f"{change.path} is not changed: {describe(error)}") from None
 
@@ -270,10 +271,10 @@ def _duplicate(source: Path, target: Path) -> None:
     if sys.platform == "linux" and (cp := paths.program("cp")):
         quiet = subprocess.DEVNULL
         command = [cp, "-a", "--reflink=auto", "-T", "--", str(source), str(target)]
-        done = subprocess.run(
+        completed = subprocess.run(
             command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
         )  # Ctrl-C, which would leave the slow way, is for us alone
-        if done.returncode == 0:
+        if completed.returncode == 0:
             return
         usage.remove(target)
     shutil.copytree(source, target, symlinks=True)
@@ -295,8 +296,8 @@ def _naming(tree: Path, own: OwnPath) -> Iterator[Path]:
 def _way_out(error: Exception) -> str:
     """Returns the way out for a full disk, or else for a folder that cannot be written."""
     is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    what = "make room" if is_full else "make that folder writable"
-    return f"{what}, or set XDG_CACHE_HOME to a folder on another disk"
+    remedy = "make room" if is_full else "make that folder writable"
+    return f"{remedy}, or set XDG_CACHE_HOME to a folder on another disk"
 
 
 def _is_own(tree: Path, relative: Path) -> bool:

@@ -183,15 +183,15 @@ def _renameat2() -> Callable[..., int] | None:
     return None
 
 
-def swap(one: Path, other: Path) -> bool:
+def swap(first: Path, second: Path) -> bool:
     """Exchanges two names; False where the system or the file system cannot. Raises OSError."""
     rename = _renameat2()
     if rename is None:
         return False
-    names = (os.fsencode(one), os.fsencode(other))
+    names = (os.fsencode(first), os.fsencode(second))
     if rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_EXCHANGE)) == 0:
         return True
     code = ctypes.get_errno()
     if code in _CANNOT:
         return False
-    raise OSError(code, os.strerror(code), str(other))
+    raise OSError(code, os.strerror(code), str(second))

@@ -83,7 +83,7 @@ class _ChangeEntry:
     def path(self, file: _ChangedFile, kind: str) -> Path:
         """Returns the place of a file's bytes: those before and after, and new ones on their
         way."""
-        return self.folder / f"{[one.path for one in self.files].index(file.path)}.{kind}"
+        return self.folder / f"{[f.path for f in self.files].index(file.path)}.{kind}"
 
 
 def accept(project: Project, changes: Sequence[Change]) -> Accepted:
@@ -113,8 +113,8 @@ def accept(project: Project, changes: Sequence[Change]) -> Accepted:
     except OSError as error:
         if begun:
             raise
-        what = "the edit is not accepted, as it could not be undone"
-        raise _unwritable(what, _place(project), error) from None
+        failure = "the edit is not accepted, as it could not be undone"
+        raise _unwritable(failure, _place(project), error) from None
 
 
 def undo(project: Project, *, force: bool = False) -> Accepted:
@@ -136,7 +136,7 @@ def undo(project: Project, *, force: bool = False) -> Accepted:
                     f"{file.path} has been changed since; force (--undo --force, or /undo force in "
                     "a session) restores it and keeps a copy"
                 )
-            new.append((file.path, Path(file.place), now, _kept(last, file, "before")))
+            new.append((file.path, Path(file.place), now, _saved_bytes(last, file, "before")))
         entry = _begin(journal, new, last)
         _carry_out(entry)
         (last.folder / _UNDONE).touch()
@@ -171,10 +171,10 @@ def _place(project: Project) -> Path:
     return paths.folder("state") / "code" / name
 
 
-def _unwritable(what: str, journal: Path, error: OSError) -> JournalError:
+def _unwritable(failure: str, journal: Path, error: OSError) -> JournalError:
     where = error.filename or journal
     return JournalError(
-        f"{what}: {where}: {error.strerror}; make room or that folder writable, or set "
+        f"{failure}: {where}: {error.strerror}; make room or that folder writable, or set "
         "XDG_STATE_HOME to another folder"
     )
 
@@ -250,15 +250,15 @@ def _begin(
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir()
     files: list[_ChangedFile] = []
-    for path, place, before, after in new:
+    for path, place, old_data, new_data in new:
         old = {file.path: file for file in undone.files} if undone else {}
-        mode = os.stat(place).st_mode & 0o7777 if before is not None else 0o666 & ~_umask()
-        if undone and before is None:
+        mode = os.stat(place).st_mode & 0o7777 if old_data is not None else 0o666 & ~_umask()
+        if undone and old_data is None:
             mode = old[path].mode
         folders = old[path].new_folders if undone else _missing_folders(place)
-        file = _ChangedFile(path, str(place), _hash(before), _hash(after), mode, folders)
+        file = _ChangedFile(path, str(place), _hash(old_data), _hash(new_data), mode, folders)
         entry = _ChangeEntry(draft, (*files, file))
-        for kind, data in (("before", before), ("after", after)):
+        for kind, data in (("before", old_data), ("after", new_data)):
             if data is not None:
                 exchange.write(entry.path(file, kind), data, mode)
         files.append(file)
@@ -274,7 +274,7 @@ def _begin(
     return _ChangeEntry(journal / str(number), tuple(files), undone.number if undone else 0)
 
 
-def _kept(entry: _ChangeEntry, file: _ChangedFile, kind: str) -> bytes | None:
+def _saved_bytes(entry: _ChangeEntry, file: _ChangedFile, kind: str) -> bytes | None:
     """The bytes of a file before or after an entry; None where there is none. Raises JournalError
     where the journal no longer has them."""
     expected = file.before if kind == "before" else file.after
@@ -302,15 +302,15 @@ def _umask() -> int:
 def _carry_out(entry: _ChangeEntry) -> None:
     """Gives each file its bytes after. Raises JournalError for a file whose bytes are neither those
     before nor those after: then the others have those before again."""
-    done: list[_ChangedFile] = []
+    exchanged: list[_ChangedFile] = []
     for file in entry.files:
         try:
             _exchange(entry, file)
-            done.append(file)
+            exchanged.append(file)
         except (JournalError, OSError) as error:
-            for other in reversed(done):
+            for earlier in reversed(exchanged):
                 with contextlib.suppress(JournalError, OSError):
-                    _exchange(entry, other, back=True)
+                    _exchange(entry, earlier, back=True)
             (entry.folder / _UNDONE).touch()
             exchange.write(entry.folder / _DONE, b"", 0o600)
             if isinstance(error, JournalError):
@@ -329,11 +329,11 @@ def _exchange(entry: _ChangeEntry, file: _ChangedFile, *, back: bool = False) ->
         if hashes[1]:
             for folder in file.new_folders:
                 os.makedirs(folder, exist_ok=True)
-        found = exchange.replace(
-            place, _kept(entry, file, kind), file.mode, lambda data: _hash(data) == hashes[0],
-            entry.path(file, "new"),
+        is_replaced = exchange.replace(
+            place, _saved_bytes(entry, file, kind), file.mode,
+            lambda data: _hash(data) == hashes[0], entry.path(file, "new"),
         )  # fmt: skip
-        if not found:
+        if not is_replaced:
             raise JournalError(
                 f"{file.path} has been changed meanwhile and stays as it is; of these changes "
                 "none is made; ask again"
@@ -362,9 +362,13 @@ def _recover(journal: Path) -> tuple[str, ...]:
 
 def _settle(entry: _ChangeEntry, file: _ChangedFile) -> None:
     """Clears up what a killed process left of one file; its start is that of bytes we know."""
-    kept = [data for kind in ("before", "after") if (data := _kept(entry, file, kind)) is not None]
+    kept = [
+        data
+        for kind in ("before", "after")
+        if (data := _saved_bytes(entry, file, kind)) is not None
+    ]
     place, staging = Path(file.place), entry.path(file, "new")
-    exchange.settle(place, staging, lambda data: any(one.startswith(data) for one in kept))
+    exchange.settle(place, staging, lambda data: any(known.startswith(data) for known in kept))
 
 
 def _bytes(place: Path) -> bytes | None:
@@ -393,8 +397,8 @@ def _remove_old(journal: Path) -> None:
 
 def _remove_old_projects(base: Path, current: Path) -> None:
     """Removes the journals of projects that were changed longest ago."""
-    others = [path for path in base.iterdir() if path.is_dir() and path != current]
-    for journal in sorted(others, key=lambda path: path.stat().st_mtime)[: 1 - _MAX_PROJECTS]:
+    journals = [path for path in base.iterdir() if path.is_dir() and path != current]
+    for journal in sorted(journals, key=lambda path: path.stat().st_mtime)[: 1 - _MAX_PROJECTS]:
         lock = Lock(base / f"{journal.name}.lock")
         if lock.take(wait=False):
             if all((entry.folder / _DONE).exists() for entry in _entries(journal)):

@@ -48,25 +48,25 @@ def of_git(top: Path, folder: Path) -> Listing | None:
     """Returns git's listing of a folder in the repository `top`: its files and those it would add.
     None if it fails."""
     tracked = repository.ls_files(top, folder, "--stage")
-    others = repository.ls_files(top, folder, "--others", "--exclude-standard")
-    if tracked is None or others is None:
+    untracked = repository.ls_files(top, folder, "--others", "--exclude-standard")
+    if tracked is None or untracked is None:
         return None
-    cut = max(len(tracked), len(others)) >= repository.MAX_OUTPUT
+    cut = max(len(tracked), len(untracked)) >= repository.MAX_OUTPUT
     own = tuple(f"{place}/" for place in own_folders(folder))
     paths: set[str] = set()
     submodules: set[str] = set()
     for entry in tracked.split(b"\0")[:-1]:
         about, _, name = entry.partition(b"\t")
         (submodules if about.startswith(b"160000") else paths).add(os.fsdecode(name))
-    for name in others.split(b"\0")[:-1]:
+    for name in untracked.split(b"\0")[:-1]:
         # git lists another repository as one folder
         (submodules if name.endswith(b"/") else paths).add(os.fsdecode(name).rstrip("/"))
-    there = [
+    present = [
         path for path in sorted(paths)
         if not path.startswith(own) and _is_inside(path) and os.path.lexists(folder / path)
     ]  # fmt: skip
-    cut |= len(there) > MAX_FILES
-    return Listing(tuple(there[:MAX_FILES]), frozenset(submodules), cut)
+    cut |= len(present) > MAX_FILES
+    return Listing(tuple(present[:MAX_FILES]), frozenset(submodules), cut)
 
 
 def _is_inside(path: str) -> bool:
@@ -80,9 +80,9 @@ def ignored_folders(top: Path | None, folder: Path) -> frozenset[str]:
     ignores."""
     if top is not None:
         arguments = ("--others", "--ignored", "--exclude-standard", "--directory")
-        found = repository.ls_files(top, folder, *arguments)
-        if found is not None:
-            names = map(os.fsdecode, found.split(b"\0")[:-1])
+        output = repository.ls_files(top, folder, *arguments)
+        if output is not None:
+            names = map(os.fsdecode, output.split(b"\0")[:-1])
             folders = (name.rstrip("/") for name in names if name.endswith("/"))
             return frozenset(filter(_is_inside, folders))
     return frozenset(
@@ -94,20 +94,20 @@ def ignored_folders(top: Path | None, folder: Path) -> frozenset[str]:
 def of_walk(folder: Path) -> Listing:
     """Returns the listing of a walk that respects .gitignore. Raises InstallError without
     pathspec."""
-    found: list[str] = []
+    paths: list[str] = []
     submodules: set[str] = set()
     n_seen = 0
     for path, entry, ignored in walk(folder):
         n_seen += 1
-        if n_seen > _MAX_ENTRIES or len(found) > MAX_FILES:
+        if n_seen > _MAX_ENTRIES or len(paths) > MAX_FILES:
             break
         if entry.is_dir(follow_symlinks=False):
             if not ignored and os.path.lexists(os.path.join(entry.path, ".git")):
                 submodules.add(path)
         elif not ignored and (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
-            found.append(path)
-    cut = n_seen > _MAX_ENTRIES or len(found) > MAX_FILES
-    return Listing(tuple(sorted(found)[:MAX_FILES]), frozenset(submodules), cut)
+            paths.append(path)
+    cut = n_seen > _MAX_ENTRIES or len(paths) > MAX_FILES
+    return Listing(tuple(sorted(paths)[:MAX_FILES]), frozenset(submodules), cut)
 
 
 def walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str], bool]]:
@@ -136,8 +136,8 @@ def walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str], bool]]:
             )
             ignored = is_made or _ignored(path + "/" * is_folder, specs)
             yield path, entry, ignored
-            other = os.path.lexists(os.path.join(entry.path, ".git")) if is_folder else False
-            if is_folder and not ignored and not other:
+            nested = os.path.lexists(os.path.join(entry.path, ".git")) if is_folder else False
+            if is_folder and not ignored and not nested:
                 waiting.append((path + "/", specs))
 
 

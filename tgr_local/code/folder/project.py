@@ -66,20 +66,20 @@ class Project:
     def listing(self) -> Listing:
         """Files of the project at the first call. Symbolic links and binary files are among
         them."""
-        found = listing.of_git(self.repository, self.folder) if self.repository else None
-        return found or listing.of_walk(self.folder)
+        git_listing = listing.of_git(self.repository, self.folder) if self.repository else None
+        return git_listing or listing.of_walk(self.folder)
 
     @cached_property
     def links(self) -> dict[str, str]:
         """Target of each symbolic link of the listing, as a path in the folder; without those that
         leave it or lead nowhere."""
-        found = {}
+        targets = {}
         for path in self.listing.paths:
             if os.path.islink(self.folder / path):
                 end = Path(os.path.realpath(self.folder / path))
                 if end.is_relative_to(self.folder) and end != self.folder and os.path.exists(end):
-                    found[path] = end.relative_to(self.folder).as_posix()
-        return found
+                    targets[path] = end.relative_to(self.folder).as_posix()
+        return targets
 
     def read(self, path: str) -> SourceFile:
         """A file's text and style. Raises RefusedError."""
@@ -149,24 +149,24 @@ class Project:
     def _place(self, path: str) -> Path:
         """Returns the place of a file, symbolic links followed. Raises RefusedError for files
         outside the folder or in another repository, and for git's own files."""
-        shown = "".join(c if c.isprintable() else "\ufffd" for c in path[:200])
+        label = "".join(c if c.isprintable() else "\ufffd" for c in path[:200])
         if not path or len(path) > _MAX_PATH:
             raise RefusedError(f"a path has {len(path)} characters, but must have 1 to {_MAX_PATH}")
         if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in path) or "\\" in path:
-            raise RefusedError(f"{shown} is no path: it holds a control character or a backslash")
+            raise RefusedError(f"{label} is no path: it holds a control character or a backslash")
         parts = path.split("/")
         if os.path.isabs(path) or not {"", ".", ".."}.isdisjoint(parts):
-            raise RefusedError(f"{shown} must be relative to {self.folder}, without . and ..")
+            raise RefusedError(f"{label} must be relative to {self.folder}, without . and ..")
         place = Path(os.path.realpath(self.folder / path))
         if os.path.islink(place):
-            raise RefusedError(f"{shown} is a symbolic link without an end")
+            raise RefusedError(f"{label} is a symbolic link without an end")
         if not place.is_relative_to(self.folder) or place == self.folder:
-            raise RefusedError(f"{shown} is a symbolic link that leaves {self.folder}")
+            raise RefusedError(f"{label} is a symbolic link that leaves {self.folder}")
         for name in {*parts, *place.relative_to(self.folder).parts}:
             if name.casefold().rstrip(" .") in (".git", ".git\u200c", "git~1"):
-                raise RefusedError(f"{shown} belongs to git itself")
-        if other := next(self._other_repositories(place), None):
-            raise RefusedError(f"{shown} lies in {other}, which is a repository of its own")
+                raise RefusedError(f"{label} belongs to git itself")
+        if inner := next(self._other_repositories(place), None):
+            raise RefusedError(f"{label} lies in {inner}, which is a repository of its own")
         return place
 
     def _other_repositories(self, place: Path) -> Iterator[str]:

@@ -74,13 +74,13 @@ def shared(top: Path) -> Path | None:
     if place.parent.name == "worktrees":
         back, expected, common = _text(place / "gitdir"), top / ".git", place.parent.parent
     else:
-        found = _WORKTREE.findall(_text(place / "config"))
+        worktrees = _WORKTREE.findall(_text(place / "config"))
         back, expected, common = (
-            found[0].strip().strip(b'"') if len(found) == 1 else b"",
+            worktrees[0].strip().strip(b'"') if len(worktrees) == 1 else b"",
             top,
             place,
         )
-    is_known = _named(place, back) == Path(os.path.realpath(expected))
+    is_known = _resolve(place, back) == Path(os.path.realpath(expected))
     return common if is_known and _is_git_folder(common) else None
 
 
@@ -164,7 +164,7 @@ def _git_folder(top: Path) -> Path | None:
     if os.path.isdir(mark):
         place = Path(os.path.realpath(mark))
     elif (text := _text(mark)).startswith(b"gitdir: "):
-        place = _named(top, text.removeprefix(b"gitdir: "))
+        place = _resolve(top, text.removeprefix(b"gitdir: "))
     return place if place is not None and _is_git_folder(place) else None
 
 
@@ -174,7 +174,7 @@ def _is_git_folder(place: Path) -> bool:
     return os.path.lexists(place / "HEAD") and (has_objects or is_worktree)
 
 
-def _named(place: Path, text: bytes) -> Path | None:
+def _resolve(place: Path, text: bytes) -> Path | None:
     """The path that a text names, whole or relative to a folder, without symbolic links."""
     name = os.fsdecode(text.strip(b"\r\n"))
     return Path(os.path.realpath(place / name)) if name and "\0" not in name else None

@@ -78,8 +78,8 @@ class Snapshot:
         try:
             while waiting:
                 for path, entry in self._entries(waiting.pop()):
-                    if made := self._copy_entry(path, entry):
-                        modes.append(made)
+                    if copied_folder := self._copy_entry(path, entry):
+                        modes.append(copied_folder)
                         waiting.append(path + "/")
             for folder, about in reversed(modes):  # last: it may be read-only
                 os.utime(folder, ns=(about.st_atime_ns, about.st_mtime_ns))
@@ -141,17 +141,17 @@ class Snapshot:
         """Makes a folder, unless it is left out; whether what is in it is copied."""
         if entry.name in listing.CACHES or path in self.own:
             return False
-        kept = Path(entry.path)
-        is_shown = entry.name == ".git" or listing.is_installed(kept)
-        if not is_shown and path in self.ignored and _is_large(kept):
-            if entry.name == "target" or (kept / "CACHEDIR.TAG").exists():
+        source = Path(entry.path)
+        is_shown = entry.name == ".git" or listing.is_installed(source)
+        if not is_shown and path in self.ignored and _is_large(source):
+            if entry.name == "target" or (source / "CACHEDIR.TAG").exists():
                 self.left_out.append(f"{path}: large, ignored by git, and made by a build")
                 return False
             is_shown = True
-        self._count(0, kept)
+        self._count(0, source)
         (self.target / path).mkdir()
         if is_shown:
-            self.mounted_read_only.append(kept)
+            self.mounted_read_only.append(source)
         return not is_shown
 
     def _link(self, path: str) -> None:

@@ -68,14 +68,14 @@ def problem(folder: str, path: str) -> Tuple[str, str]:  # noqa: UP006
     name = os.path.basename(path)
     if not name.endswith(".py") or name in ("setup.py", "__main__.py"):
         return "parsed", ""
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, __file__, "--import", folder, path],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    if done.returncode == IMPORTED:
+    if completed.returncode == IMPORTED:
         return "imported", ""
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return "import", lines[-1] if lines else f"exit code {done.returncode}"
+    lines = completed.stderr.decode("utf-8", "replace").strip().splitlines()
+    return "import", lines[-1] if lines else f"exit code {completed.returncode}"
 
 
 if __name__ == "__main__":

@@ -57,18 +57,18 @@ def living(path: str, text: str) -> str:
     pattern = _BY_ENDING.get(ending)
     if pattern is None:
         return text
-    text = pattern.sub(lambda found: found["kept"] or " ", text)
-    return _without_dead_blocks(text) if ending in _WITH_BRACES else text
+    text = pattern.sub(lambda match: match["kept"] or " ", text)
+    return _remove_dead_blocks(text) if ending in _WITH_BRACES else text
 
 
-def _without_dead_blocks(text: str) -> str:
-    made, at = [], 0
+def _remove_dead_blocks(text: str) -> str:
+    parts, at = [], 0
     while dead := _NEVER.search(text, at):
-        made.append(text[at : dead.start()])
+        parts.append(text[at : dead.start()])
         depth, at = 1, len(text)
         for brace in _BRACE.finditer(text, dead.end()):
             depth += {"{": 1, "}": -1}.get(brace[0], 0)
             if not depth:
                 at = brace.end()
                 break
-    return "".join([*made, text[at:]])
+    return "".join([*parts, text[at:]])

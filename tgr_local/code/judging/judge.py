@@ -106,10 +106,10 @@ class Verdict:
         if self.passed != other.passed or not self.ran:
             return self.ran and self.passed > other.passed
         known = {failure.name: failure.reached for failure in other.failures}
-        if any(one.name not in known for one in self.failures):
+        if any(failure.name not in known for failure in self.failures):
             return False
-        pairs = [(known[one.name], one.reached) for one in self.failures]
-        further = [after - before for before, after in pairs if before and after]
+        pairs = [(known[failure.name], failure.reached) for failure in self.failures]
+        further = [mine - theirs for theirs, mine in pairs if theirs and mine]
         return all(lines >= 0 for lines in further) and any(further)
 
     @property
@@ -132,19 +132,19 @@ def judge(
     limits: CommandLimits | None = None,
     *,
     backend: Backend = backends.DEFAULT,
-    before: Verdict | None = None,
+    baseline: Verdict | None = None,
     cancel: Flag | None = None,
 ) -> Verdict:
-    """Runs the person's tests in a copy. `before` is what they said of the project as it is: a
+    """Runs the person's tests in a copy. `baseline` is what they said of the project as it is: a
     candidate with which fewer tests run does not pass.
 
     Raises InstallError where the backend does not work here, and CancelledError by `cancel`.
     """
     outcome = commands.run(command, place, limits, backend, cancel)
-    output = _without_paths(test_output.plain(outcome.output), place)
+    output = _shorten_paths(test_output.plain(outcome.output), place)
     counts = test_output.read(output)
-    ended = _ended(outcome, counts)
-    if ended == "passed" and before is not None and counts.total < before.total:
+    ended = _ending(outcome, counts)
+    if ended == "passed" and baseline is not None and counts.total < baseline.total:
         ended = "fewer tests"
     return Verdict(
         ended in ("passed", "failed", "no tests", "fewer tests"),
@@ -176,31 +176,31 @@ def check(
     kinds = Counter(parts[0] for parts in said)
     n_failed, n_skipped = kinds["import"], kinds["unchecked"]
     n_errors = len(changed) - n_failed - sum(kinds[kind] for kind in _CHECKS)
-    done = "imported" if kinds["imported"] or n_failed else "parsed"
+    step = "imported" if kinds["imported"] or n_failed else "parsed"
     if n_skipped == len(changed):
-        done = "unchecked"
-    ended = _ended(outcome, OutputCounts(done, passed=len(changed)))
-    whole = ended == "passed" and not n_failed and not n_errors
-    output = "".join(f"{one.file}: {one.message}\n" for one in bad)
+        step = "unchecked"
+    ended = _ending(outcome, OutputCounts(step, passed=len(changed)))
+    passes = ended == "passed" and not n_failed and not n_errors
+    output = "".join(f"{failure.file}: {failure.message}\n" for failure in bad)
     if len(said) < len(changed):
         output += outcome.output
     return Verdict(
-        whole, len(changed) - n_failed - n_errors - n_skipped, n_failed, n_errors, n_skipped,
+        passes, len(changed) - n_failed - n_errors - n_skipped, n_failed, n_errors, n_skipped,
         outcome.seconds,
-        _without_paths(output, place), "passed" if whole else "failed" if ended == "passed" else
-        ended, tuple(bad), done,
+        _shorten_paths(output, place), "passed" if passes else "failed" if ended == "passed" else
+        ended, tuple(bad), step,
     )  # fmt: skip
 
 
-def patience(command: str, before: Verdict) -> float:
+def patience(command: str, baseline: Verdict) -> float:
     """Seconds after which the tests of an edit are taken to have no end, by the time that they took
     without it: edits make loops that never end. Infinite where that was not the time of all
     tests."""
-    known = before.framework not in ("", "cargo test")  # which ends after a program that fails
-    ran_all = before.ended in ("passed", "failed") and known and not before.errors
-    if not ran_all or _STOPS_EARLY.search(command) or _STOPPED.search(before.output):
+    known = baseline.framework not in ("", "cargo test")  # which ends after a program that fails
+    ran_all = baseline.ended in ("passed", "failed") and known and not baseline.errors
+    if not ran_all or _STOPS_EARLY.search(command) or _STOPPED.search(baseline.output):
         return math.inf
-    return max(_LEAST_PATIENCE, _TIMES_AS_LONG * before.seconds)
+    return max(_LEAST_PATIENCE, _TIMES_AS_LONG * baseline.seconds)
 
 
 def warning(backend: Backend) -> str:
@@ -210,7 +210,7 @@ def warning(backend: Backend) -> str:
     return f"the tests, with code of the model, run {backends.where(backend)}"
 
 
-def _ended(outcome: CommandOutcome, counts: OutputCounts) -> Ended:
+def _ending(outcome: CommandOutcome, counts: OutputCounts) -> Ended:
     if outcome.stopped:
         return _LIMITS[outcome.stopped]
     if outcome.code == 0:
@@ -228,7 +228,7 @@ def _ended(outcome: CommandOutcome, counts: OutputCounts) -> Ended:
     return "failed"
 
 
-def _without_paths(output: str, place: Place) -> str:
+def _shorten_paths(output: str, place: Place) -> str:
     """Paths in the copy as relative paths, so that outputs of different copies are equal."""
     for folder in (place.folder, place.seen_at):
         output = re.sub(rf"{re.escape(str(folder))}(/|(?![\w.-]))",
@@ -237,5 +237,5 @@ def _without_paths(output: str, place: Place) -> str:
 
 
 def _line(message: str) -> int:
-    found = re.search(r"\(line (\d+)\)$", message)
-    return int(found[1]) if found else 0
+    match = re.search(r"\(line (\d+)\)$", message)
+    return int(match[1]) if match else 0

@@ -63,7 +63,7 @@ _TAIL = 2  # last lines of a file that an edit does not leave out
 def loss(changes: Sequence[Change], task: str) -> str:
     """The first loss of an edit that the task does not ask for, in one sentence; empty without
     one."""
-    asked = bool(_ASKED.search(task))
+    may_lose = bool(_ASKED.search(task))
     for change in changes:
         if not change.before.strip():
             continue
@@ -71,36 +71,36 @@ def loss(changes: Sequence[Change], task: str) -> str:
             if _EMPTY.search(task):
                 continue
             return f"it empties {change.path}, and the task does not say so"
-        if not asked and (found := _loss(change, bool(_NOTHING.search(task)))):
-            return f"{found}; a task that may do so says remove or rewrite"
+        if not may_lose and (reason := _loss(change, bool(_NOTHING.search(task)))):
+            return f"{reason}; a task that may do so says remove or rewrite"
     return ""
 
 
 def _loss(change: Change, may_do_nothing: bool) -> str:
-    before = parsed(change.before) if change.path.endswith((".py", ".pyi")) else None
-    after = parsed(change.after) if before is not None else None
-    is_code = before is not None and after is not None
-    if before is not None and after is not None:
-        if stub := _stub(before, after, may_do_nothing):
+    old_tree = parsed(change.before) if change.path.endswith((".py", ".pyi")) else None
+    new_tree = parsed(change.after) if old_tree is not None else None
+    is_code = old_tree is not None and new_tree is not None
+    if old_tree is not None and new_tree is not None:
+        if stub := _stub(old_tree, new_tree, may_do_nothing):
             return f"it leaves {stub} in {change.path} without a body"
-        old, new = _code_words(before), _code_words(after)
+        old, new = _code_words(old_tree), _code_words(new_tree)
     else:
         old, new = _words(change.before), _words(change.after)
     n_old = sum(old.values())
     least = _OF_CODE if is_code else _OF_MANY if n_old >= _MANY else _OF_FEW
-    if (kept := _kept(old, new)) < least:
-        return f"it leaves {100 * kept:.0f}% of the words of {change.path}"
+    if (share := _kept_share(old, new)) < least:
+        return f"it leaves {100 * share:.0f}% of the words of {change.path}"
     if is_code:
         return ""
     old, new = (_words(living(change.path, t)) for t in (change.before, change.after))
-    if (kept := _kept(old, new)) < _OF_CODE:
-        return f"it leaves {100 * kept:.0f}% of {change.path} outside of comments and dead code"
+    if (share := _kept_share(old, new)) < _OF_CODE:
+        return f"it leaves {100 * share:.0f}% of {change.path} outside of comments and dead code"
     if (n := _tail(lines_of(change.before), lines_of(change.after))) >= _TAIL:
         return f"it ends before {change.path} does, whose last {n} lines it lacks"
     return ""
 
 
-def _kept(old: Counter[str], new: Counter[str]) -> float:
+def _kept_share(old: Counter[str], new: Counter[str]) -> float:
     """The share of the old words that are there still; 1 of so few that they may change."""
     n_old = sum(old.values())
     return sum((old & new).values()) / n_old if n_old >= _FEW else 1.0
@@ -113,28 +113,28 @@ def _words(text: str) -> Counter[str]:
 def _code_words(tree: ast.Module) -> Counter[str]:
     """The names and values of code that can run, and the kinds of its statements; nothing of
     docstrings. A word of a text is none of the code."""
-    found: Counter[str] = Counter()
+    words: Counter[str] = Counter()
     for node in _live(tree):
         if isinstance(node, ast.Constant):
             mark = "'" if isinstance(node.value, str | bytes) else ""
-            found.update(mark + word for word in _WORD.findall(str(node.value)))
+            words.update(mark + word for word in _WORD.findall(str(node.value)))
         elif isinstance(node, ast.stmt):
-            found[type(node).__name__] += 1
+            words[type(node).__name__] += 1
         names = (getattr(node, field, None) for field in ("id", "attr", "arg", "name", "module"))
-        found.update(name for name in names if isinstance(name, str))
-    return found
+        words.update(name for name in names if isinstance(name, str))
+    return words
 
 
-def _stub(before: ast.Module, after: ast.Module, may_do_nothing: bool) -> str:
+def _stub(old_tree: ast.Module, new_tree: ast.Module, may_do_nothing: bool) -> str:
     """The first function that does nothing any more, or raises NotImplementedError; empty without
     one. One that returns None counts where it did something with a name, and may not do nothing."""
-    did = {name: list(_doing(node.body)) for name, node in definitions_in(before)}
+    did = {name: list(_doing(node.body)) for name, node in definitions_in(old_tree)}
     stubs = []
-    for name, node in definitions_in(after):
+    for name, node in definitions_in(new_tree):
         if not did.get(name) or list(_doing(node.body)):
             continue
-        returns = any(isinstance(one, ast.Return) for one in node.body)
-        parts = (part for one in did[name] for part in ast.walk(one))
+        returns = any(isinstance(statement, ast.Return) for statement in node.body)
+        parts = (part for statement in did[name] for part in ast.walk(statement))
         if not returns or (
             not may_do_nothing and any(isinstance(part, ast.Name) for part in parts)
         ):
@@ -144,28 +144,28 @@ def _stub(before: ast.Module, after: ast.Module, may_do_nothing: bool) -> str:
 
 def _doing(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements that do something."""
-    for one in _reached(body):
-        if isinstance(one, ast.If | ast.While) and (known := _truth(one.test)) is not None:
-            yield from _doing(one.body if known else one.orelse)
+    for node in _reachable(body):
+        if isinstance(node, ast.If | ast.While) and (known := _truth(node.test)) is not None:
+            yield from _doing(node.body if known else node.orelse)
             continue
-        is_constant = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
-        is_missing = isinstance(one, ast.Raise) and any(
+        is_constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        is_missing = isinstance(node, ast.Raise) and any(
             "NotImplementedError" in (getattr(part, "id", ""), getattr(part, "attr", ""))
-            for part in ast.walk(one)
+            for part in ast.walk(node)
         )
-        is_none = isinstance(one, ast.Return) and (
-            one.value is None
-            or (isinstance(one.value, ast.Constant) and one.value.value in (None, ...))
+        is_none = isinstance(node, ast.Return) and (
+            node.value is None
+            or (isinstance(node.value, ast.Constant) and node.value.value in (None, ...))
         )
-        if not (is_constant or is_missing or is_none or isinstance(one, ast.Pass)):
-            yield one
+        if not (is_constant or is_missing or is_none or isinstance(node, ast.Pass)):
+            yield node
 
 
 def _live(tree: ast.AST) -> Iterator[ast.AST]:
     """The nodes that can run, without texts that stand alone."""
-    left = [tree]
-    while left:
-        node = left.pop()
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
         yield node
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue
@@ -176,15 +176,15 @@ def _live(tree: ast.AST) -> Iterator[ast.AST]:
             skipped = "orelse" if known else "body"
         for name, value in ast.iter_fields(node):
             if name != skipped:
-                parts = _reached(value) if isinstance(value, list) else [value]
-                left += [part for part in parts if isinstance(part, ast.AST)]
+                parts = _reachable(value) if isinstance(value, list) else [value]
+                waiting += [part for part in parts if isinstance(part, ast.AST)]
 
 
-def _reached(body: Sequence[Any]) -> Iterator[Any]:
+def _reachable(body: Sequence[Any]) -> Iterator[Any]:
     """The statements of a body up to the one that leaves it."""
-    for one in body:
-        yield one
-        if isinstance(one, ast.Return | ast.Raise | ast.Continue | ast.Break):
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.Return | ast.Raise | ast.Continue | ast.Break):
             return
 
 
@@ -203,7 +203,7 @@ def _plain_truth(test: ast.expr) -> bool | None:
         return bool(test.value)
     if isinstance(test, ast.BoolOp):
         ends = isinstance(test.op, ast.Or)  # one that is true, or for `and` false
-        parts = [_truth(one) for one in test.values]
+        parts = [_truth(value) for value in test.values]
         return ends if ends in parts else None if None in parts else not ends
     return None
 
@@ -216,5 +216,5 @@ def _tail(old: Sequence[str], new: Sequence[str]) -> int:
     if not theirs or theirs[-1] not in mine:
         return 0
     at = len(mine) - 1 - mine[::-1].index(theirs[-1])
-    left = mine[at + 1 :]
-    return 0 if set(left) & set(theirs) else len(left)
+    lacking = mine[at + 1 :]
+    return 0 if set(lacking) & set(theirs) else len(lacking)

@@ -48,49 +48,49 @@ def standing(candidate: Candidate) -> Standing:
 def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
     """The candidates, best first: by `standing`; equal ones by how many of them behave alike, then
     by how many make the same change, then by likelihood."""
-    behaviours = Counter(behaviour(one) for one in candidates)
-    same = Counter(meaning(one.changes) for one in candidates)
+    behaviours = Counter(behaviour(candidate) for candidate in candidates)
+    same = Counter(meaning(candidate.changes) for candidate in candidates)
 
-    def key(one: Candidate) -> tuple[object, ...]:
-        agree = behaviours[behaviour(one)], same[meaning(one.changes)]
-        return (*standing(one), *agree, one.logprob, -one.number)
+    def key(candidate: Candidate) -> tuple[object, ...]:
+        agree = behaviours[behaviour(candidate)], same[meaning(candidate.changes)]
+        return (*standing(candidate), *agree, candidate.logprob, -candidate.number)
 
     return sorted(candidates, key=key, reverse=True)
 
 
-def furthest(candidates: Sequence[Candidate], before: Verdict | None) -> Candidate | None:
+def furthest(candidates: Sequence[Candidate], baseline: Verdict | None) -> Candidate | None:
     """The best candidate that gets beyond the files that all began with, of which the tests say
-    `before`; None without one."""
-    best, reached = None, before
-    for one in ranked(candidates):
-        if reached and one.verdict and one.verdict.is_beyond(reached):
-            best, reached = one, one.verdict
+    `baseline`; None without one."""
+    best, reached = None, baseline
+    for candidate in ranked(candidates):
+        if reached and candidate.verdict and candidate.verdict.is_beyond(reached):
+            best, reached = candidate, candidate.verdict
     return best
 
 
 def sideways(
-    candidates: Sequence[Candidate], before: Verdict | None, known: Collection[Failing]
+    candidates: Sequence[Candidate], baseline: Verdict | None, known: Collection[Failing]
 ) -> Candidate | None:
     """The candidate with which as many tests pass as before, but others: the one that mends most of
     those that fail; None without one. One defect may hide another, so that nothing gets further
     from the files as they were. `known` has what fails with files that candidates began with."""
-    if before is None or not _names_all(before):
+    if baseline is None or not _names_all(baseline):
         return None
-    reached = {failure.name: failure.reached for failure in before.failures}
-    found = []
-    for one in candidates:
-        verdict = one.verdict
-        if verdict is None or verdict.passed != before.passed or not _names_all(verdict):
+    reached = {failure.name: failure.reached for failure in baseline.failures}
+    scored = []
+    for candidate in candidates:
+        verdict = candidate.verdict
+        if verdict is None or verdict.passed != baseline.passed or not _names_all(verdict):
             continue
-        if verdict.total < before.total or verdict.errors > before.errors:
+        if verdict.total < baseline.total or verdict.errors > baseline.errors:
             continue  # tests that are gone are not mended
-        left = {failure.name: failure.reached for failure in verdict.failures}
-        mended = reached.keys() - left.keys()
+        remaining = {failure.name: failure.reached for failure in verdict.failures}
+        mended = reached.keys() - remaining.keys()
         if mended and failing(verdict) not in known:
-            pairs = [(reached[name], left[name]) for name in left.keys() & reached.keys()]
+            pairs = [(reached[name], remaining[name]) for name in remaining.keys() & reached.keys()]
             lines = sum(after - first for first, after in pairs if first and after)
-            found.append((len(mended), lines, one.logprob, -one.number, one))
-    return max(found)[-1] if found else None
+            scored.append((len(mended), lines, candidate.logprob, -candidate.number, candidate))
+    return max(scored)[-1] if scored else None
 
 
 def _names_all(verdict: Verdict) -> bool:

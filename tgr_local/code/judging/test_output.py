@@ -58,10 +58,10 @@ class OutputCounts:
 def read(output: str) -> OutputCounts:
     """The counts of an output; of several frameworks, those of the last summary."""
     text = _TOO_LONG.sub("…", plain(output))
-    found = [(end, counts) for reader in _READERS if (got := reader(text)) for end, counts in [got]]
-    if not found:
+    summaries = [summary for reader in _READERS if (summary := reader(text))]
+    if not summaries:
         return OutputCounts()
-    counts = max(found, key=lambda one: one[0])[1]
+    counts = max(summaries, key=lambda summary: summary[0])[1]
     return replace(counts, failures=tuple(_each_once(counts.failures))[:_MOST_FAILURES])
 
 
@@ -72,11 +72,11 @@ def plain(output: str) -> str:
 
 
 def _each_once(failures: tuple[Failure, ...]) -> Iterator[Failure]:
-    seen = set()
-    for one in failures:
-        if one.name not in seen:
-            seen.add(one.name)
-            yield replace(one, name=one.name[:_LONGEST], message=one.message[:_LONGEST])
+    names = set()
+    for failure in failures:
+        if failure.name not in names:
+            names.add(failure.name)
+            yield replace(failure, name=failure.name[:_LONGEST], message=failure.message[:_LONGEST])
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -116,18 +116,18 @@ _PYTEST_PLACE = re.compile(r"^([^\s:>][^\n:]*\.py):(\d+): (?=\S|$)", re.MULTILIN
 
 def _pytest(text: str) -> tuple[int, OutputCounts] | None:
     summary = _last(_PYTEST, text)
-    found = (summary.end(), _pytest_said(summary[1])) if summary else _pytest_quiet(text)
-    if not found:
+    result = (summary.end(), _pytest_said(summary[1])) if summary else _pytest_quiet(text)
+    if not result:
         return None
-    end, counts = found
+    end, counts = result
     sections = list(_pytest_sections(text))
     failures = []
     for match in _PYTEST_FAILED.finditer(text):
         file, _, test = match[1].partition("::")
         heads = (test.replace("::", "."), file)
-        named = [places for head, places in sections if head in heads]
-        own = [places for places in named if any(path == file for path, _ in places)]
-        places = (own or named or [[]])[0]
+        matching = [places for head, places in sections if head in heads]
+        own = [places for places in matching if any(path == file for path, _ in places)]
+        places = (own or matching or [[]])[0]
         line = places[-1][1] if places else 0
         reached = next((line for path, line in places if path == file), 0)
         failures.append(Failure(match[1], file, line, match[2] or "", reached, file))
@@ -163,7 +163,7 @@ def _pytest_sections(text: str) -> Iterator[tuple[str, list[tuple[str, int]]]]:
     """The name in the head of each failure, and the files and lines below it, the last of which is
     where it failed."""
     for head, part in _parts(_PYTEST_HEAD, text):
-        if places := [(one[1], int(one[2])) for one in _PYTEST_PLACE.finditer(part)]:
+        if places := [(match[1], int(match[2])) for match in _PYTEST_PLACE.finditer(part)]:
             yield head[1], places
 
 
@@ -189,7 +189,7 @@ def _unittest(text: str) -> tuple[int, OutputCounts] | None:
     failures = []
     for head, part in _parts(_UNITTEST_HEAD, text[: summary.start()]):
         frames = list(_FRAME.finditer(part.rpartition("\nTraceback (most recent call last)")[2]))
-        own = [(one[1], int(one[2])) for one in frames if one[3] == head[1]]
+        own = [(frame[1], int(frame[2])) for frame in frames if frame[3] == head[1]]
         lines = [line for line in part.strip().splitlines() if line[:1] not in ("", " ", "-", "=")]
         name = head[2] or head[1]
         if not name.endswith(head[1]) and head[1] != name:
@@ -255,7 +255,7 @@ def _cargo(text: str) -> tuple[int, OutputCounts] | None:
         panic = places.get(match[1])
         file, line, message = (panic[2], int(panic[3]), panic[4]) if panic else ("", 0, "")
         failures.append(Failure(match[1], file, line, message))
-    passed, failed, skipped = (sum(int(one[i]) for one in results) for i in (1, 2, 3))
+    passed, failed, skipped = (sum(int(result[i]) for result in results) for i in (1, 2, 3))
     return results[-1].end(), OutputCounts(
         "cargo test", passed, failed, 0, skipped, tuple(failures)
     )

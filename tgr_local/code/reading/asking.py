@@ -64,7 +64,7 @@ class Stage:
 def choose_form(context: Context, count: prompt.CountTokens) -> Form:
     """Returns the form that an answer about these documents has room for: whole files while they
     are short, or have no functions that are known, else whole functions."""
-    if any(one.changeable and one.how != "whole" for one in context.shown):
+    if any(file.changeable and file.how != "whole" for file in context.shown):
         return "function"
     n_tokens = sum(count(document.text) for document in context.documents)
     is_new = any(not document.text for document in context.documents)
@@ -115,13 +115,13 @@ class Asker:
         if self._engine.metadata.get("tgr.edit_format") != "function":
             return
         name = self._engine.metadata.get("general.name") or self._engine.path.stem
-        known = {one.path for one in context.functions if one.path.endswith((".py", ".pyi"))}
-        others = [one.path for one in context.documents if one.path not in known]
-        mixed = {one.path for one in context.functions} - known
-        wanted = [path for path in others if path in named]
+        known = {f.path for f in context.functions if f.path.endswith((".py", ".pyi"))}
+        unknown = [d.path for d in context.documents if d.path not in known]
+        mixed = {f.path for f in context.functions} - known
+        wanted = [path for path in unknown if path in named]
         why = ""
-        if others and (not known or mixed or wanted or form == "file"):
-            why = f"{(wanted or others)[0]} has no Python function"
+        if unknown and (not known or mixed or wanted or form == "file"):
+            why = f"{(wanted or unknown)[0]} has no Python function"
         elif name == _REPAIRS and (verdict is None or verdict.passes):
             why = "no test fails here" if verdict else "no tests are named (--test)"
         if why:
@@ -137,17 +137,17 @@ class Asker:
 
     def form(self, context: Context) -> Form:
         """The form that the user asks for, or the model file, or that suits the documents."""
-        asked = self._code.edit_format
-        if asked == "auto":
-            asked = self._engine.metadata.get("tgr.edit_format", asked)
-        if asked == "function" and context.functions:
+        form = self._code.edit_format
+        if form == "auto":
+            form = self._engine.metadata.get("tgr.edit_format", form)
+        if form == "function" and context.functions:
             return "function"
         if self._code.edit_format == "function":
             raise ValueError(
                 "edit_format is 'function', but the files have no function whose lines are known; "
                 "use 'file'"
             )
-        return "file" if asked == "file" else choose_form(context, self.count)
+        return "file" if form == "file" else choose_form(context, self.count)
 
     def needed(self, stage: Stage) -> int:
         """New tokens that an answer may take: what the largest edit of its form should need, and
@@ -158,7 +158,7 @@ class Asker:
             return prose + 64 + math.ceil(1.25 * sum(sizes)) + 96 * len(sizes)
         lines = {document.path: document.text.split("\n") for document in documents}
         functions = stage.context.functions
-        sources = ("\n".join(lines[one.path][one.first - 1 : one.last]) for one in functions)
+        sources = ("\n".join(lines[f.path][f.first - 1 : f.last]) for f in functions)
         return prose + 192 + math.ceil(1.5 * max(map(self.count, sources)))
 
     def limited(self, needed: int, room: int) -> SearchConfig:
@@ -175,7 +175,7 @@ class Asker:
         user = prompt.user_message(stage.context.text, self._task, stage.output)
         plain = prompt.conversation(user)
         best = next(iter(ranked(stage.candidates)), None)
-        if best is None or not best.answer or any(one.begun for one in stage.candidates):
+        if best is None or not best.answer or any(c.begun for c in stage.candidates):
             return plain
         if self.has_learnt and not best.applies:
             return plain  # what has learnt a form has learnt nothing of answers that are no edit
@@ -194,13 +194,13 @@ class Asker:
         is_new = any(not document.text for document in stage.context.documents)
         if self.has_learnt or self.thinks or is_new:
             return ()
-        config, found, n_tokens = dataclasses.replace(self._config, thinking=False), [], 0
+        config, copies, n_tokens = dataclasses.replace(self._config, thinking=False), [], 0
         context = stage.context
-        shown = {one.path for one in context.shown if one.how == "whole"}
+        whole_files = {file.path for file in context.shown if file.how == "whole"}
         if self._code.edit_format == "function":
-            shown = set()
-        long = {one.path for one in context.documents if self.count(one.text) > _COPIED}
-        functions = [one for one in context.functions if one.path not in shown - long]
+            whole_files = set()
+        long = {d.path for d in context.documents if self.count(d.text) > _COPIED}
+        functions = [f for f in context.functions if f.path not in whole_files - long]
         for copy in prompt.copies(context.documents, functions, context.fence):
             begun = {"role": "assistant", "content": copy.opening + copy.code.rstrip()}
             try:
@@ -215,8 +215,8 @@ class Asker:
                 continue
             n_tokens += n_more
             away = stage.away.get(copy.document.path, ())
-            found.append(dataclasses.replace(copy, tokens=tokens, away=away))
-        return tuple(found)
+            copies.append(dataclasses.replace(copy, tokens=tokens, away=away))
+        return tuple(copies)
 
     def tokens(self, messages: list[prompt.Message], grammar: str) -> list[int]:
         """Returns the tokens of messages in the model's chat template, before answers of a

@@ -69,13 +69,13 @@ class Context:
     def functions(self) -> tuple[Function, ...]:
         """The functions that an edit may replace: those of the documents, or of one that is shown
         in part those that are shown."""
-        known = {one.path: one for one in self.shown if one.changeable}
-        found: list[Function] = []
+        known = {file.path: file for file in self.shown if file.changeable}
+        functions: list[Function] = []
         for document in self.documents:
-            one = known[document.path]
+            file = known[document.path]
             every = functions_of(document)
-            found += (f for f in every if one.how == "whole" or f.name in one.functions)
-        return tuple(found)
+            functions += (f for f in every if file.how == "whole" or f.name in file.functions)
+        return tuple(functions)
 
 
 @dataclass(frozen=True)
@@ -134,16 +134,16 @@ class _Builder:
     fence: str = "```"
 
     def build(self) -> Context:
-        ranked = self._ranked()
-        wanted = self._wanted(ranked)
-        texts = [one.text for path in wanted if (one := self._document(path))]
+        ranked = self._rank_files()
+        wanted = self._choose_files(ranked)
+        texts = [document.text for path in wanted if (document := self._document(path))]
         self.fence = edits.fence_for(texts)
         for path, why in wanted.items():
             self._add_file(path, why)
         self._add_tests()
         self._add_outlines(ranked)
-        changeable = [one.path for one in self.shown if one.changeable]
-        documents = [one for path in changeable if (one := self._document(path))]
+        changeable = [file.path for file in self.shown if file.changeable]
+        documents = [document for path in changeable if (document := self._document(path))]
         return Context(
             text="\n".join(self.blocks),
             documents=tuple(documents),
@@ -173,7 +173,7 @@ class _Builder:
         links = self.wish.links.items()
         return {link: end for link, end in links if link not in self.wish.named}
 
-    def _ranked(self) -> list[_Ranked]:
+    def _rank_files(self) -> list[_Ranked]:
         """The project's code, the most concerned first."""
         links = self._links()
         known, places = Paths(self.paths, links), self._places()
@@ -194,14 +194,14 @@ class _Builder:
             if n_characters > _MOST_CHARACTERS:
                 break
             looked.append(document)
-        seen = {one.path for one in looked}
+        known_paths = {document.path for document in looked}
         for path in code:
-            if path not in seen:
+            if path not in known_paths:
                 self.left_out.setdefault(path, "not looked at: the project is large")
-        defines = {one.path: _names(one) for one in looked}
+        defines = {document.path: _names(document) for document in looked}
         owners = Counter(name for names in defines.values() for name in names)
         words = evidence.words(self.wish.task) | evidence.words(self.wish.output)
-        imports = {one.path: evidence.imported(one, known) for one in looked}
+        imports = {document.path: evidence.imported(document, known) for document in looked}
         near = {path for seed in seeds for path in imports.get(seed, ())}
         concerned = set(seeds)
         ranked = []
@@ -221,10 +221,10 @@ class _Builder:
             rank = sum(points for points, _ in reasons) - 0.25 * away
             best, why = max(reasons, key=lambda reason: reason[0])
             ranked.append(_Ranked(path, rank, why if best else "nearby"))
-        ranked.sort(key=lambda one: -one.rank)
+        ranked.sort(key=lambda file: -file.rank)
         return ranked
 
-    def _wanted(self, ranked: Sequence[_Ranked]) -> dict[str, str]:
+    def _choose_files(self, ranked: Sequence[_Ranked]) -> dict[str, str]:
         """The files that may be changed, each with the reason."""
         if self.wish.named:
             return dict.fromkeys(self.wish.named, "you named it")
@@ -232,12 +232,12 @@ class _Builder:
         for place in reversed(self._places()):  # the innermost call comes last
             if not self._is_test(place.path):
                 wanted[place.path] = "in the traceback"
-        sources = [one for one in ranked if not self._is_test(one.path)]
-        for one in sources:
-            if one.rank >= _ENOUGH:
-                wanted.setdefault(one.path, one.why)
+        sources = [file for file in ranked if not self._is_test(file.path)]
+        for file in sources:
+            if file.rank >= _ENOUGH:
+                wanted.setdefault(file.path, file.why)
         if not wanted:  # nothing points anywhere: as many as fit
-            wanted = {one.path: one.why for one in sources}
+            wanted = {file.path: file.why for file in sources}
         free: dict[str, str] = {}
         for path, why in wanted.items():
             if len(free) == _MOST_WHOLE:
@@ -274,15 +274,15 @@ class _Builder:
             "files, or raise context_tokens"
         )
 
-    def _add(self, block: str, shown: Shown) -> bool:
+    def _add(self, block: str, file: Shown) -> bool:
         """Adds a block if the budget has room for it."""
         n = self.count(block) + 1
         if self.n_tokens + n > self.budget:
             return False
         self.n_tokens += n
         self.blocks.append(block)
-        self.shown.append(dataclasses.replace(shown, n_tokens=n))
-        self.left_out.pop(shown.path, None)
+        self.shown.append(dataclasses.replace(file, n_tokens=n))
+        self.left_out.pop(file.path, None)
         return True
 
     def _excerpt(self, document: FileText) -> tuple[tuple[str, ...], str]:
@@ -291,29 +291,29 @@ class _Builder:
         room = self.budget - self.n_tokens
         chosen: list[Definition] = []
         block = ""
-        for one in self._concerned(document):
-            more = sorted([*chosen, one], key=lambda f: f.first)
-            text = _with_functions(document, more)
+        for function in self._concerned_functions(document):
+            more = sorted([*chosen, function], key=lambda f: f.first)
+            text = _functions_text(document, more)
             longer = prompt.file_block(document.path, text, self.fence, _EXCERPT)
             if self.count(longer) + 1 <= room:
                 chosen, block = more, longer
-        return tuple(one.name for one in chosen), block
+        return tuple(function.name for function in chosen), block
 
-    def _concerned(self, document: FileText) -> list[Definition]:
+    def _concerned_functions(self, document: FileText) -> list[Definition]:
         """The functions of a file that the traceback or the task names, the surest first."""
         lines = [place.line for place in self._places() if place.path == document.path]
         words = evidence.words(self.wish.task), evidence.words(self.wish.output)
         ranked: list[tuple[int, Definition]] = []
-        nameable = {one.name for one in functions_of(document)}  # by an edit
-        for one in outline.outline(document).functions:
-            if one.name not in nameable:
+        nameable = {function.name for function in functions_of(document)}  # by an edit
+        for function in outline.outline(document).functions:
+            if function.name not in nameable:
                 continue
-            name = one.name.rpartition(".")[2]
-            points = 4 * any(one.first <= line <= one.last for line in lines)
+            name = function.name.rpartition(".")[2]
+            points = 4 * any(function.first <= line <= function.last for line in lines)
             points += 3 * (name in words[0]) + (name in words[1])
             if points:
-                ranked.append((points, one))
-        return [one for _, one in sorted(ranked, key=lambda pair: -pair[0])]
+                ranked.append((points, function))
+        return [function for _, function in sorted(ranked, key=lambda pair: -pair[0])]
 
     # ---- what is shown beside them ----
 
@@ -328,45 +328,45 @@ class _Builder:
             if (document := self._document(path)) is None:
                 continue
             some = [
-                one
-                for one in outline.outline(document).functions
-                if any(one.first <= n <= one.last for n in numbers)
-                and not _is_printed(document, one, numbers, printed)
+                function
+                for function in outline.outline(document).functions
+                if any(function.first <= n <= function.last for n in numbers)
+                and not _is_printed(document, function, numbers, printed)
             ]
             if not some:
                 self.left_out[path] = "a test; the output shows what failed"
                 continue
-            text = _with_functions(document, some, alone=True)
+            text = _functions_text(document, some, alone=True)
             block = prompt.file_block(path, text, self.fence, "a test, not to be changed")
-            names = tuple(one.name for one in some)
+            names = tuple(function.name for function in some)
             if not self._add(block, Shown(path, "functions", "a test that fails", 0, False, names)):
                 self.left_out[path] = "the budget is spent"
 
     def _add_outlines(self, ranked: Sequence[_Ranked]) -> None:
         """Outlines of the other files, as many as fit."""
         limit = min(self.budget, self.n_tokens + math.floor(_OUTLINE_SHARE * self.budget))
-        for one in ranked:
-            if self._is_shown(one.path) or self.left_out.get(one.path, "").startswith("a test"):
+        for file in ranked:
+            if self._is_shown(file.path) or self.left_out.get(file.path, "").startswith("a test"):
                 continue
-            document = self._document(one.path)
+            document = self._document(file.path)
             if document is None:
                 continue
-            found = outline.outline(document)
-            if not found.definitions:
-                self.left_out[one.path] = found.problem or "it defines nothing"
+            file_outline = outline.outline(document)
+            if not file_outline.definitions:
+                self.left_out[file.path] = file_outline.problem or "it defines nothing"
                 continue
-            block = f"`{one.path}` (outline):\n{outline.outline_text(found.definitions)}\n"
+            block = f"`{file.path}` (outline):\n{outline.outline_text(file_outline.definitions)}\n"
             n = self.count(block) + 1
             fits = self.n_tokens + n <= limit
-            why = "; ".join(filter(None, (one.why, self.refused.get(one.path))))
-            if not (fits and self._add(block, Shown(one.path, "outline", why, 0, False))):
-                self.left_out[one.path] = "the budget is spent"
+            why = "; ".join(filter(None, (file.why, self.refused.get(file.path))))
+            if not (fits and self._add(block, Shown(file.path, "outline", why, 0, False))):
+                self.left_out[file.path] = "the budget is spent"
         for path in self.paths:
             if not self._is_shown(path) and path not in self.left_out:
                 self.left_out[path] = "no code"
 
     def _is_shown(self, path: str) -> bool:
-        return any(one.path == path for one in self.shown)
+        return any(file.path == path for file in self.shown)
 
 
 _EXCERPT = "in part: what is not shown whole has one line"
@@ -378,32 +378,32 @@ def functions_of(document: FileText) -> list[Function]:
     if syntax.language(document.path) == "python":
         return edits.functions_of(document)
     every = outline.outline(document).functions
-    return [Function(document.path, one.name, one.first, one.last) for one in every]
+    return [Function(document.path, f.name, f.first, f.last) for f in every]
 
 
 def _names(document: FileText) -> frozenset[str]:
     """The last part of each name that a document defines; short ones say nothing."""
-    found = (one.name.rpartition(".")[2] for one in outline.outline(document).definitions)
-    return frozenset(name for name in found if len(name) > 2 and not name.startswith("__"))
+    names = (d.name.rpartition(".")[2] for d in outline.outline(document).definitions)
+    return frozenset(name for name in names if len(name) > 2 and not name.startswith("__"))
 
 
 def _is_printed(
-    document: FileText, one: Definition, numbers: Sequence[int], printed: Collection[str]
+    document: FileText, function: Definition, numbers: Sequence[int], printed: Collection[str]
 ) -> bool:
     """Whether an output has a function up to the last of these lines, as pytest prints it."""
-    last = max(n for n in numbers if one.first <= n <= one.last)
-    lines = document.text.split("\n")[one.first - 1 : last]
+    last = max(n for n in numbers if function.first <= n <= function.last)
+    lines = document.text.split("\n")[function.first - 1 : last]
     return all(line.strip(" >\t") in printed for line in lines if line.strip())
 
 
-def _with_functions(document: FileText, some: Sequence[Definition], *, alone: bool = False) -> str:
+def _functions_text(document: FileText, some: Sequence[Definition], *, alone: bool = False) -> str:
     """The functions in `some` whole; unless they stand `alone`, one line for everything else."""
     lines = document.text.split("\n")
-    whole = {one.name for one in some}
+    names = {function.name for function in some}
     parts = []
-    for one in outline.outline(document).definitions:
-        if one.name in whole:
-            parts.append("\n".join(lines[one.first - 1 : one.last]))
-        elif not alone or any(name.startswith(one.name + ".") for name in whole):
-            parts.append(outline.line(one))
+    for definition in outline.outline(document).definitions:
+        if definition.name in names:
+            parts.append("\n".join(lines[definition.first - 1 : definition.last]))
+        elif not alone or any(name.startswith(definition.name + ".") for name in names):
+            parts.append(outline.line(definition))
     return "\n".join(parts) + "\n"

@@ -89,14 +89,14 @@ class Paths:
             if not n:
                 break
             end = "/".join([self._links["/".join(parts[:n])], *parts[n:]])
-        return next((one for one in (end, path) if one in self._known), "")
+        return next((known for known in (end, path) if known in self._known), "")
 
     def within(self, text: str) -> str:
         """The longest path of the project that `text`, an absolute path perhaps, ends with, or
         else the only one that ends with `text`; empty without one."""
         text = text.replace("\\", "/").removeprefix("./")
         parts = text.split("/")
-        for first in self._linked(parts):
+        for first in self._links_in(parts):
             if path := self.exact("/".join(parts[first:]).rstrip("/")):
                 return path
         ends = ("/".join(parts[first:]) for first in range(len(parts)))
@@ -104,23 +104,23 @@ class Paths:
             return known
         wanted = f"/{text}"[::-1]
         at = bisect.bisect_left(self._reversed, wanted)
-        longer = [one[::-1] for one in self._reversed[at : at + 2] if one.startswith(wanted)]
+        longer = [p[::-1] for p in self._reversed[at : at + 2] if p.startswith(wanted)]
         return longer[0] if len(longer) == 1 else ""
 
-    def _linked(self, parts: Sequence[str]) -> list[int]:
+    def _links_in(self, parts: Sequence[str]) -> list[int]:
         """Returns the indices of parts at which links begin, the longest link first."""
-        found = []
+        begins = []
         for first in range(len(parts) if self._links else 0):
             for n in range(1, min(self._deepest, len(parts) - first) + 1):
                 link = "/".join(parts[first : first + n])
                 if link in self._links:
-                    found.append((len(link), first))
-        return [first for _, first in sorted(found, reverse=True)]
+                    begins.append((len(link), first))
+        return [first for _, first in sorted(begins, reverse=True)]
 
 
 def places(output: str, paths: Paths) -> list[CodeLine]:
     """The places that an output names, in its order, each once."""
-    found: list[tuple[int, CodeLine]] = []
+    located: list[tuple[int, CodeLine]] = []
     output = output[-_MOST:]
     for pattern in _PLACES:
         for match in pattern.finditer(output):
@@ -128,8 +128,8 @@ def places(output: str, paths: Paths) -> list[CodeLine]:
             if any(part in text for part in _FOREIGN):
                 continue
             if path := paths.within(text):
-                found.append((match.start(), CodeLine(path, int(match["line"] or 0))))
-    return list(dict.fromkeys(place for _, place in sorted(found, key=lambda one: one[0])))
+                located.append((match.start(), CodeLine(path, int(match["line"] or 0))))
+    return list(dict.fromkeys(place for _, place in sorted(located, key=lambda pair: pair[0])))
 
 
 def words(text: str) -> frozenset[str]:
@@ -143,8 +143,8 @@ def is_test(path: str) -> bool:
     if any(part.lower() in ("test", "tests", "__tests__", "spec") for part in pure.parts[:-1]):
         return True
     stem, *parts = pure.name.split(".")
-    first, *others = re.split("[_-]", stem.lower())
-    if {first, *others[-1:]} & {"test", "tests"} or first == "conftest":
+    first, *words = re.split("[_-]", stem.lower())
+    if {first, *words[-1:]} & {"test", "tests"} or first == "conftest":
         return True
     if {"test", "spec"} & {part.lower() for part in parts[:-1]}:
         return True
@@ -154,25 +154,25 @@ def is_test(path: str) -> bool:
 
 def imported(document: FileText, paths: Paths) -> list[str]:
     """The files of the project that a document imports, by name; each once."""
-    found: Iterable[str] = _quoted(document, paths)
+    imports: Iterable[str] = _quoted_imports(document, paths)
     if syntax.language(document.path) == "python":
-        found = _python(document, paths)
-    return [path for path in dict.fromkeys(found) if path != document.path]
+        imports = _python_imports(document, paths)
+    return [path for path in dict.fromkeys(imports) if path != document.path]
 
 
-def _python(document: FileText, paths: Paths) -> Iterable[str]:
+def _python_imports(document: FileText, paths: Paths) -> Iterable[str]:
     folder = document.path.split("/")[:-1]
     for match in _PYTHON_IMPORT.finditer(document.text[:_MOST]):
         module, names, plain = match[1], match[2], match[3]
         if plain is not None:
-            modules = [one.split()[0] for one in plain.split(",") if one.split()]
-            yield from _modules((one.split(".") for one in modules), paths)
+            modules = [part.split()[0] for part in plain.split(",") if part.split()]
+            yield from _modules((name.split(".") for name in modules), paths)
             continue
         dots = len(module) - len(module.lstrip("."))
         base = folder[: len(folder) - dots + 1] if dots else []
         parts = [*base, *(part for part in module.split(".") if part)]
-        inner = [one.split()[0] for one in names.split(",") if one.split()]
-        yield from _modules([*([*parts, one] for one in inner), parts], paths)
+        inner = [part.split()[0] for part in names.split(",") if part.split()]
+        yield from _modules([*([*parts, name] for name in inner), parts], paths)
 
 
 def _modules(modules: Iterable[Sequence[str]], paths: Paths) -> Iterable[str]:
@@ -183,11 +183,11 @@ def _modules(modules: Iterable[Sequence[str]], paths: Paths) -> Iterable[str]:
         for path in (f"{name}.py", f"{name}/__init__.py"):
             if exact := paths.exact(path):
                 yield exact
-            elif found := paths.within(path):
-                yield from [found] if found.endswith("/" + path) else []
+            elif known := paths.within(path):
+                yield from [known] if known.endswith("/" + path) else []
 
 
-def _quoted(document: FileText, paths: Paths) -> Iterable[str]:
+def _quoted_imports(document: FileText, paths: Paths) -> Iterable[str]:
     folder = PurePosixPath(document.path).parent
     for match in _QUOTED_IMPORT.finditer(document.text[:_MOST]):
         text = posixpath.normpath(posixpath.join("/", folder, match[1])).lstrip("/")
@@ -197,8 +197,8 @@ def _quoted(document: FileText, paths: Paths) -> Iterable[str]:
                 yield exact
                 break
         else:
-            if found := paths.within(match[1]):
-                yield found
+            if known := paths.within(match[1]):
+                yield known
 
 
 class Nearest:
@@ -217,12 +217,12 @@ class Nearest:
     def steps(self, path: str) -> int:
         """The steps in the tree from the folder of a path to the nearest of these folders."""
         node, folders = self, path.split("/")[:-1]
-        found = len(folders) + node._steps
+        n_steps = len(folders) + node._steps
         for n_left, name in zip(range(len(folders) - 1, -1, -1), folders, strict=True):
             if (below := node._below.get(name)) is None:
                 break
-            node, found = below, min(found, n_left + below._steps)
-        return found
+            node, n_steps = below, min(n_steps, n_left + below._steps)
+        return n_steps
 
 
 def out_of_reach(
@@ -234,7 +234,7 @@ def out_of_reach(
     A function is reached if its name stands in a failing test, in a fixture or function that is
     reached, or if it is a special method of a class whose name does. This is more than what runs.
     """
-    names = [re.sub(r"[\[( ].*", "", one.name, flags=re.DOTALL) for one in failures]
+    names = [re.sub(r"[\[( ].*", "", failure.name, flags=re.DOTALL) for failure in failures]
     failing = {re.split(r"::|\.", name)[-1] for name in names}
     reached = failing & {name for document in tests for name, _, _ in _functions(document)}
     if not reached:
@@ -245,25 +245,25 @@ def out_of_reach(
             bodies[name].append(body)
     new = list(reached)
     while new:
-        named = {word for body in bodies[new.pop()] for word in _WORD.findall(body)}
-        new += (named & bodies.keys()) - reached
-        reached |= named
-    found = {
+        words = {word for body in bodies[new.pop()] for word in _WORD.findall(body)}
+        new += (words & bodies.keys()) - reached
+        reached |= words
+    unreached = {
         document.path: tuple(
             lines for name, lines, _ in _functions(document) if name not in reached
         )
         for document in documents
     }
     n_functions = sum(1 for document in documents for _ in _functions(document))
-    return found if sum(map(len, found.values())) < n_functions else {}
+    return unreached if sum(map(len, unreached.values())) < n_functions else {}
 
 
 def _functions(document: FileText) -> Iterator[tuple[str, Lines, str]]:
     """The name by which each function is reached, its lines, and their text."""
     lines = document.text.split("\n")
-    for one in outline.outline(document).definitions:
-        if one.kind == "function" and one.exact:
-            *around, name = one.name.split(".")
+    for entry in outline.outline(document).definitions:
+        if entry.kind == "function" and entry.exact:
+            *around, name = entry.name.split(".")
             if around and name.startswith("__") and name.endswith("__"):
                 name = around[-1]
-            yield name, (one.first, one.last), "\n".join(lines[one.first - 1 : one.last])
+            yield name, (entry.first, entry.last), "\n".join(lines[entry.first - 1 : entry.last])

@@ -37,9 +37,9 @@ class Outline:
     @property
     def functions(self) -> tuple[Definition, ...]:
         """Functions that an edit can name: their names are unique in the file."""
-        n_named = Counter(one.name for one in self.definitions)
-        every = (one for one in self.definitions if one.kind == "function" and one.exact)
-        return tuple(one for one in every if n_named[one.name] == 1)
+        n_named = Counter(d.name for d in self.definitions)
+        every = (d for d in self.definitions if d.kind == "function" and d.exact)
+        return tuple(d for d in every if n_named[d.name] == 1)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -50,7 +50,7 @@ def outline(document: FileText) -> Outline:
     language = syntax.language(document.path)
     if language == "python":
         try:
-            return Outline(tuple(_of_body(syntax_tree(document.text).body, "")))
+            return Outline(tuple(_body_definitions(syntax_tree(document.text).body, "")))
         except SyntaxError:
             pass  # tree-sitter reads what is whole of it
     if not language:
@@ -59,45 +59,45 @@ def outline(document: FileText) -> Outline:
     if problem := syntax.problem():
         reason = "has a syntax error" if language == "python" else f"is {language}"
         return Outline((), f"{reason}; {problem}")
-    found = syntax.definitions(document.text, language)
+    definitions = syntax.definitions(document.text, language)
     if language == "python":
-        found = (replace(one, exact=False) for one in found)
-    return Outline(tuple(found))
+        definitions = (replace(definition, exact=False) for definition in definitions)
+    return Outline(tuple(definitions))
 
 
 def outline_text(definitions: Sequence[Definition]) -> str:
     """A line for each definition, indented by its depth."""
-    return "\n".join(line(one) for one in definitions)
+    return "\n".join(line(definition) for definition in definitions)
 
 
-def line(one: Definition) -> str:
+def line(definition: Definition) -> str:
     """``    def push(self, item)  # Adds an item.``"""
-    summary = f"  # {one.summary}" if one.summary else ""
-    return "    " * one.depth + one.signature + summary
+    summary = f"  # {definition.summary}" if definition.summary else ""
+    return "    " * definition.depth + definition.signature + summary
 
 
 # ---- Python ----
 
 
-def _of_body(body: Sequence[ast.stmt], within: str) -> Iterator[Definition]:
+def _body_definitions(body: Sequence[ast.stmt], within: str) -> Iterator[Definition]:
     for node in body:
         if isinstance(node, _Function | ast.ClassDef):
             yield _definition(node, within)
         if isinstance(node, ast.ClassDef):
-            yield from _of_body(node.body, f"{within}{node.name}.")
+            yield from _body_definitions(node.body, f"{within}{node.name}.")
         elif isinstance(node, ast.If | ast.Try | ast.With):
             parts = (getattr(node, name, []) for name in ("body", "orelse", "finalbody"))
             for part in parts:
-                yield from _of_body(part, within)
+                yield from _body_definitions(part, within)
             for handler in getattr(node, "handlers", []):
-                yield from _of_body(handler.body, within)
+                yield from _body_definitions(handler.body, within)
 
 
 def _definition(node: _Function | ast.ClassDef, within: str) -> Definition:
-    first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     kind: Literal["class", "function"] = "class"
     if isinstance(node, ast.ClassDef):
-        bases = ", ".join(ast.unparse(one) for one in (*node.bases, *node.keywords))
+        bases = ", ".join(ast.unparse(base) for base in (*node.bases, *node.keywords))
         signature = f"class {node.name}({bases})" if bases else f"class {node.name}"
     else:
         kind = "function"

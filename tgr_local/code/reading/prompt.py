@@ -54,15 +54,15 @@ def copies(
 ) -> Iterator[Copy]:
     """The code as answers would repeat it: each of these functions, and each document that has none
     of them. The tokens are not known here."""
-    in_part = {one.path for one in functions}
-    by_path = {one.path: one for one in documents}
+    in_part = {f.path for f in functions}
+    by_path = {d.path: d for d in documents}
     parts: list[tuple[str, str, int, Function | None]] = [
-        (one.path, one.text, 0, None) for one in documents if one.path not in in_part
+        (d.path, d.text, 0, None) for d in documents if d.path not in in_part
     ]
-    parts += [(one.path, *_source(by_path[one.path], one), one) for one in functions]
+    parts += [(f.path, *_source(by_path[f.path], f), f) for f in functions]
     for path, code, n_head, function in parts:
-        named = f"{path}\n" if len(documents) > 1 else ""
-        opening = f"{named}{fence}{fence_name(path)}\n"
+        path_line = f"{path}\n" if len(documents) > 1 else ""
+        opening = f"{path_line}{fence}{fence_name(path)}\n"
         if code.strip():
             yield Copy(by_path[path], opening, ended(code), (), n_head, function)
 
@@ -72,8 +72,8 @@ def _source(document: FileText, function: Function) -> tuple[str, int]:
     lines = document.text.split("\n")[function.first - 1 : function.last]
     code = "\n".join(in_place("\n".join(lines), [""]))
     name = re.escape(re.sub(r"#\d+$", "", function.name).rpartition(".")[2])
-    found = re.search(rf"\bdef\s+{name}\b|\b{name}\s*\(", code)
-    return code, found.end() if found else 0
+    match = re.search(rf"\bdef\s+{name}\b|\b{name}\s*\(", code)
+    return code, match.end() if match else 0
 
 
 def file_block(path: str, text: str, fence: str, note: str = "") -> str:
@@ -86,7 +86,7 @@ def user_message(files: str, task: str, output: str = "") -> str:
     """The files as `context` shows them, the task, and the end of the output of failing tests.
     Nothing says what the answer is to be: asked for the whole changed file, small models copy it,
     and they copy a form that they are shown with the words in it."""
-    said = _quoted("The tests fail", output) if output else ""
+    said = _quote("The tests fail", output) if output else ""
     parts = [files.rstrip("\n"), task.strip(), said]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -101,16 +101,16 @@ def conversation(
     if attempt:
         said = f"That answer cannot be used: {problem}."
         if output:
-            said = _quoted("With these edits the tests still fail", output)
+            said = _quote("With these edits the tests still fail", output)
         said += "\n\nThe files are again as I showed them first. Write all edits anew, corrected.\n"
         messages.append({"role": "assistant", "content": attempt})
         messages.append({"role": "user", "content": said})
     return messages
 
 
-def _quoted(what: str, output: str) -> str:
+def _quote(label: str, output: str) -> str:
     fence = fence_for([output])
-    return f"{what}:\n{fence}\n{ended(output)}{fence}"
+    return f"{label}:\n{fence}\n{ended(output)}{fence}"
 
 
 def ended(text: str) -> str:
@@ -129,6 +129,6 @@ def tail(output: str, most: int, count: CountTokens) -> str:
         return text + "\n"
     numbers = range(1, len(lines) + 1)
     n_fit = bisect.bisect(numbers, most - 12, key=lambda n: count("\n".join(lines[-n:])))
-    kept = "\n".join(lines[-n_fit:]) if n_fit else lines[-1][-most:]
+    last_lines = "\n".join(lines[-n_fit:]) if n_fit else lines[-1][-most:]
     n_before = len(text.split("\n")) - n_fit
-    return f"[... {n_before} lines before]\n{kept}\n"
+    return f"[... {n_before} lines before]\n{last_lines}\n"

@@ -113,15 +113,15 @@ class Remembered:
         key = tuple(changes)
         with self._lock:
             is_first = key not in self._known
-            found = self._known.setdefault(key, Future())
+            future = self._known.setdefault(key, Future())
         if is_first:
             try:
-                found.set_result(self._judge(changes, cancel))
+                future.set_result(self._judge(changes, cancel))
             except BaseException as error:
                 with self._lock:
                     del self._known[key]  # a later round may ask again
-                found.set_exception(error)
-        return found.result()
+                future.set_exception(error)
+        return future.result()
 
 
 @dataclass
@@ -131,7 +131,7 @@ class _CandidateAnswer:
     departure: Departure | None = None
     """None = it is free."""
     text: str = ""
-    whole: str = ""
+    rejoined: str = ""
     """Text with the rest of the code, once it is back there."""
 
 
@@ -220,23 +220,23 @@ class _CandidateWriter:
         if batch.copies:
             most = n + (_WAVES - 1) * batch.k if batch.allowance else n
             with contextlib.suppress(CapacityError):
-                tried = {one.begun for one in batch.stage.candidates}
-                found = departures.find(self.engine, batch.copies, most, tried, self._stop)
-                self._later, self._n_looked = list(found.departures), found.n_positions
+                tried = {candidate.begun for candidate in batch.stage.candidates}
+                result = departures.find(self.engine, batch.copies, most, tried, self._stop)
+                self._later, self._n_looked = list(result.departures), result.n_positions
         return self._begin(n, min(n, len(self._later)) if batch.goes_on else batch.k)
 
     def _more(self) -> range:
         """The indices of k further candidates, as long as departures and tokens are left and none
         passed."""
         batch = self.batch
-        n_tokens = sum(one.n_tokens for one in self._candidates)
-        departs = any(one.departure for one in self._answers)
+        n_tokens = sum(candidate.n_tokens for candidate in self._candidates)
+        departs = any(answer.departure for answer in self._answers)
         is_enough = n_tokens >= batch.allowance or self._n_waves == _WAVES or self._is_beyond
         if not departs or self._stop.is_set() or is_enough:
             return range(0)
         n_free = (batch.k + 1) // 2 if self._n_waves == 1 else 0
         if self._n_waves == 2:  # a right beginning may have been continued wrongly
-            again = [one.departure for one in self._answers if one.departure is not None]
+            again = [answer.departure for answer in self._answers if answer.departure is not None]
             self._later = again + self._later
         n = batch.k - n_free
         return self._begin(n, min(n, len(self._later)) + n_free)
@@ -245,9 +245,9 @@ class _CandidateWriter:
     def _is_beyond(self) -> bool:
         """Whether a candidate gets further in the tests than the files that it began with; then no
         further k candidates begin."""
-        before = self.batch.stage.verdict
-        verdicts = [one.verdict for one in self._candidates]
-        return before is not None and any(one and one.is_beyond(before) for one in verdicts)
+        baseline = self.batch.stage.verdict
+        verdicts = [candidate.verdict for candidate in self._candidates]
+        return baseline is not None and any(v and v.is_beyond(baseline) for v in verdicts)
 
     def _begin(self, n_departures: int, n: int) -> range:
         """The indices of n candidates that begin, the first of them with the next departures."""
@@ -297,19 +297,19 @@ class _CandidateWriter:
             return True
         if any(code.is_closed for code in codes(answer)):
             return True
-        whole = departures.rejoined(departure, answer)
-        mine.whole = whole + self.batch.stage.context.fence if whole else ""
-        return whole is not None
+        rejoined = departures.rejoined(departure, answer)
+        mine.rejoined = rejoined + self.batch.stage.context.fence if rejoined else ""
+        return rejoined is not None
 
     def _complete(self, index: int, reply: Reply) -> None:
         """Takes the edit from a complete answer."""
         mine = self._answers[index]
-        answer = mine.whole or self._candidates[index].begun + reply.text.rstrip()
-        is_cut = reply.finish in ("length", "budget", "loop") and not mine.whole
+        answer = mine.rejoined or self._candidates[index].begun + reply.text.rstrip()
+        is_cut = reply.finish in ("length", "budget", "loop") and not mine.rejoined
         changes, problem = _read(answer, self.batch, mine.departure, is_cut)
         if is_cut and mine.departure:
-            found = codes(answer)
-            if mine.departure.copy.function and not (found and found[0].is_closed):
+            blocks = codes(answer)
+            if mine.departure.copy.function and not (blocks and blocks[0].is_closed):
                 changes, problem = (), "the answer has no end"  # and would cut the function off
         if why := loss(changes, self.batch.task):
             changes, problem = (), why
@@ -323,7 +323,7 @@ class _CandidateWriter:
             problem=problem or error,
             parses=bool(changes) and not error,
             n_tokens=reply.n_tokens,
-            forward_tokens=reply.counts.total + self._looked(index),
+            forward_tokens=reply.counts.total + self._looked_share(index),
             logprob=_mean_logprob(reply),
             seconds=time.monotonic() - self._start,
         )
@@ -348,7 +348,7 @@ class _CandidateWriter:
             self._passed.set()
             self._stop.cancel()
 
-    def _looked(self, index: int) -> int:
+    def _looked_share(self, index: int) -> int:
         """Returns a candidate's share of the positions in which the departures were found: the
         first one has them all."""
         return self._n_looked if index == 0 else 0
@@ -365,7 +365,7 @@ class _CandidateWriter:
                 index,
                 state="stopped",
                 n_tokens=reply.n_tokens if reply else 0,
-                forward_tokens=(reply.counts.total if reply else 0) + self._looked(index),
+                forward_tokens=(reply.counts.total if reply else 0) + self._looked_share(index),
                 seconds=time.monotonic() - self._start,
             )
 
@@ -377,8 +377,8 @@ def _read(
     stage, documents = batch.stage, batch.stage.context.documents
     try:
         if departure is not None and departure.copy.function:
-            found = codes(answer)
-            changes = departures.changed(departure.copy, found[0].text) if found else ()
+            blocks = codes(answer)
+            changes = departures.changed(departure.copy, blocks[0].text) if blocks else ()
         elif departure is not None:
             changes = read_answer(answer, [departure.copy.document], is_cut)
         elif batch.is_learnt:
@@ -395,12 +395,12 @@ def _read(
 
 def combined(first: Sequence[Change], then: Sequence[Change]) -> tuple[Change, ...]:
     """One change for each file for what two do, one after the other."""
-    before = {change.path: change.before for change in (*then, *first)}
-    after = {change.path: change.after for change in (*first, *then)}
+    old_texts = {change.path: change.before for change in (*then, *first)}
+    new_texts = {change.path: change.after for change in (*first, *then)}
     return tuple(
-        Change(path, before[path], after[path])
+        Change(path, old_texts[path], new_texts[path])
         for path in dict.fromkeys([change.path for change in (*first, *then)])
-        if before[path] != after[path]
+        if old_texts[path] != new_texts[path]
     )
 
 

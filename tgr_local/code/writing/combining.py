@@ -29,52 +29,52 @@ _Hunk = tuple[int, int, tuple[str, ...]]
 def combine(
     candidates: Sequence[Candidate],
     base: Sequence[Change],
-    before: Verdict,
+    base_verdict: Verdict,
     judge: Callable[[Candidate], Verdict],
     first: int,
     task: str = "",
 ) -> Iterator[Candidate]:
     """Candidates with the edits of several, each better than the one before; the last may pass all
-    tests. `base` is what all candidates have of the project's files already, `before` what the
-    tests say with it, `first` the number of the first of them, and `task` what is to be done.
-    Nothing where one passes alone.
+    tests. `base` is what all candidates have of the project's files already, `base_verdict`
+    what the tests say with it, `first` the number of the first of them, and `task` what is to be
+    done. Nothing where one passes alone.
 
     An edit that shows no gain alone may show one with another: a test that fails at one line may
     fail at the next. At most as many as there are candidates are judged, and none after a minute.
     """
-    pairs = [(one, one.verdict) for one in ranked(candidates) if one.verdict is not None]
-    left = [(one, said) for one, said in pairs if said.ran and said.passed >= before.passed]
-    left.sort(key=lambda pair: not pair[1].is_beyond(before))
+    pairs = [(c, c.verdict) for c in ranked(candidates) if c.verdict is not None]
+    partners = [(c, said) for c, said in pairs if said.ran and said.passed >= base_verdict.passed]
+    partners.sort(key=lambda pair: not pair[1].is_beyond(base_verdict))
     passes = any(said.passes for _, said in pairs)
-    if passes or not left or not left[0][1].is_beyond(before):
+    if passes or not partners or not partners[0][1].is_beyond(base_verdict):
         return
-    (best, reached), *left = left
-    waiting, tried = left, {one.changes for one, _ in pairs}
+    (best, reached), *partners = partners
+    waiting, tried = partners, {c.changes for c, _ in pairs}
     n_most, start = len(tried) + len(candidates), time.monotonic()
     while waiting and len(tried) < n_most and time.monotonic() - start < _SECONDS:
-        (other, said), *waiting = waiting
-        if said.is_beyond(before) and not _adds(said, reached):
+        (partner, said), *waiting = waiting
+        if said.is_beyond(base_verdict) and not _adds(said, reached):
             continue
-        changes = both(base, best.changes, other.changes)
+        changes = both(base, best.changes, partner.changes)
         if changes is None or changes in tried or syntax_error(changes) or loss(changes, task):
             continue
         tried.add(changes)
-        parts = tuple(sorted({*(best.parts or (best.number,)), other.number}))
-        made = Candidate(
+        parts = tuple(sorted({*(best.parts or (best.number,)), partner.number}))
+        combination = Candidate(
             first, best.seed, "testing", parts=parts, changes=changes, parses=True,
             logprob=best.logprob,
         )  # fmt: skip
-        verdict = judge(made)
+        verdict = judge(combination)
         if not verdict.is_beyond(reached):
             continue
-        seconds = max(one.seconds for one in candidates) + time.monotonic() - start
-        best, reached = made.but(state="done", verdict=verdict, seconds=seconds), verdict
+        seconds = max(c.seconds for c in candidates) + time.monotonic() - start
+        best, reached = combination.but(state="done", verdict=verdict, seconds=seconds), verdict
         yield best
         if verdict.passes:
             return
         first += 1
-        left = [(one, said) for one, said in left if one is not other]
-        waiting = left  # what showed nothing before may do so now
+        partners = [(c, said) for c, said in partners if c is not partner]
+        waiting = partners  # what showed nothing before may do so now
 
 
 def _adds(verdict: Verdict, reached: Verdict) -> bool:
@@ -87,15 +87,15 @@ def _adds(verdict: Verdict, reached: Verdict) -> bool:
 
 
 def both(
-    base: Sequence[Change], one: Sequence[Change], other: Sequence[Change]
+    base: Sequence[Change], mine: Sequence[Change], theirs: Sequence[Change]
 ) -> tuple[Change, ...] | None:
     """Merges two edits of the files as `base` leaves them into one; None if they change the same
     lines."""
-    before = {change.path: change.before for change in (*base, *one, *other)}
-    texts = [{change.path: change.after for change in some} for some in (base, one, other)]
+    originals = {change.path: change.before for change in (*base, *mine, *theirs)}
+    texts = [{change.path: change.after for change in some} for some in (base, mine, theirs)]
     changes = []
-    for path, text in before.items():
-        after = _merged(*(some.get(path, text) for some in texts))
+    for path, text in originals.items():
+        after = _merge(*(some.get(path, text) for some in texts))
         if after is None:
             return None
         if after != text:
@@ -103,15 +103,15 @@ def both(
     return tuple(changes)
 
 
-def _merged(base: str, one: str, other: str) -> str | None:
+def _merge(base: str, mine: str, theirs: str) -> str | None:
     """A text with the changes of two others; None where these are of the same lines. Imports that
     both add at one place stand there together, each once."""
     lines = base.split("\n")
     hunks: list[_Hunk] = []
-    for start, end, new in sorted({*_hunks(lines, one), *_hunks(lines, other)}):
-        first, last, before = hunks[-1] if hunks else (-1, -1, ())
-        if first == last == start == end and all(map(_IMPORT.match, (*before, *new))):
-            hunks[-1] = (start, end, tuple(dict.fromkeys((*before, *new))))
+    for start, end, new in sorted({*_hunks(lines, mine), *_hunks(lines, theirs)}):
+        first, last, added = hunks[-1] if hunks else (-1, -1, ())
+        if first == last == start == end and all(map(_IMPORT.match, (*added, *new))):
+            hunks[-1] = (start, end, tuple(dict.fromkeys((*added, *new))))
             continue
         if start < last or (start == last and (first == last or start == end)):
             return None

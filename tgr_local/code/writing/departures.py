@@ -108,17 +108,17 @@ def find(
         return FoundDepartures()
     first = min(places[0].index for _, places in some)
     tokens = [list(copy.tokens) for copy, _ in some]
-    start = min(first, *(n_equal(tokens[0], one) for one in tokens)) - 1
-    n_cells = start + sum(len(one) - start for one in tokens) + 2 * most + 8
+    start = min(first, *(n_equal(tokens[0], ids) for ids in tokens)) - 1
+    n_cells = start + sum(len(ids) - start for ids in tokens) + 2 * most + 8
     prompt, n_seqs = tokens[0][:start], len(some) + most + 1
-    found: dict[str, Departure] = {}
+    best: dict[str, Departure] = {}
     with engine.session(n_cells, n_seqs, prompt=prompt, cancel=cancel) as session:
         n_positions = 0
 
         def run(tasks: list[EngineTask]) -> list[Output]:
             nonlocal n_positions
             outputs = session.run(tasks, cancel=cancel)
-            n_positions += sum(one.n_decoded for one in outputs)
+            n_positions += sum(output.n_decoded for output in outputs)
             return outputs
 
         root = session.sequence()
@@ -127,47 +127,47 @@ def find(
         firsts = [places[0].index for _, places in some]
         cells = [root.fork() for _ in some]
         heads = run([
-            EngineTask(own, one[start:end], feed_logprobs=True)
-            for own, one, end in zip(cells, tokens, firsts, strict=True)
+            EngineTask(own, ids[start:end], feed_logprobs=True)
+            for own, ids, end in zip(cells, tokens, firsts, strict=True)
         ])  # fmt: skip
-        likely = [_HEAD * float(np.sum(one.feed_logprobs, dtype=np.float64)) for one in heads]
-        kept = sorted(range(len(some)), key=lambda i: -likely[i])[:_READ_WHOLE]
-        bodies = run([_body(cells[i], tokens[i], firsts[i]) for i in kept])
+        likely = [_HEAD * float(np.sum(head.feed_logprobs, dtype=np.float64)) for head in heads]
+        chosen = sorted(range(len(some)), key=lambda i: -likely[i])[:_READ_WHOLE]
+        bodies = run([_body(cells[i], tokens[i], firsts[i]) for i in chosen])
         rare: list[tuple[float, int, _CopyPosition]] = []
-        for i, body in zip(kept, bodies, strict=True):
+        for i, body in zip(chosen, bodies, strict=True):
             for place in some[i][1]:
                 is_end = place.index == len(tokens[i])
                 same = -math.inf if is_end else float(body.feed_logprobs[place.index - firsts[i]])
                 differs = math.log(max(1e-9, -math.expm1(same)))
                 rare.append((likely[i] + differs, i, place))
-        rare.sort(key=lambda one: (one[2].is_away, -one[0]))
+        rare.sort(key=lambda r: (r[2].is_away, -r[0]))
         rare = rare[:most]
         n_top = min(n, _MOST_TOKENS, engine.n_vocab - 1) + 1
         looks = run([_look(cells[i], tokens[i], place, n_top) for _, i, place in rare])
-        for i in kept:
+        for i in chosen:
             session.remember(cells[i])
         for (_, i, place), look in zip(rare, looks, strict=True):
             for token, logprob in zip(look.top_ids[0], look.top_logprobs[0], strict=True):
                 weight = likely[i] + float(logprob)
-                made = _departure(engine, some[i][0], place, int(token), weight)
-                if made is None or made.text in tried:
+                departure = _departure(engine, some[i][0], place, int(token), weight)
+                if departure is None or departure.text in tried:
                     continue
                 # equal functions of two classes have equal departures
-                if made.text not in found or found[made.text].logprob < made.logprob:
-                    found[made.text] = made
-    return FoundDepartures(tuple(_spread(list(found.values()))[:n]), n_positions)
+                if departure.text not in best or best[departure.text].logprob < departure.logprob:
+                    best[departure.text] = departure
+    return FoundDepartures(tuple(_spread(list(best.values()))[:n]), n_positions)
 
 
-def _spread(found: Sequence[Departure]) -> list[Departure]:
+def _spread(departures: Sequence[Departure]) -> list[Departure]:
     """The departures, the likeliest first, but those of one line beyond `_OF_A_LINE` later, and
     those of lines that are away last."""
     times: Counter[tuple[Copy, int]] = Counter()
     parts: dict[tuple[bool, bool], list[Departure]] = defaultdict(list)
-    for one in sorted(found, key=lambda one: -one.logprob):
-        line = (one.copy, one.text.count("\n"))
+    for departure in sorted(departures, key=lambda departure: -departure.logprob):
+        line = (departure.copy, departure.text.count("\n"))
         times[line] += 1
-        parts[one.is_away, times[line] > _OF_A_LINE].append(one)
-    return [one for _, some in sorted(parts.items()) for one in some]
+        parts[departure.is_away, times[line] > _OF_A_LINE].append(departure)
+    return [departure for _, some in sorted(parts.items()) for departure in some]
 
 
 def rejoined(departure: Departure, answer: str) -> str | None:
@@ -194,20 +194,20 @@ def changed(copy: Copy, code: str) -> tuple[Change, ...]:
     return (Change(document.path, document.text, after),) if after != document.text else ()
 
 
-def _past_the_end(copy: Copy, rest: Sequence[str], new: Sequence[str], first: int) -> int | None:
+def _past_the_end(copy: Copy, copied: Sequence[str], new: Sequence[str], first: int) -> int | None:
     """The first of the new lines that stands at the margin behind all of the copy, or begins the
     tests that small models like to write there; None without one. `rest` is what the copy has from
     the line on in which the answer departs, which may be gone or come later."""
-    left = [line for line in rest if line.strip()]
-    departed = left[:1]
+    expected = [line for line in copied if line.strip()]
+    departed = expected[:1]
     drops_tests = copy.is_python and not evidence.is_test(copy.document.path)
     for index in range(first, len(new)):
         line = new[index]
-        if line in left:
-            left = left[left.index(line) + 1 :]
+        if line in expected:
+            expected = expected[expected.index(line) + 1 :]
         elif drops_tests and _TESTS.match(line):
             return index
-        elif left in ([], departed):
+        elif expected in ([], departed):
             if copy.function and _MARGIN.match(line):
                 return index
             if drops_tests and _CHECKS.match(line):
@@ -244,27 +244,27 @@ def _places(engine: Engine, copy: Copy) -> list[_CopyPosition]:
         n_bytes += len(pieces[-1])
     pieces.reverse()
     text = b"".join(pieces)
-    before = text.rstrip().removesuffix(code)
-    if len(text.rstrip()) - len(before) != len(code):
+    head = text.rstrip().removesuffix(code)
+    if len(text.rstrip()) - len(head) != len(code):
         return []
-    fixed = [(0, len(copy.code[: copy.n_head].encode())), *_fixed(copy)]
-    first, at = len(copy.tokens) - len(pieces), -len(before)
-    found = []
+    fixed = [(0, len(copy.code[: copy.n_head].encode())), *_fixed_ranges(copy)]
+    first, at = len(copy.tokens) - len(pieces), -len(head)
+    positions = []
     for index, piece in enumerate(pieces, first):
         visible = at + len(piece) - len(piece.lstrip())
         if at > 0 and not any(a <= visible < b for a, b in fixed):
-            found.append(_CopyPosition(index, at, _is_away(copy, code[:visible])))
+            positions.append(_CopyPosition(index, at, _is_away(copy, code[:visible])))
         at += len(piece)
-    return [*found, _CopyPosition(len(copy.tokens), len(code))]
+    return [*positions, _CopyPosition(len(copy.tokens), len(code))]
 
 
-def _is_away(copy: Copy, before: bytes) -> bool:
+def _is_away(copy: Copy, code: bytes) -> bool:
     """Whether what follows these bytes of the code lies in lines that are away."""
-    line = before.count(b"\n") + (copy.function.first if copy.function else 1)
+    line = code.count(b"\n") + (copy.function.first if copy.function else 1)
     return any(first <= line <= last for first, last in copy.away)
 
 
-def _fixed(copy: Copy) -> list[tuple[int, int]]:
+def _fixed_ranges(copy: Copy) -> list[tuple[int, int]]:
     """Returns ranges of Python code that are left as they are, in bytes from and to."""
     if not copy.is_python:
         return []
@@ -274,31 +274,31 @@ def _fixed(copy: Copy) -> list[tuple[int, int]]:
     def at(place: tuple[int, int]) -> int:
         return starts[place[0] - 1] + len(lines[place[0] - 1][: place[1]].encode())
 
-    found = []
+    ranges = []
     layout = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.NL, tokenize.COMMENT)
     ended, word = 0, ""  # the end of the statement before this one; the first word of this one
     try:
-        for one in tokenize.generate_tokens(io.StringIO(copy.code).readline):
-            if one.type == tokenize.COMMENT:
-                found.append((at(one.start), at(one.end)))
-            elif one.type == tokenize.NEWLINE:
+        for token in tokenize.generate_tokens(io.StringIO(copy.code).readline):
+            if token.type == tokenize.COMMENT:
+                ranges.append((at(token.start), at(token.end)))
+            elif token.type == tokenize.NEWLINE:
                 if word in ("import", "from"):
-                    found.append((ended, at(one.start)))
-                ended, word = at(one.start), ""
-            elif one.type in layout:
+                    ranges.append((ended, at(token.start)))
+                ended, word = at(token.start), ""
+            elif token.type in layout:
                 continue
             elif not word:
-                word = one.string
-                if one.type == tokenize.STRING:
-                    found.append((at(one.start), at(one.end)))
-                if one.start[1] == 0:
-                    found.append((ended, at(one.end)))
-            elif word in ("def", "class", "async", "@") and one.string.isidentifier():
-                found.append((at(one.start), at(one.end)))
-                word = "." if one.string != "def" else "def"
+                word = token.string
+                if token.type == tokenize.STRING:
+                    ranges.append((at(token.start), at(token.end)))
+                if token.start[1] == 0:
+                    ranges.append((ended, at(token.end)))
+            elif word in ("def", "class", "async", "@") and token.string.isidentifier():
+                ranges.append((at(token.start), at(token.end)))
+                word = "." if token.string != "def" else "def"
     except (tokenize.TokenError, SyntaxError):
         pass  # what comes before it is known
-    return found
+    return ranges
 
 
 # ---- tasks of the engine ----
@@ -312,10 +312,10 @@ def _body(cells: Cells, tokens: list[int], first: int) -> EngineTask:
 
 def _look(cells: Cells, tokens: list[int], place: _CopyPosition, n: int) -> EngineTask:
     """Shows the likeliest tokens at a place."""
-    before = cells.fork()
-    before.truncate(place.index - 1)
+    prefix = cells.fork()
+    prefix.truncate(place.index - 1)
     plain = Sampling(temperature=0.0)
-    return EngineTask(before, [tokens[place.index - 1]], 1, n_top=n, sampling=plain)
+    return EngineTask(prefix, [tokens[place.index - 1]], 1, n_top=n, sampling=plain)
 
 
 def _departure(

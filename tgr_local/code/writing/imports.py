@@ -40,28 +40,28 @@ _ALWAYS = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path
 def completed(changes: Sequence[Change], documents: Sequence[FileText]) -> tuple[Change, ...]:
     """The changes with the imports that they lack, as far as these are known."""
     return tuple(
-        dataclasses.replace(one, after=_with_imports(one, documents))
-        if one.path.endswith(".py") and one.after else one
-        for one in changes
+        dataclasses.replace(change, after=_with_imports(change, documents))
+        if change.path.endswith(".py") and change.after else change
+        for change in changes
     )  # fmt: skip
 
 
 def _with_imports(change: Change, documents: Sequence[FileText]) -> str:
     tree = parsed(change.after)
-    before = parsed(change.before)
-    if tree is None or before is None or _has_star(tree):
+    old_tree = parsed(change.before)
+    if tree is None or old_tree is None or _has_star(tree):
         return change.after
     lines = [
         line
-        for name in sorted(_undefined(tree) - _undefined(before))
+        for name in sorted(_undefined_names(tree) - _undefined_names(old_tree))
         if (line := _statement(name, change.path, documents, tree))
     ]
     if not lines:
         return change.after
-    return _added(change.after, tree, list(dict.fromkeys(lines)))
+    return _insert_lines(change.after, tree, list(dict.fromkeys(lines)))
 
 
-def _undefined(tree: ast.Module) -> set[str]:
+def _undefined_names(tree: ast.Module) -> set[str]:
     """Names that are read and that nothing in the file gives a value, in any scope."""
     read: set[str] = set()
     known = set(_ALWAYS)
@@ -89,48 +89,48 @@ def _undefined(tree: ast.Module) -> set[str]:
 def _annotations(tree: ast.Module) -> set[ast.AST]:
     """Returns the nodes that are not evaluated in a file that imports annotations from
     __future__."""
-    if not any(isinstance(one, ast.ImportFrom) and one.module == "__future__" for one in tree.body):
+    if not any(isinstance(n, ast.ImportFrom) and n.module == "__future__" for n in tree.body):
         return set()
-    found: list[ast.expr | None] = []
+    annotations: list[ast.expr | None] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.arg | ast.AnnAssign):
-            found.append(node.annotation)
+            annotations.append(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.append(node.returns)
-    return {below for one in found if one is not None for below in ast.walk(one)}
+            annotations.append(node.returns)
+    return {below for a in annotations if a is not None for below in ast.walk(a)}
 
 
 def _statement(name: str, path: str, documents: Sequence[FileText], tree: ast.Module) -> str:
     """The import of a name; empty where none is known, or several."""
-    others = (parsed(one.text) for one in documents if one.path != path and one.path[-3:] == ".py")
-    found = {line for other in others if other is not None for line in _imports(other, name, path)}
-    if found:
-        return found.pop() if len(found) == 1 else ""
+    trees = (parsed(d.text) for d in documents if d.path != path and d.path[-3:] == ".py")
+    imports = {line for t in trees if t is not None for line in _import_lines(t, name, path)}
+    if imports:
+        return imports.pop() if len(imports) == 1 else ""
     attributes = _attributes(tree, name)
     if name in _WHOLE and attributes:
         module = importlib.import_module(name)
-        if name == "os" or all(_has(module, one) for one in attributes):
+        if name == "os" or all(_has(module, attribute) for attribute in attributes):
             return f"import {name}"
         inner = getattr(module, name, None)  # such as datetime.datetime
         return f"from {name} import {name}" if all(hasattr(inner, a) for a in attributes) else ""
     # a variable of some other meaning may have such a name
-    if not name[0].isupper() and name not in _CALLED & _called(tree):
+    if not name[0].isupper() and name not in _CALLED & _called_names(tree):
         return ""
-    module_name = next((one for one in _NAMES_OF if name in _names(one)), "")
+    module_name = next((known for known in _NAMES_OF if name in _module_names(known)), "")
     return f"from {module_name} import {name}" if module_name else ""
 
 
-def _imports(tree: ast.Module, name: str, path: str) -> Iterator[str]:
+def _import_lines(tree: ast.Module, name: str, path: str) -> Iterator[str]:
     """The statements at the top of a file that import a name, as they would import it alone in the
     file `path`. Relative ones mean something else in another folder."""
     own = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            for one in node.names:
-                if (one.asname or one.name) != name:
+            for alias in node.names:
+                if (alias.asname or alias.name) != name:
                     continue
-                said = f"{one.name} as {one.asname}" if one.asname else one.name
-                module = one.name if isinstance(node, ast.Import) else node.module or ""
+                said = f"{alias.name} as {alias.asname}" if alias.asname else alias.name
+                module = alias.name if isinstance(node, ast.Import) else node.module or ""
                 if f".{own}".endswith(f".{module}"):
                     continue  # the file itself
                 if isinstance(node, ast.Import):
@@ -141,8 +141,8 @@ def _imports(tree: ast.Module, name: str, path: str) -> Iterator[str]:
 
 def _attributes(tree: ast.Module, name: str) -> set[str]:
     """The attributes of a name that are read, as of a module."""
-    found = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
-    return {one.attr for one in found if isinstance(one.value, ast.Name) and one.value.id == name}
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    return {n.attr for n in nodes if isinstance(n.value, ast.Name) and n.value.id == name}
 
 
 def _has(module: ModuleType, name: str) -> bool:
@@ -150,36 +150,36 @@ def _has(module: ModuleType, name: str) -> bool:
     return hasattr(module, name) and not isinstance(getattr(module, name), ModuleType)
 
 
-def _called(tree: ast.Module) -> set[str]:
+def _called_names(tree: ast.Module) -> set[str]:
     """Names that are called, or that decorate."""
-    found: list[ast.expr] = []
+    expressions: list[ast.expr] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            found.append(node.func)
+            expressions.append(node.func)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found += node.decorator_list
-    return {one.id for one in found if isinstance(one, ast.Name)}
+            expressions += node.decorator_list
+    return {expression.id for expression in expressions if isinstance(expression, ast.Name)}
 
 
-def _names(module: str) -> Collection[str]:
-    made = importlib.import_module(module)
-    names = getattr(made, "__all__", None) or vars(made)
-    return [one for one in names if one[0] != "_"]
+def _module_names(module: str) -> Collection[str]:
+    imported = importlib.import_module(module)
+    names = getattr(imported, "__all__", None) or vars(imported)
+    return [name for name in names if name[0] != "_"]
 
 
 def _has_star(tree: ast.Module) -> bool:
     return any(isinstance(node, ast.alias) and node.name == "*" for node in ast.walk(tree))
 
 
-def _added(text: str, tree: ast.Module, imports: list[str]) -> str:
+def _insert_lines(text: str, tree: ast.Module, imports: list[str]) -> str:
     """The text with import statements behind the first ones at its top, else behind the docstring,
     else behind the first comments."""
     lines, body = text.split("\n"), tree.body
     has_docstring = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
     first = takewhile(
-        lambda one: isinstance(one, ast.Import | ast.ImportFrom), body[has_docstring:]
+        lambda node: isinstance(node, ast.Import | ast.ImportFrom), body[has_docstring:]
     )
-    if ends := [one.end_lineno or 0 for one in first]:
+    if ends := [node.end_lineno or 0 for node in first]:
         at, new = ends[-1], imports
     elif has_docstring:
         at, new = body[0].end_lineno or 0, ["", *imports]

@@ -49,26 +49,26 @@ def merged(document: FileText, text: str, is_own: bool) -> str | None:
     where it can belong to no other document. Raises EditError for code that leaves lines out."""
     path, old = document.path, document.text
     if "<<<<< SEARCH" in text:
-        return _replaced(old, text)
+        return _replace_quotes(old, text)
     if not old.strip():
         return text if is_own else None
     if path.endswith(".py") and python_error(old):  # its names are not known
         if not is_own or not is_long(text, old):
-            return _between(old, text)
-        return _checked(text, old)
+            return _replace_between(old, text)
+        return _check_whole(text, old)
     mine, theirs = outline(document).definitions, _definitions(path, text)
     if theirs and (mine or is_own):
         if _is_whole(old, text, mine, theirs):
-            return _without_calls(_checked(text, old), document)
-        return _exchanged(document, text, mine, theirs, is_own)
-    if is_own and not theirs and (made := _only_bound(document, text)) is not None:
-        return made
+            return _drop_calls(_check_whole(text, old), document)
+        return _exchange(document, text, mine, theirs, is_own)
+    if is_own and not theirs and (rebound := _only_bound(document, text)) is not None:
+        return rebound
     if is_own and not theirs and not mine:
         new = {line.strip() for line in text.split("\n")}
         olds = [line.strip() for line in old.split("\n") if line.strip()]
         if sum(line in new for line in olds) >= _SHARE * len(olds):
-            return _checked(text, old)
-    return _between(old, text)
+            return _check_whole(text, old)
+    return _replace_between(old, text)
 
 
 def is_long(text: str, old: str) -> bool:
@@ -78,23 +78,23 @@ def is_long(text: str, old: str) -> bool:
 
 def names(path: str, text: str) -> frozenset[str]:
     """Returns the names that code defines."""
-    return frozenset(one.name for one in _definitions(path, text))
+    return frozenset(d.name for d in _definitions(path, text))
 
 
 def statements(tree: ast.Module) -> list[ast.stmt]:
     """Returns the statements at a module's top, but for imports, values, definitions and its
     docstring."""
     plain = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, *_Definition.__args__)
-    texts = [one for one in tree.body if isinstance(one, ast.Expr)]
-    texts = [one for one in texts if isinstance(one.value, ast.Constant)]
-    return [one for one in tree.body if not isinstance(one, plain) and one not in texts]
+    texts = [n for n in tree.body if isinstance(n, ast.Expr)]
+    texts = [n for n in texts if isinstance(n.value, ast.Constant)]
+    return [n for n in tree.body if not isinstance(n, plain) and n not in texts]
 
 
 def _definitions(path: str, text: str) -> tuple[Definition, ...]:
-    return tuple(one for one in outline(FileText(path, text)).definitions if one.exact)
+    return tuple(d for d in outline(FileText(path, text)).definitions if d.exact)
 
 
-def _checked(new: str, old: str) -> str:
+def _check_whole(new: str, old: str) -> str:
     """`new`. Raises EditError where it has a line that stands for others, which `old` has not."""
     for line in new.split("\n"):
         if line and len(line) < 200 and _LEFT_OUT.fullmatch(line.strip()) and line not in old:
@@ -102,7 +102,7 @@ def _checked(new: str, old: str) -> str:
     return new
 
 
-def _replaced(old: str, text: str) -> str | None:
+def _replace_quotes(old: str, text: str) -> str | None:
     """The text with the lines that SEARCH and REPLACE blocks quote exchanged."""
     quoted: list[str] | None = None
     new: list[str] | None = None
@@ -114,11 +114,11 @@ def _replaced(old: str, text: str) -> str | None:
         elif quoted is not None and new is None and re.fullmatch(r"={5,9}", line.strip()):
             new = []
         elif quoted is not None and new is not None and re.match(r">{5,9} REPLACE", line):
-            before = "".join(f"{one}\n" for one in quoted)
-            at = f"\n{old}".find(f"\n{before}") if before else -1
+            quote = "".join(f"{line}\n" for line in quoted)
+            at = f"\n{old}".find(f"\n{quote}") if quote else -1
             if at < 0:
                 return None
-            old = old[:at] + "".join(f"{one}\n" for one in new) + old[at + len(before) :]
+            old = old[:at] + "".join(f"{line}\n" for line in new) + old[at + len(quote) :]
             quoted, n_done = None, n_done + 1
         elif new is not None:
             new.append(line)
@@ -132,63 +132,63 @@ def _replaced(old: str, text: str) -> str | None:
 
 def _is_whole(old: str, new: str, mine: Sequence[Definition], theirs: Sequence[Definition]) -> bool:
     """Whether a block has all that a file defines, and what else stands at its top."""
-    if not mine or not {one.name for one in mine} <= {one.name for one in theirs}:
+    if not mine or not {d.name for d in mine} <= {d.name for d in theirs}:
         return False
-    before, after = parsed(old), parsed(new)
-    if before is not None and after is not None:
-        done = {ast.dump(one) for one in statements(after)}
-        if not all(ast.dump(one) in done for one in statements(before)):
+    old_tree, new_tree = parsed(old), parsed(new)
+    if old_tree is not None and new_tree is not None:
+        known = {ast.dump(n) for n in statements(new_tree)}
+        if not all(ast.dump(n) in known for n in statements(old_tree)):
             return False
-        if not all(_values(old, one.name) <= _values(new, one.name) for one in mine):
+        if not all(_class_names(old, d.name) <= _class_names(new, d.name) for d in mine):
             return False
-        if bound := _bound(before.body):
-            return set(bound) <= set(_bound(after.body))
-    within = {n for one in mine for n in range(one.first, one.last + 1)}
+        if bound := _bound(old_tree.body):
+            return set(bound) <= set(_bound(new_tree.body))
+    within = {n for d in mine for n in range(d.first, d.last + 1)}
     lines = enumerate(old.split("\n"), 1)
-    others = [line.strip() for n, line in lines if n not in within and line.strip()]
-    return sum(line in new for line in others) >= _SHARE * len(others)
+    outside = [line.strip() for n, line in lines if n not in within and line.strip()]
+    return sum(line in new for line in outside) >= _SHARE * len(outside)
 
 
-def _values(text: str, name: str) -> set[str]:
+def _class_names(text: str, name: str) -> set[str]:
     """The names that a class at the top of Python code binds beside its methods."""
     body = tree.body if (tree := parsed(text)) else []
-    found = [one for one in body if isinstance(one, ast.ClassDef) and one.name == name]
-    return set(_bound(found[-1].body)) if found else set()
+    classes = [n for n in body if isinstance(n, ast.ClassDef) and n.name == name]
+    return set(_bound(classes[-1].body)) if classes else set()
 
 
-def _without_calls(new: str, old: FileText) -> str:
+def _drop_calls(new: str, old: FileText) -> str:
     """A whole file without the tests and prints at its end that the old one did not have."""
-    before, after = parsed(old.text), parsed(new)
-    if before is None or after is None or evidence.is_test(old.path):
+    old_tree, new_tree = parsed(old.text), parsed(new)
+    if old_tree is None or new_tree is None or evidence.is_test(old.path):
         return new
     used = Counter(re.findall(r"\w+", new))
-    known = {ast.dump(one) for one in before.body}
+    known = {ast.dump(node) for node in old_tree.body}
     lines = new.split("\n")
-    for one in reversed(after.body):
-        if not _is_check(one, used) or ast.dump(one) in known:
+    for node in reversed(new_tree.body):
+        if not _is_check(node, used) or ast.dump(node) in known:
             return "\n".join(lines).rstrip("\n") + "\n" if len(lines) < new.count("\n") else new
         lines = lines[
-            : min([one.lineno, *(d.lineno for d in getattr(one, "decorator_list", ()))]) - 1
+            : min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))]) - 1
         ]
     return new
 
 
-def _is_check(one: ast.stmt, used: Counter[str]) -> bool:
+def _is_check(node: ast.stmt, used: Counter[str]) -> bool:
     """Whether a statement at the top of a module tests it or shows what it does. `used` counts the
     words of the module."""
-    if isinstance(one, ast.Expr):
-        return ast.dump(one).startswith("Expr(value=Call(func=Name(id='print'")
-    if isinstance(one, ast.Import):
-        return all(name.name in ("unittest", "pytest") for name in one.names)
-    if isinstance(one, _Definition):
-        return one.name.startswith(("test_", "Test")) and used[one.name] == 1
-    return isinstance(one, ast.Assert)
+    if isinstance(node, ast.Expr):
+        return ast.dump(node).startswith("Expr(value=Call(func=Name(id='print'")
+    if isinstance(node, ast.Import):
+        return all(name.name in ("unittest", "pytest") for name in node.names)
+    if isinstance(node, _Definition):
+        return node.name.startswith(("test_", "Test")) and used[node.name] == 1
+    return isinstance(node, ast.Assert)
 
 
 # ---- parts ----
 
 
-def _exchanged(
+def _exchange(
     document: FileText,
     text: str,
     mine: Sequence[Definition],
@@ -199,27 +199,29 @@ def _exchanged(
     new = lines_of(text)
     exchanged: dict[int, Patch] = {}  # by the first line: of two versions the last one counts
     added: dict[str, Definition] = {}
-    done: set[str] = set()
+    handled: set[str] = set()
     places = _places(mine, theirs)
-    for one, place in zip(theirs, places, strict=True):
-        if any(one.name.startswith(f"{name}.") for name in done):
+    for entry, place in zip(theirs, places, strict=True):
+        if any(entry.name.startswith(f"{name}.") for name in handled):
             continue
-        if place is not None and one.kind == "class" and place.kind == "class":
-            own = {n.name for n in mine if n.name.startswith(f"{one.name}.")}
-            has_all = own <= {other.name for other in theirs}
-            if not has_all or not _values(document.text, one.name) <= _values(text, one.name):
+        if place is not None and entry.kind == "class" and place.kind == "class":
+            own = {n.name for n in mine if n.name.startswith(f"{entry.name}.")}
+            has_all = own <= {n.name for n in theirs}
+            if not has_all or not _class_names(document.text, entry.name) <= _class_names(
+                text, entry.name
+            ):
                 continue  # its methods one by one
         if place is None:
-            if one.depth == 0 and re.search(r"\((?:self|cls)\b", one.signature):
-                raise EditError(f"the answer has a method {one.name!r:.60}, but not its class")
-            added[one.name] = one
+            if entry.depth == 0 and re.search(r"\((?:self|cls)\b", entry.signature):
+                raise EditError(f"the answer has a method {entry.name!r:.60}, but not its class")
+            added[entry.name] = entry
         else:
-            code = _checked("\n".join(new[one.first - 1 : one.last]), document.text)
+            code = _check_whole("\n".join(new[entry.first - 1 : entry.last]), document.text)
             exchanged[place.first] = replacing(document, place.first, place.last, code)
-        done.add(one.name)
+        handled.add(entry.name)
     used = Counter(re.findall(r"\w+", text))
     if not evidence.is_test(document.path):
-        added = {n: one for n, one in added.items() if not n.startswith("test_") or used[n] > 1}
+        added = {n: d for n, d in added.items() if not n.startswith("test_") or used[n] > 1}
     if not exchanged and not (added and is_own):
         return None
     first = min(exchanged, default=0)
@@ -227,7 +229,7 @@ def _exchanged(
         document,
         [
             *_bound_patches(document, text, theirs),
-            *_added(document, new, mine, list(added.values()), first),
+            *_add(document, new, mine, list(added.values()), first),
             *exchanged.values(),
         ],
     )
@@ -237,29 +239,29 @@ def _places(mine: Sequence[Definition], theirs: Sequence[Definition]) -> list[De
     """Returns the definition that each one of a block replaces, or None. Of several with one name,
     as properties have, the nth stands for the nth where there are as many; a function at the top of
     a block may be a method, where one alone has its name."""
-    times, known = Counter(one.name for one in theirs), Counter(one.name for one in mine)
-    seen: Counter[str] = Counter()
-    ends = Counter(one.name.rpartition(".")[2] for one in theirs)
-    found: list[Definition | None] = []
-    for one in theirs:
-        same = [other for other in mine if other.name == one.name]
-        nth = seen[one.name]
-        seen[one.name] += 1
-        short = [o for o in mine if "." in o.name and o.name.rpartition(".")[2] == one.name]
-        if known[one.name] > 1:
-            if times[one.name] != known[one.name]:
-                raise EditError(f"{one.name!r:.60} is there several times; the answer has others")
-            found.append(same[nth])
+    times, known = Counter(d.name for d in theirs), Counter(d.name for d in mine)
+    n_seen: Counter[str] = Counter()
+    ends = Counter(d.name.rpartition(".")[2] for d in theirs)
+    places: list[Definition | None] = []
+    for entry in theirs:
+        same = [o for o in mine if o.name == entry.name]
+        nth = n_seen[entry.name]
+        n_seen[entry.name] += 1
+        short = [o for o in mine if "." in o.name and o.name.rpartition(".")[2] == entry.name]
+        if known[entry.name] > 1:
+            if times[entry.name] != known[entry.name]:
+                raise EditError(f"{entry.name!r:.60} is there several times; the answer has others")
+            places.append(same[nth])
         elif same:
-            found.append(same[0])
-        elif one.depth == 0 and len(short) == 1 and ends[one.name] == times[one.name]:
-            found.append(short[0])
+            places.append(same[0])
+        elif entry.depth == 0 and len(short) == 1 and ends[entry.name] == times[entry.name]:
+            places.append(short[0])
         else:
-            found.append(None)
-    return found
+            places.append(None)
+    return places
 
 
-def _added(
+def _add(
     document: FileText,
     new: Sequence[str],
     mine: Sequence[Definition],
@@ -269,26 +271,26 @@ def _added(
     """New methods at the end of their class; other definitions before the first that is `changed`,
     a line, or at the end where it is 0."""
     old = lines_of(document.text)
-    classes = {one.name: one for one in mine if one.kind == "class"}
-    tops = sorted(one.first for one in mine if one.depth == 0)
-    found: list[Patch] = []
-    for one in added:
-        lines = list(new[one.first - 1 : one.last])
-        _checked("\n".join(lines), document.text)
-        within = classes.get(one.name.rpartition(".")[0])
+    classes = {d.name: d for d in mine if d.kind == "class"}
+    tops = sorted(d.first for d in mine if d.depth == 0)
+    patches: list[Patch] = []
+    for entry in added:
+        lines = list(new[entry.first - 1 : entry.last])
+        _check_whole("\n".join(lines), document.text)
+        within = classes.get(entry.name.rpartition(".")[0])
         if within is not None:
-            found.append((range(within.last, within.last), ["", *lines]))
-        elif "." in one.name:
+            patches.append((range(within.last, within.last), ["", *lines]))
+        elif "." in entry.name:
             continue
         elif changed:
             at = max((top for top in tops if top <= changed), default=changed)
-            found.append((range(at - 1, at - 1), [*lines, "", ""]))
+            patches.append((range(at - 1, at - 1), [*lines, "", ""]))
         else:
             end = len(old)
             while end and not old[end - 1].strip():
                 end -= 1
-            found.append((range(end, end), ["", "", *lines]))
-    return found
+            patches.append((range(end, end), ["", "", *lines]))
+    return patches
 
 
 # ---- imports and values ----
@@ -303,7 +305,7 @@ def _bound(body: Sequence[ast.stmt]) -> _Bound:
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-                bound |= {one.id: node for one in parts if isinstance(one, ast.Name)}
+                bound |= {part.id: node for part in parts if isinstance(part, ast.Name)}
     return bound
 
 
@@ -322,37 +324,37 @@ def _bound_patches(document: FileText, text: str, theirs: Sequence[Definition]) 
     if tree is None or after is None:
         return []
     lines, old = text.split("\n"), lines_of(document.text)
-    first = min((one.first for one in theirs), default=len(lines))
-    code = "\n".join("\n".join(lines[one.first - 1 : one.last]) for one in theirs)
+    first = min((d.first for d in theirs), default=len(lines))
+    code = "\n".join("\n".join(lines[d.first - 1 : d.last]) for d in theirs)
     used = set(re.findall(r"\w+", code))
-    before, bound = _bound(tree.body), _bound(after.body)
+    old_bound, bound = _bound(tree.body), _bound(after.body)
     values = {n for n, node in bound.items() if not _imports(node) and node.lineno < first}
     for name in reversed([n for n in bound if n in values]):
-        if not theirs or name in used or name in before:
+        if not theirs or name in used or name in old_bound:
             used |= set(re.findall(r"\w+", ast.dump(bound[name])))
     head = _head(tree, old)
     n_imports = max((n.end_lineno or 0 for n in tree.body if _imports(n)), default=head)
     tops = [n for n in tree.body if isinstance(n, _Definition)]
-    plain = [n for n in before.values() if not tops or n.lineno < tops[0].lineno]
+    plain = [n for n in old_bound.values() if not tops or n.lineno < tops[0].lineno]
     n_values = max((n.end_lineno or 0 for n in plain), default=n_imports)
-    found: dict[int, Patch] = {}
+    patches: dict[int, Patch] = {}
     for name, node in bound.items():
         new = lines[node.lineno - 1 : node.end_lineno]
         wanted = not theirs or name.partition(".")[0] in used or name == "*"
         if _imports(node):
             future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
             at = head if future else n_imports
-            if (wanted or future) and not _is_same(name, before.get(name), node):
-                found[node.lineno] = (range(at, at), new)
-        elif name in values and name in before:
-            place = before[name]
+            if (wanted or future) and not _is_same(name, old_bound.get(name), node):
+                patches[node.lineno] = (range(at, at), new)
+        elif name in values and name in old_bound:
+            place = old_bound[name]
             if not _imports(place) and ast.dump(place) != ast.dump(node):
                 last = place.end_lineno or place.lineno
-                found[node.lineno] = (range(place.lineno - 1, last), new)
+                patches[node.lineno] = (range(place.lineno - 1, last), new)
         elif name in values and wanted:
             at = max(n_values, n_imports)
-            found[node.lineno] = (range(at, at), new)
-    return list(found.values())
+            patches[node.lineno] = (range(at, at), new)
+    return list(patches.values())
 
 
 def _imports(node: ast.stmt) -> bool:
@@ -365,7 +367,7 @@ def _is_same(name: str, old: ast.stmt | None, new: ast.stmt) -> bool:
     def source(node: ast.stmt | None) -> tuple[object, ...]:
         if not isinstance(node, ast.Import | ast.ImportFrom):
             return ()
-        alias = next(one for one in node.names if (one.asname or one.name) == name)
+        alias = next(a for a in node.names if (a.asname or a.name) == name)
         return (getattr(node, "module", ""), getattr(node, "level", 0), alias.name)
 
     return bool(source(old)) and source(old) == source(new)
@@ -378,17 +380,17 @@ def _head(tree: ast.Module, lines: Sequence[str]) -> int:
     return next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
 
 
-def _between(old: str, text: str) -> str | None:
+def _replace_between(old: str, text: str) -> str | None:
     """The text with the lines of a block in the place of those from its first to its last line,
     where each of these two is there once."""
     lines = old.split("\n")
     new = text.strip("\n").split("\n")
     stripped = [line.strip() for line in lines]
     ends = [new[0].strip(), new[-1].strip()]
-    if len(new) < 2 or any(stripped.count(one) != 1 for one in ends):
+    if len(new) < 2 or any(stripped.count(end) != 1 for end in ends):
         return None
     first, last = map(stripped.index, ends)
     if first >= last:
         return None
-    made = in_place(_checked("\n".join(new), old), lines[first : last + 1])
-    return "\n".join([*lines[:first], *made, *lines[last + 1 :]])
+    block = in_place(_check_whole("\n".join(new), old), lines[first : last + 1])
+    return "\n".join([*lines[:first], *block, *lines[last + 1 :]])

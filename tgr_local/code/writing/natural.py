@@ -36,7 +36,7 @@ _ENOUGH_PROSE = 2
 class FencedBlock:
     """A fenced block of an answer."""
 
-    before: str
+    line_before: str
     """The last line of the prose before it."""
     info: str
     """Text after its fence."""
@@ -62,12 +62,12 @@ def read_answer(
 
     Raises EditError for one that has no code, or none that has a place in the documents.
     """
-    texts = {one.path: one.text for one in documents}
+    texts = {document.path: document.text for document in documents}
     why, n_placed = "the answer has no code", 0
     for code in codes(answer):
         try:
             some = [FileText(path, text) for path, text in texts.items()]
-            placed = _placed(code, some, is_cut and not code.is_closed)
+            placed = _place(code, some, is_cut and not code.is_closed)
         except EditError as error:
             why = str(error)
             continue
@@ -76,24 +76,24 @@ def read_answer(
             n_placed += 1
     if not n_placed:
         raise EditError(why)
-    made = ((one, joined(lines_of(texts[one.path]), one)) for one in documents)
-    return tuple(Change(one.path, one.text, text) for one, text in made if text != one.text)
+    pairs = ((d, joined(lines_of(texts[d.path]), d)) for d in documents)
+    return tuple(Change(d.path, d.text, text) for d, text in pairs if text != d.text)
 
 
 def is_whole(answer: str, documents: Sequence[FileText]) -> bool:
     """Whether an answer so far changes all of the documents already, and what would follow is no
     edit: a whole file has ended, or prose or calls follow the code."""
-    found = codes(answer)
-    if not found:
+    blocks = codes(answer)
+    if not blocks:
         return False
-    last = found[-1]
+    last = blocks[-1]
     if not last.is_closed:
         line = answer.rstrip("\n").rpartition("\n")[2]
-        if not _BEHIND.match(line) or not all(_has_no_calls(one) for one in documents):
+        if not _BEHIND.match(line) or not all(_has_no_calls(document) for document in documents):
             return False
         answer = answer.rstrip("\n").rpartition("\n")[0]
     elif last.n_behind < _ENOUGH_PROSE and (
-        last.n_behind or not any(is_long(last.text, one.text) for one in documents)
+        last.n_behind or not any(is_long(last.text, document.text) for document in documents)
     ):
         return False
     try:
@@ -113,12 +113,12 @@ def _has_no_calls(document: FileText) -> bool:
 def codes(answer: str) -> list[FencedBlock]:
     """The fenced blocks of an answer; the whole answer where it has no fence and is Python."""
     lines = lines_of(answer)
-    found: list[FencedBlock] = []
-    at, before = 0, ""
+    blocks: list[FencedBlock] = []
+    at, line_before = 0, ""
     while at < len(lines):
         opens = _FENCE.fullmatch(lines[at].rstrip())
         if opens is None:
-            before = lines[at].strip() or before
+            line_before = lines[at].strip() or line_before
             at += 1
             continue
         indent, fence, info = opens.groups()
@@ -127,8 +127,8 @@ def codes(answer: str) -> list[FencedBlock]:
             end += 1
         if end < len(lines) and info.strip() and lines[end].strip() == lines[at].strip():
             # the fence is written twice, with nothing but a file's name between
-            named = [line.strip(" \t#/:") for line in lines[at + 1 : end] if line.strip()]
-            at, before = end, (named or [before])[-1]
+            between = [line.strip(" \t#/:") for line in lines[at + 1 : end] if line.strip()]
+            at, line_before = end, (between or [line_before])[-1]
             continue
         end = at + 1
         while end < len(lines) and not _closes(lines[end], fence, indent):
@@ -139,12 +139,12 @@ def codes(answer: str) -> list[FencedBlock]:
         n_behind = sum(bool(line.strip()) for line in lines[end + 1 : behind])
         body = "\n".join(line.removeprefix(indent) for line in lines[at + 1 : end])
         if body.strip():
-            code = FencedBlock(before, info.strip(), f"{body}\n", end < len(lines), n_behind)
-            found.append(code)
-        at, before = end + 1, ""
-    if not found and not python_error(answer) and names("x.py", answer):
-        found.append(FencedBlock("", "python", answer))
-    return found
+            code = FencedBlock(line_before, info.strip(), f"{body}\n", end < len(lines), n_behind)
+            blocks.append(code)
+        at, line_before = end + 1, ""
+    if not blocks and not python_error(answer) and names("x.py", answer):
+        blocks.append(FencedBlock("", "python", answer))
+    return blocks
 
 
 def _closes(line: str, fence: str, indent: str) -> bool:
@@ -155,48 +155,48 @@ def _closes(line: str, fence: str, indent: str) -> bool:
     return within < 4 and line.startswith(fence) and not line.strip(fence[0])
 
 
-def _placed(
+def _place(
     code: FencedBlock, documents: Sequence[FileText], is_cut: bool
 ) -> tuple[str, str] | None:
     """The path and the new text of the document that a block changes; None for commands and
     outputs. `is_cut` where the block has no end. Raises EditError."""
-    named = _named(code, documents)
-    own = [one for one in documents if named and _is_named(one.path, named)]
-    if not own and code.language in _OTHER - {fence_name(one.path) for one in documents}:
+    named_path = _block_name(code, documents)
+    own = [d for d in documents if named_path and _is_named(d.path, named_path)]
+    if not own and code.language in _OTHER - {fence_name(d.path) for d in documents}:
         return None
-    if named and not own:
-        raise EditError(f"the answer changes {named!r:.80}, which is not open")
+    if named_path and not own:
+        raise EditError(f"the answer changes {named_path!r:.80}, which is not open")
     text = code.text
-    if own and named == _comment_path(code) and code.first_line not in own[0].text:
+    if own and named_path == _comment_path(code) and code.first_line not in own[0].text:
         text = text.partition("\n")[2].lstrip("\n")
     text = textwrap.dedent(text) if text[:1] in " \t" else text
     text = indented_as((own or documents)[0].text, text)
-    is_python = any(one.path.endswith((".py", ".pyi")) for one in own or documents)
+    is_python = any(d.path.endswith((".py", ".pyi")) for d in own or documents)
     if is_cut and not is_python and "<<<<< SEARCH" not in text:
         raise EditError("the answer has no end; --max-tokens allows a longer one")
     if not code.is_closed and (is_cut or python_error(text)):
-        text = _finished(text)
+        text = _drop_unfinished(text)
         if not text.strip():
             raise EditError("the answer has no end; --max-tokens allows a longer one")
 
-    def likely(one: FileText) -> tuple[int, bool, int]:
-        theirs, mine = names(one.path, text), names(one.path, one.text)
+    def likely(document: FileText) -> tuple[int, bool, int]:
+        theirs, mine = names(document.path, text), names(document.path, document.text)
         ends = ({name.rpartition(".")[2] for name in some} for some in (theirs, mine))
         n_ends = len(set.intersection(*ends))  # methods without their class
-        return len(theirs & mine), one.path.rpartition("/")[2] in code.before, n_ends
+        return len(theirs & mine), document.path.rpartition("/")[2] in code.line_before, n_ends
 
     scored = sorted(own or documents, key=likely, reverse=True)
     first: EditError | None = None
     for document in scored:
         try:
-            made = merged(document, text, is_own=bool(own) or len(documents) == 1)
+            new_text = merged(document, text, is_own=bool(own) or len(documents) == 1)
         except EditError as why:
             if likely(document)[0]:
                 raise  # it is meant for this file
             first = first or why
             continue
-        if made is not None:
-            return document.path, made
+        if new_text is not None:
+            return document.path, new_text
     if first is not None:
         raise first
     if scored[0].path.endswith(".py") and (error := python_error(text)):
@@ -204,23 +204,23 @@ def _placed(
     raise EditError("the answer has code that has no place in the open files")
 
 
-def _named(code: FencedBlock, documents: Sequence[FileText]) -> str:
+def _block_name(code: FencedBlock, documents: Sequence[FileText]) -> str:
     """The file that a block names as a whole line before it, behind its fence or in its first
     comment; empty without one."""
-    _, _, rest = code.info.partition(":" if ":" in code.info else " ")
-    for text in (rest, code.before, _comment_path(code)):
+    _, _, after_language = code.info.partition(":" if ":" in code.info else " ")
+    for text in (after_language, code.line_before, _comment_path(code)):
         name = cleaned(text[:300].strip().removesuffix(":"))
         name = re.sub(r"^(?:\d+[.)] ?|(?:file|filename|path)[:= ]+)", "", name, flags=re.IGNORECASE)
         name = name.strip("`'\"* ")
-        is_open = any(_is_named(one.path, name) for one in documents)
+        is_open = any(_is_named(document.path, name) for document in documents)
         if _PATH.fullmatch(name) and (is_open or fence_name(name)):
             return name
     return ""
 
 
 def _comment_path(code: FencedBlock) -> str:
-    found = _COMMENT.fullmatch(code.first_line)
-    return found[1] if found else ""
+    match = _COMMENT.fullmatch(code.first_line)
+    return match[1] if match else ""
 
 
 def _is_named(path: str, name: str) -> bool:
@@ -228,7 +228,7 @@ def _is_named(path: str, name: str) -> bool:
     return path == name or path.endswith(f"/{name}") or name.endswith(f"/{path}")
 
 
-def _finished(text: str) -> str:
+def _drop_unfinished(text: str) -> str:
     """Python code that was cut off, without the statement at its top that lacks its end."""
-    starts = [found.start() for found in re.finditer(r"^(?=[^\s)\]}#])", text, re.MULTILINE)]
+    starts = [match.start() for match in re.finditer(r"^(?=[^\s)\]}#])", text, re.MULTILINE)]
     return text[: starts[-1]] if starts else text
