@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import json
 import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import gguf_models
@@ -20,7 +22,7 @@ import pytest
 from serving import HELD, START, Served, long_text, served
 from starlette.testclient import TestClient
 from surroundings import HANG
-from threads import in_threads
+from threads import in_threads, wait_until
 from tool_models import WEATHER, tool, write_tool_model
 
 from tgr_local.commands import cli
@@ -33,7 +35,7 @@ from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.jobs import Job, Jobs, Put
 from tgr_local.server.models import Models
 from tgr_local.server.pool import Pool
-from tgr_local.server.service import Service
+from tgr_local.server.service import STAGES, Service
 from tgr_local.system.errors import CancelledError, CapacityError, ModelError, TgrError
 
 # ---- keys, queue, end ----
@@ -273,6 +275,48 @@ def test_a_bug_is_a_500_in_the_same_format(
     monkeypatch.setattr(Pool, "loaded", property(lambda self: 1 // 0))
     response = waiting.get("/metrics")
     assert response.status_code == 500 and response.json()["error"]["type"] == "server_error"
+
+
+# ---- what a request waits for ----
+
+
+def test_a_request_waits_in_the_order_of_its_stages(model: Any, tmp_path: Path) -> None:
+    names = {inspect.unwrap(where).__code__: name for name, _, where in STAGES}
+    passed: dict[str, None] = {}  # in the order in which they were first entered
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and (name := names.get(frame.f_code)):
+            passed.setdefault(name)
+
+    service = Service(
+        model(),
+        ServerConfig(prompt_cache=str(tmp_path)),
+        method=METHODS["base"],
+        engine_config=EngineConfig(),
+        options={},
+    )
+    threads_before = threading.getprofile()
+    threading.setprofile(note)
+    try:
+        with TestClient(create_app(service), "http://localhost") as client:
+            wait_until(lambda: client.get("/health").status_code == 200)
+            passed.clear()
+            message = {"role": "user", "content": "x" * SHORT}
+            body = {"messages": [message], "max_tokens": 2}
+            assert client.post("/v1/chat/completions", json=body).status_code == 400  # too long
+            assert list(passed) == [name for name, _, _ in STAGES[:5]]
+            passed.clear()
+            body["messages"] = [{"role": "user", "content": "he said"}]
+            assert client.post("/v1/chat/completions", json=body).status_code == 200
+    finally:
+        threading.setprofile(threads_before)
+    assert list(passed) == [name for name, _, _ in STAGES]
+
+
+def test_the_page_has_the_stages_in_their_order() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "server.md").read_text(encoding="utf-8")
+    rows = [f"| {i} | {name} | {reason} |" for i, (name, reason, _) in enumerate(STAGES, 1)]
+    assert "\n".join(rows) in page
 
 
 # ---- its parts ----

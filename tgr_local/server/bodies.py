@@ -1,7 +1,8 @@
 """The bodies of all requests, from the socket to JSON.
 
 Their bytes are bounded, and long bodies are parsed one at a time, because parsed JSON can take
-fifty times the memory of its text.
+fifty times the memory of its text. They wait for room in the event loop, which may not stop
+at a `Turnstile`.
 """
 
 from __future__ import annotations

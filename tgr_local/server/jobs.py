@@ -3,6 +3,9 @@
 A job's work makes items. It runs in a thread as soon as one is free; its items are queued for the
 coroutine that reads them, so a slow client delays nobody else. Items of all jobs that come at about
 the same time wake the event loop once.
+
+Jobs that wait are in the executor's queue, in the order of arrival: at a `Turnstile`, each would
+wait in a thread.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ not fit in addition to the others, the least recently used model that nobody use
 all are in use, one of them takes no further requests until it can be unloaded, so nobody waits
 forever.
 
-Only one event loop uses a pool and its leases. Files are read, and models loaded and freed, in
-threads.
+Only one event loop uses a pool and its leases; it may not stop at a `Turnstile`. Files are read,
+and models loaded and freed, in threads.
 """
 
 from __future__ import annotations

@@ -32,18 +32,37 @@ from tgr_local.server.bodies import Bodies, Body, Fields
 from tgr_local.server.errors import ApiError
 from tgr_local.server.jobs import Job, Jobs, Put, Work
 from tgr_local.server.lease import Lease, without_folder
-from tgr_local.server.limits import memory_needed, within_limits, within_time
+from tgr_local.server.limits import RequestMemory, memory_needed, within_limits, within_time
 from tgr_local.server.loaded import LoadedModel, Setup
 from tgr_local.server.log import Facts, Log, facts_of
+from tgr_local.server.lora import ScaleTurns
 from tgr_local.server.metrics import Metrics
 from tgr_local.server.models import Models
+from tgr_local.server.pool import Pool
+from tgr_local.server.prompt_cache import PromptCache
 from tgr_local.server.wire import OPENAI, EventStream, Frames, JsonResponse, encoded
+from tgr_local.system import confined
 from tgr_local.system.errors import ModelError
 
 AnyBody = TypeVar("AnyBody", bound=RequestBody)
 
 _FIRST_SECONDS = 1.0  # in which an early error still becomes a status
 _QUICK_AT_ONCE, _QUICK_SECONDS = 2, 30.0  # for requests without a reply of the model
+
+STAGES: tuple[tuple[str, str, Callable[..., object]], ...] = (
+    ("body", "its bytes; a long one first for room beside the other long ones", Bodies.read),
+    ("model", "the models that older requests wait for, then the load of its own", Pool.lease),
+    ("thread", "one of `--max-running`, and those before it", Jobs.submit),
+    ("parsing", "a long body: those before it, which are parsed one at a time", Body.used),
+    ("template", "one of the two processes that read chat templates", confined.apply_template),
+    ("scales", "requests with other LoRA scales, and those before it", ScaleTurns.held),
+    ("memory", "its share of `--request-memory`, and those before it", RequestMemory.held),
+    ("kept prompt", "a prompt that another request loads from a file", PromptCache.restore),
+    ("cells", "its cells of the KV cache, and those before it", Engine.session),
+)
+"""Waits of a request for replies, in order: name, reason, and the function that waits. It keeps
+its thread, the scales and its memory until the reply has ended. As every request takes them in this
+order, no two wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +200,7 @@ class Service:
         return bool(body.streams)
 
     async def complete(self, request: Request, api: Api) -> Response:
-        """The response to a request for replies."""
+        """The response to a request for replies, which passes `STAGES`."""
         body = await self.body(request, streams=api.streams)
         lease = await self._lease(request, body)
         facts, events = facts_of(request.scope), _Events(api.frames)
