@@ -47,6 +47,27 @@ def test_links_between_the_pages_lead_somewhere() -> None:
             assert "://" in link or (page.parent / link).exists(), f"{page}: {link}"
 
 
+def sentences(page: str) -> list[str]:
+    """Those of paragraphs, items and cells; code within a line is one word."""
+    page = re.sub(r"^( *)```.*?^\1```$|^    [^\n]*$", "", page, flags=re.MULTILINE | re.DOTALL)
+    page = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`]*`", "C", page))
+    parts = re.split(r"\n\s*\n|\n(?= *(?:[-*#>]|\d+\.) )|\|", page)
+    end = r"(?<=[.!?])[)*\]\"”]*\s+(?=[A-Z0-9(*\[\"“])"
+    return [" ".join(one.split()) for part in parts for one in re.split(end, part)]
+
+
+def test_a_sentence_has_at_most_thirty_words() -> None:
+    assert sentences("A `b c` d. *e* [f g](h). (I.)\n- J\n```\nk\n```\n| l | M |\n") == [
+        "A C d.", "*e* [f g].", "(I.)", "- J", "", "l", "M", "",
+    ]  # fmt: skip
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "models").rglob("*.md")]
+    pages += [ROOT / "csrc" / "README.md", ROOT / "examples" / "desktop" / "README.md"]
+    for page in {*pages} - {ROOT / "CHANGELOG.md", ROOT / "docs" / "log.md"}:
+        for sentence in sentences(page.read_text(encoding="utf-8")):
+            words = re.findall(r"\S*\w\S*", sentence)
+            assert len(words) <= 30, f"{page}: {len(words)} words: {sentence}"
+
+
 def test_the_walks_through_the_files_name_functions_that_are_there() -> None:
     """Those in C++; `test_walks.py` has those in Python."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
