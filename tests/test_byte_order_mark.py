@@ -14,12 +14,13 @@ from command_line import finished, run, shown_config
 from eval_doubles import exercise
 
 from tgr_local.chat.terminal import Terminal
-from tgr_local.console import text_input, trace_file
 from tgr_local.engine.templates import choice
+from tgr_local.generation import trace_file
 from tgr_local.lab.eval import recipe, tasks
 from tgr_local.lab.fitting import questions
 from tgr_local.options.config import ServerConfig
 from tgr_local.server import serve
+from tgr_local.system import text_files
 from tgr_local.system.errors import TgrError
 from tgr_local.system.files import utf8_text
 
@@ -56,7 +57,7 @@ def test_utf_16_is_named(tmp_path: Path, mark: bytes) -> None:
     with pytest.raises(
         TgrError, match=r"wide\.txt is not UTF-8 text: invalid byte at offset 0; it is"
     ):
-        text_input.read_file(str(path))
+        text_files.read_file(str(path))
 
 
 def test_a_command_in_the_first_line_of_a_piped_chat() -> None:

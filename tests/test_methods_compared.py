@@ -26,9 +26,9 @@ from method_runs import (
 from reference import Reference
 
 from tgr_local import methods
-from tgr_local.console import render, trace_file
+from tgr_local.console import render
 from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import generate
+from tgr_local.generation import generate, trace_file
 from tgr_local.lab.eval.boundaries import acceptance
 from tgr_local.lab.methods import hard_geometry
 from tgr_local.options.config import SearchConfig

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from serving import served
 
 from tgr_local import SearchConfig, TgrLlama, generate
+from tgr_local.apis.embeddings import EmbeddingsRequest, input_tokens
 from tgr_local.apis.requests import chat_request
 from tgr_local.apis.rerank import RerankRequest, rerank_response
 from tgr_local.commands import cli, doctor
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import pooling
 from tgr_local.options.config import EngineConfig
-from tgr_local.server.embeddings import EmbeddingsRequest, input_tokens
 from tgr_local.system.errors import CancelledError, CapacityError, ContextError, ModelError
 
 TEXTS = ["hello", "the 🦙 said " * 30]

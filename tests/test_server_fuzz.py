@@ -22,12 +22,12 @@ from tgr_local.apis.bodies import (
     InfillRequest,
     NativeCompletionRequest,
 )
+from tgr_local.apis.embeddings import EmbeddingsRequest
 from tgr_local.apis.messages import CountTokensRequest, MessagesRequest
 from tgr_local.apis.ollama import OllamaChatRequest, OllamaGenerateRequest, OllamaOptions
 from tgr_local.apis.rerank import RerankRequest
 from tgr_local.apis.responses import ResponsesRequest
 from tgr_local.options.config import SearchConfig
-from tgr_local.server.embeddings import EmbeddingsRequest
 from tgr_local.server.models import ModelRequest
 from tgr_local.server.ollama import (
     OllamaEmbeddingsRequest,

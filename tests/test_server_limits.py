@@ -32,7 +32,8 @@ X = "x" * 1_000_000
 ALONE = f"""if True:
     import threading, time
     from pathlib import Path
-    from tgr_local.server import embeddings, tokens
+    from tgr_local.apis import embeddings
+    from tgr_local.server import tokens
     def watched(plain):
         alone = threading.Lock()
         def read(*given):

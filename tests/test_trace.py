@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from fake_engine import FakeEngine, fake_prompt, fake_step, fake_stream
 
-from tgr_local.console import render, trace_file
+from tgr_local.console import render
+from tgr_local.generation import trace_file
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.diagnostics import measure
 from tgr_local.system.errors import TgrError

@@ -32,6 +32,7 @@ timings.py            timings and the progress of reading, as llama-server has t
 native.py             llama.cpp's /completion and /infill
 ollama.py             Ollama's /api/chat and /api/generate
 logprobs.py           tokens with their log-probabilities
+embeddings.py         /v1/embeddings: a vector for each text
 rerank.py             /v1/rerank: how relevant documents are
 llama.py              TgrLlama, a replacement of llama_cpp.Llama
 llama_options.py      … options and names of llama_cpp that are not there; LlamaGrammar

@@ -13,7 +13,7 @@ import numpy as np
 
 from tgr_local.apis.grammars import json_grammar
 from tgr_local.apis.validation import RequestError
-from tgr_local.console.text_input import read_file
+from tgr_local.system.text_files import read_file
 
 
 class Allowed(NamedTuple):

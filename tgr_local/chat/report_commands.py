@@ -11,9 +11,10 @@ from tgr_local import generation
 from tgr_local.chat import option_commands, turn_commands
 from tgr_local.chat.conversation import Unfinished
 from tgr_local.chat.session import ChatSession
-from tgr_local.console import render, trace_file
+from tgr_local.console import render
 from tgr_local.console.command_table import whole_number
 from tgr_local.console.wrap import terminal_width
+from tgr_local.generation import trace_file
 from tgr_local.options import settings
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.resolve import FOR_PEOPLE

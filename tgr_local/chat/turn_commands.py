@@ -14,12 +14,12 @@ from tgr_local.chat.session import ChatSession, Start
 from tgr_local.console import render
 from tgr_local.console.command_table import on_terminal, whole_number
 from tgr_local.console.render import plural
-from tgr_local.console.text_input import read_file
 from tgr_local.console.wrap import shortened, terminal_width
 from tgr_local.options import model_files
 from tgr_local.system.errors import TgrError
 from tgr_local.system.owned_file import OwnedFile
 from tgr_local.system.sanitize import printable
+from tgr_local.system.text_files import read_file
 
 N_LISTED = 10  # conversations that /resume lists
 

@@ -15,9 +15,9 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from tgr_local.console import text_input
 from tgr_local.options.config import ChatConfig, CodeConfig, EngineConfig, SearchConfig
 from tgr_local.options.flags import Parser, add_config_flags, configured, given
+from tgr_local.system import text_files
 from tgr_local.system.errors import TgrError
 from tgr_local.system.sandbox import backends
 from tgr_local.system.sanitize import printable_line
@@ -145,11 +145,11 @@ def _task(args: argparse.Namespace) -> str | None:
     if args.task is None:
         return None
     if args.task == "-":
-        data = sys.stdin.buffer.read(text_input.MAX_FILE_BYTES + 1)
-        text_input.check_size("stdin", len(data))
-        text = text_input.decode_utf8(data, "stdin")
+        data = sys.stdin.buffer.read(text_files.MAX_FILE_BYTES + 1)
+        text_files.check_size("stdin", len(data))
+        text = text_files.decode_utf8(data, "stdin")
     else:
-        text = text_input.decode_utf8(os.fsencode(args.task), "the task")
+        text = text_files.decode_utf8(os.fsencode(args.task), "the task")
     if not text.strip():
         raise ValueError("the task is empty; say what to do")
     return text.strip()

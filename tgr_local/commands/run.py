@@ -11,18 +11,18 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from tgr_local.console import text_input
 from tgr_local.console.wrap import terminal_width
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 from tgr_local.options.flags import Parser, configured, given
 from tgr_local.options.resolve import resolve
+from tgr_local.system import text_files
 from tgr_local.system.progress import ProgressLine
 from tgr_local.system.sanitize import printable, printable_json
 
 if TYPE_CHECKING:
-    from tgr_local.console.trace_file import Header
     from tgr_local.engine import Engine
     from tgr_local.generation import Reply
+    from tgr_local.generation.trace_file import Header
     from tgr_local.methods import Method
 
 
@@ -67,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
 
         model_files.find(args.model)
     prompt_text = _prompt(args)
-    from tgr_local.console import trace_file
     from tgr_local.console.endings import ended_by_signals
+    from tgr_local.generation import trace_file
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(ended_by_signals())
@@ -102,14 +102,14 @@ def _take_grammar(args: argparse.Namespace) -> None:
     if len(named := [flag for flag, is_given in flags.items() if is_given]) > 1:
         raise ValueError(f"{' and '.join(named)} exclude each other; leave one out")
     if args.grammar_file is not None:
-        args.grammar = text_input.read_file(args.grammar_file)
+        args.grammar = text_files.read_file(args.grammar_file)
     if args.json_schema is None:
         return
     from tgr_local.apis.grammars import json_grammar
 
     text, place = args.json_schema.strip(), "the JSON schema"
     if text[:1] not in ("{", "[") and text not in ("true", "false"):
-        text, place = text_input.read_file(args.json_schema), args.json_schema
+        text, place = text_files.read_file(args.json_schema), args.json_schema
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -148,8 +148,9 @@ def _generate(
 ) -> list[Reply]:
     """Generates the replies, records them in `file`, and prints a single one while it grows."""
     from tgr_local import generation
-    from tgr_local.console import live, trace_file
+    from tgr_local.console import live
     from tgr_local.console.pace import ReplyProgress
+    from tgr_local.generation import trace_file
 
     k = args.replies
     unseen = args.json or k > 1
@@ -194,7 +195,7 @@ def _prompt(args: argparse.Namespace) -> str | list[dict[str, str]]:
 def _question(args: argparse.Namespace) -> str:
     """The files, stdin and the argument, in this order, with blank lines between them. The line
     ends after files and stdin are dropped, but not with --raw."""
-    texts = [text_input.read_file(path) for path in args.files]
+    texts = [text_files.read_file(path) for path in args.files]
     typed = None if args.question in (None, "-") else args.question
     if args.question is None and not args.files and sys.stdin.isatty():
         raise ValueError("there is no question; give it as an argument or on stdin")
@@ -210,7 +211,7 @@ def _question(args: argparse.Namespace) -> str:
     if not args.raw:
         texts = [text.rstrip("\r\n") for text in texts]
     if typed is not None:
-        texts.append(text_input.decode_utf8(os.fsencode(typed), "the question"))
+        texts.append(text_files.decode_utf8(os.fsencode(typed), "the question"))
     text = "\n\n".join(text for text in texts if text)
     if not text.strip() and not args.raw:
         raise ValueError("the question is empty; give it as an argument or on stdin")
@@ -219,9 +220,9 @@ def _question(args: argparse.Namespace) -> str:
 
 def _stdin_text() -> str:
     with ProgressLine("reading stdin; Ctrl-D ends it, < /dev/null leaves it out"):
-        data = sys.stdin.buffer.read(text_input.MAX_FILE_BYTES + 1)
-    text_input.check_size("stdin", len(data))
-    return text_input.decode_utf8(data, "stdin")
+        data = sys.stdin.buffer.read(text_files.MAX_FILE_BYTES + 1)
+    text_files.check_size("stdin", len(data))
+    return text_files.decode_utf8(data, "stdin")
 
 
 def _is_piped(file: TextIO) -> bool:

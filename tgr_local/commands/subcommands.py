@@ -220,7 +220,8 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _trace(args: argparse.Namespace) -> int:
-    from tgr_local.console import render, trace_file
+    from tgr_local.console import render
+    from tgr_local.generation import trace_file
 
     width = terminal_width(default=120)
     traces, damage = trace_file.read(args.file)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tgr_local.console.pace import per_second
-from tgr_local.console.trace_file import Boundary, Trace
+from tgr_local.generation.trace_file import Boundary, Trace
 from tgr_local.search.capacity import CONTEXT_LIMITS
 from tgr_local.search.diagnostics import CYCLING
 from tgr_local.search.diagnostics import summary as geometry_summary

@@ -15,6 +15,7 @@ reply_format.py     ReplyFormat, LineLimits: how replies are written, read and e
 threads.py          in_threads, streamed: work in threads of its own
 text.py             TextSplitter: tokens to thinking and answer; limits of lines
 loops.py            is_loop: whether a text goes round in a loop
+trace_file.py       the records of a run; writing and reading trace files
 pooling.py          a text as one vector, how relevant documents are
 control_vectors.py  ControlVector: files, arithmetic, the one that won a search
 schemas/            JSON schemas as grammars
@@ -42,3 +43,4 @@ from tgr_local.generation.text import TextDelta as TextDelta
 from tgr_local.generation.text import TextSplitter as TextSplitter
 from tgr_local.generation.threads import in_threads as in_threads
 from tgr_local.generation.threads import streamed as streamed
+from tgr_local.search.steps import Progress as Progress

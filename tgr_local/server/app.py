@@ -21,14 +21,15 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tgr_local.apis import embeddings
+from tgr_local.apis.embeddings import EmbeddingsRequest
 from tgr_local.apis.rerank import RerankRequest, rerank_response
 from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Cancel, Engine
-from tgr_local.server import embeddings, rendering, tokens
+from tgr_local.server import rendering, tokens
 from tgr_local.server.answer_now import add_answer_now
 from tgr_local.server.auth import Auth, origin_pattern
 from tgr_local.server.bodies import Fields
-from tgr_local.server.embeddings import EmbeddingsRequest
 from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.loaded import LoadedModel
 from tgr_local.server.log import Observe

@@ -14,8 +14,10 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from tgr_local.apis import embeddings
 from tgr_local.apis.bodies import NAME_MAX
 from tgr_local.apis.client_parameters import Ignoring, ignoring
+from tgr_local.apis.embeddings import EmbeddingsRequest
 from tgr_local.apis.ollama import (
     OllamaChatRequest,
     OllamaChatTranslation,
@@ -28,8 +30,6 @@ from tgr_local.apis.ollama import (
 from tgr_local.apis.validation import RequestBody
 from tgr_local.engine import Cancel, Engine
 from tgr_local.options import model_files, model_parts
-from tgr_local.server import embeddings
-from tgr_local.server.embeddings import EmbeddingsRequest
 from tgr_local.server.errors import ApiError
 from tgr_local.server.loaded import LoadedModel
 from tgr_local.server.openapi import ANSWERS, Application

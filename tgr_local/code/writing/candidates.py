@@ -34,10 +34,9 @@ from tgr_local.code.writing.departures import Departure
 from tgr_local.code.writing.imports import completed
 from tgr_local.code.writing.natural import codes, is_whole, read_answer
 from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import Event, Prompt, Query, Reply, TextDelta
+from tgr_local.generation import Event, Progress, Prompt, Query, Reply, TextDelta
 from tgr_local.methods import Method
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.steps import Progress
 from tgr_local.system.errors import CancelledError, CapacityError
 
 Judge = Callable[[Sequence[Change], Cancel], Verdict]

@@ -30,7 +30,7 @@ from tgr_local.system.versions import versions
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
-    from tgr_local.generation import Event, Reply
+    from tgr_local.generation.reply import Event, Reply
 
 FORMAT = "tgr-trace 1"
 _FILE_START = b'{"kind": "header"'

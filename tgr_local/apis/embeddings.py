@@ -1,5 +1,5 @@
-"""A unit vector for each text: of the model's final-norm states the one that its file names, or
-their mean."""
+"""/v1/embeddings: a unit vector for each text, of the model's final-norm states the one that its
+file names, or their mean. The body and the response, without a network."""
 
 from __future__ import annotations
 
