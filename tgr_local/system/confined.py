@@ -115,7 +115,7 @@ def _call(request: dict[str, Any], cancel: Flag | None) -> Any:
     if not command:
         confined_worker.extension = _extension()
         return _value(json.loads(confined_worker.answer(json.loads(data))))
-    with _slots.taken(cancel):
+    with _turnstile.taken(cancel):
         worker = _worker(command)
         try:
             answer = worker.ask(data, cancel)
@@ -330,7 +330,7 @@ class _Worker:
 
 
 _idle: list[_Worker] = []
-_slots = Turnstile(_MAX_WORKERS)
+_turnstile = Turnstile(_MAX_WORKERS)
 
 
 @atexit.register
@@ -341,9 +341,9 @@ def _end_all() -> None:
 
 def _after_fork() -> None:
     # the pipes of the workers belong to the parent
-    global _slots
+    global _turnstile
     _idle.clear()
-    _slots = Turnstile(_MAX_WORKERS)
+    _turnstile = Turnstile(_MAX_WORKERS)
 
 
 if hasattr(os, "register_at_fork"):

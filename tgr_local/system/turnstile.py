@@ -47,10 +47,10 @@ class Turnstile:
         if weight > self._n:
             raise ValueError(f"asked for {weight} units, but the turnstile has {self._n}")
         visitor = _Visitor(weight)
-        with self._lock:
-            self._queue.append(visitor)
-            self._let_in()
         try:
+            with self._lock:
+                self._queue.append(visitor)
+                self._let_in()
             call = functools.partial(visitor.called.put, None)
             with cancel.watched(call) if cancel else contextlib.nullcontext():
                 while not (visitor.is_in or (cancel and cancel.is_set())):
@@ -62,7 +62,7 @@ class Turnstile:
             with self._lock:
                 if visitor.is_in:
                     self._n_free += weight
-                else:
+                elif visitor in self._queue:  # an interrupt may come before
                     self._queue.remove(visitor)
                 self._let_in()
 
