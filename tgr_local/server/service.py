@@ -22,6 +22,7 @@ from tgr_local.apis.answer import Translation
 from tgr_local.apis.bodies import CommonRequest, SampledRequest
 from tgr_local.apis.completions import progress_object
 from tgr_local.apis.events import ApiEvent, NewText, Searched, Usage
+from tgr_local.apis.memory import memory_needed
 from tgr_local.apis.requests import PreparedRequest
 from tgr_local.apis.validation import RequestBody
 from tgr_local.engine import Cancel, Engine
@@ -32,7 +33,7 @@ from tgr_local.server.bodies import Bodies, Body, Fields
 from tgr_local.server.errors import ApiError
 from tgr_local.server.jobs import Job, Jobs, Put, Work
 from tgr_local.server.lease import Lease, without_folder
-from tgr_local.server.limits import RequestMemory, memory_needed, within_limits, within_time
+from tgr_local.server.limits import RequestMemory, within_limits, within_time
 from tgr_local.server.loaded import LoadedModel, Setup
 from tgr_local.server.log import Facts, Log, facts_of
 from tgr_local.server.lora import ScaleTurns
