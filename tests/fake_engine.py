@@ -52,6 +52,7 @@ class FakeEngine:
         return 10_000
 
     layer_fit: Any = None
+    session: Any = None  # which the server's table of waits names
 
     def devices_without_attention(self) -> list[str]:
         return []
