@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import os
@@ -19,7 +18,7 @@ from command_line import finished, loaded, process, run
 from surroundings import HANG, environment
 
 from tgr_local.commands import cli
-from tgr_local.options import flags, model_files, settings
+from tgr_local.options import model_files, settings
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.system.errors import ModelError
@@ -61,35 +60,28 @@ def test_a_missing_file_named_stdout_is_no_error_of_stdout(
 # ---- flags ----
 
 
-def parsed(*arguments: str) -> argparse.Namespace:
-    return cli.build_parser().parse_args(["run", "q", *arguments])
-
-
-def parsed_chat(*arguments: str) -> argparse.Namespace:
-    return cli.build_parser().parse_args(["chat", *arguments])
-
-
 @pytest.mark.parametrize("config_type", [EngineConfig, SearchConfig, ChatConfig])
 def test_every_field_is_a_flag_of_its_name(config_type: Any) -> None:
+    def value(*words: str) -> Any:
+        args = cli.arguments(["chat", *words])
+        assert args.sources == {spec.name: flag}
+        configs: dict[Any, Any] = {EngineConfig: args.engine, ChatConfig: args.chat}
+        values = vars(configs[config_type]) if config_type in configs else args.user_options
+        return values[spec.name]
+
     for spec in dataclasses.fields(config_type):
         flag = "--" + spec.name.replace("_", "-")
         if isinstance(spec.default, bool):
-            assert flags.given(parsed_chat(flag), config_type) == {spec.name: True}
-            assert flags.given(parsed_chat(flag.replace("--", "--no-", 1)), config_type) == {
-                spec.name: False
-            }
+            assert value(flag) is True and value(flag.replace("--", "--no-", 1)) is False
         else:
             many = spec.default if isinstance(spec.default, tuple) else (str(spec.default),)
             words = [word for text in many or ("1",) for word in (flag, text or "1")]
-            values = flags.given(parsed_chat(*words), config_type)
-            assert list(values) == [spec.name]
-            if any(many):
-                assert values[spec.name] == spec.default
+            assert value(*words) == spec.default or not any(many)
 
 
 def test_one_word_names_no_breaker() -> None:
-    none = SearchConfig(**flags.given(parsed_chat("--dry-sequence-breakers", "none"), SearchConfig))
-    assert none.dry_sequence_breakers == ()
+    words = cli.arguments(["chat", "--dry-sequence-breakers", "none"]).user_options
+    assert SearchConfig(**words).dry_sequence_breakers == ()
 
 
 def test_help_gives_meaning_default_and_bounds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,11 +109,11 @@ def test_help_shows_the_everyday_flags_first(
 
 
 def test_short_flags_are_those_of_llama_cpp() -> None:
-    args = parsed("-m", "x", "-c", "512", "-n", "9", "-t", "2", "-ngl", "3", "-sys", "brief")
-    assert (args.model, args.system) == ("x", "brief")
-    assert flags.given(args, EngineConfig) == {"n_ctx": 512, "n_threads": 2, "n_gpu_layers": 3}
-    assert flags.given(args, SearchConfig) == {"max_tokens": 9}
-    assert parsed("-c4096", "-n5").n_ctx == "4096"
+    words = "run q -m x -c 512 -n 9 -t 2 -ngl 3 -sys brief"
+    args = cli.arguments(words.split())
+    assert (args.model, args.system, args.user_options) == ("x", "brief", {"max_tokens": 9})
+    assert args.engine == EngineConfig(n_ctx=512, n_threads=2, n_gpu_layers=3)
+    assert cli.arguments(["run", "q", "-c4096", "-n5"]).engine.n_ctx == 4096
 
 
 @pytest.mark.parametrize(
@@ -185,11 +177,10 @@ def test_no_limit_of_tokens_is_what_the_model_was_trained_for() -> None:
 
 
 def test_texts_to_stop_at_may_be_several() -> None:
-    values = flags.given(parsed("--stop", "a, b", "--stop", "c"), SearchConfig)
-    assert values == {"stop": ("a, b", "c")}
-    assert flags.given(parsed("--tensor-split", "3,1"), EngineConfig) == {
-        "tensor_split": (3.0, 1.0)
-    }
+    words = ["--stop", "a, b", "--stop", "c", "--tensor-split", "3,1"]
+    args = cli.arguments(["run", "q", *words])
+    assert args.user_options == {"stop": ("a, b", "c")}
+    assert args.engine == EngineConfig(tensor_split=(3.0, 1.0))
 
 
 def test_the_first_prompt_waits_for_nothing_that_it_does_not_need() -> None:

@@ -131,7 +131,7 @@ def test_the_command_takes_the_folder_of_one_task_only(tmp_path: Path) -> None:
     def problems(*names: str) -> Any:
         line = ["eval", "run", *names, "--data", str(tmp_path), "--limit", "1"]
         args = cli.build_parser().parse_args(line)
-        args.sources = {}
+        args.sources, args.user_options = {}, {}
         return request.load_problems(args, request.from_arguments(args))
 
     assert [one.reference for one in problems("gsm8k")["gsm8k"]] == ["2"]

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from command_line import finished, run
 
-from tgr_local.commands.cli import build_parser
+from tgr_local.commands import cli
+from tgr_local.lab.eval import request
 from tgr_local.options import settings
 from tgr_local.options.config import (
     ChatConfig,
@@ -20,10 +21,11 @@ from tgr_local.options.config import (
     SearchConfig,
     ServerConfig,
 )
+from tgr_local.options.model_files import embedded_model
 
 FILE = Path("tgr-local.toml")
 ALLOWED = {"method", *(spec.name for spec in dataclasses.fields(SearchConfig))}
-REFUSED = sorted(build_parser().all_options().keys() - ALLOWED)
+REFUSED = sorted(cli.build_parser().all_options().keys() - ALLOWED)
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +136,33 @@ def _rows(capsys: pytest.CaptureFixture[str], command: str) -> dict[str, list[st
     assert run(command, "--show-config") == 0
     lines = capsys.readouterr().out.splitlines()
     return {line.split()[0]: line.split()[1:] for line in lines}
+
+
+def test_a_command_reads_the_options_that_it_has(capsys: pytest.CaptureFixture[str]) -> None:
+    own = settings.user_file()
+    own.parent.mkdir(parents=True)
+    own.write_text('port = 99999\nmodels_dir = "."')
+    assert run("serve", "--show-config") == 2
+    assert (
+        f"port is 99999, but must be between 0 and 65535 (set in {own})" in capsys.readouterr().err
+    )
+    rows = _rows(capsys, "run")
+    assert rows["model"] == [str(embedded_model()), "default"]
+    own.write_text("system = 5")
+    assert refusal(capsys) == f"tgr-local: {own}: system is 5, but must be a text\n"
+
+
+def test_values_have_the_types_of_toml(capsys: pytest.CaptureFixture[str]) -> None:
+    own = settings.user_file()
+    own.parent.mkdir(parents=True)
+    own.write_text('thinking = false\nsigma = 1\nstop = [3, "b"]\nn_ctx = "64"')
+    args = cli.arguments(["eval", "run", "gsm8k", "--lora", "a.gguf"])
+    assert args.user_options == {"thinking": False, "sigma": 1.0, "stop": ("3", "b")}
+    assert args.engine == EngineConfig(n_ctx=64, lora=("a.gguf",))
+    words = request.command_line(args)
+    for flags in ("--no-thinking", "--sigma 1", "--stop 3 --stop b", "--n-ctx 64"):
+        assert flags in words
+    assert "options from" in capsys.readouterr().err
 
 
 def test_names_and_empty_values_in_the_users_file_stay(capsys: pytest.CaptureFixture[str]) -> None:

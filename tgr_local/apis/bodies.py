@@ -15,7 +15,6 @@ from typing_extensions import NotRequired
 
 from tgr_local.apis.client_parameters import ClientParameters
 from tgr_local.apis.search_options import (
-    INT_MAX,
     TgrOptions,
     as_list,
     list_bounds,
@@ -25,6 +24,7 @@ from tgr_local.apis.search_options import (
 )
 from tgr_local.apis.tools import as_choice, as_tool
 from tgr_local.apis.validation import AT_FAULT, OpenObject
+from tgr_local.options.fields import INT_MAX
 
 SLOTS_MAX = 256
 CHOICES_MAX = 128
@@ -218,11 +218,11 @@ class CommonRequest(ClientParameters):
     typical_p: float | None = option_field("typical_p")
     dynatemp_range: float | None = option_field("dynatemp_range")
     dynatemp_exponent: float | None = option_field("dynatemp_exponent")
-    repeat_last_n: int | None = option_field("repeat_last_n", le=INT_MAX)
+    repeat_last_n: int | None = option_field("repeat_last_n")
     dry_multiplier: float | None = option_field("dry_multiplier")
     dry_base: float | None = option_field("dry_base", ge=0)
-    dry_allowed_length: int | None = option_field("dry_allowed_length", le=INT_MAX)
-    dry_penalty_last_n: int | None = option_field("dry_penalty_last_n", le=INT_MAX)
+    dry_allowed_length: int | None = option_field("dry_allowed_length")
+    dry_penalty_last_n: int | None = option_field("dry_penalty_last_n")
     dry_sequence_breakers: Breakers | None = Field(
         None, description="DRY: texts at which a repetition ends"
     )
@@ -268,7 +268,7 @@ class SampledRequest(CommonRequest):
     method: str | None = Field(None, description="name of the method, as in tgr")
     temperature: float | None = option_field("temperature")
     top_p: float | None = option_field("top_p")
-    top_k: int | None = option_field("top_k", ge=-INT_MAX, le=INT_MAX)
+    top_k: int | None = option_field("top_k", ge=-INT_MAX)
     seed: int | None = option_field("seed", ge=-1)
     stream: bool | None = None
 

@@ -37,10 +37,11 @@ from tgr_local.apis.events import (
     Totals,
 )
 from tgr_local.apis.requests import PreparedRequest, chat_request, completion_request
-from tgr_local.apis.search_options import INT_MAX, option_field
+from tgr_local.apis.search_options import option_field
 from tgr_local.apis.timings import timings
 from tgr_local.apis.validation import OpenObject, RequestError
 from tgr_local.engine import Engine
+from tgr_local.options.fields import INT_MAX
 
 _NANOSECONDS = 1_000_000_000
 _SAME_OPTIONS = (
@@ -63,7 +64,7 @@ class OllamaOptions(Ignoring):
         None, ge=-2, le=INT_MAX, description="new tokens at most; 0 or less = as the config allows"
     )
     temperature: float | None = option_field("temperature")
-    top_k: int | None = option_field("top_k", ge=-INT_MAX, le=INT_MAX)
+    top_k: int | None = option_field("top_k", ge=-INT_MAX)
     top_p: float | None = option_field("top_p")
     min_p: float | None = option_field("min_p")
     seed: int | None = option_field("seed", ge=-1)
@@ -71,7 +72,7 @@ class OllamaOptions(Ignoring):
     frequency_penalty: float | None = option_field("frequency_penalty")
     presence_penalty: float | None = option_field("presence_penalty")
     stop: StopText | StopTexts | None = Field(None, description="texts that end the reply")
-    repeat_last_n: int | None = option_field("repeat_last_n", le=INT_MAX)
+    repeat_last_n: int | None = option_field("repeat_last_n")
     typical_p: float | None = option_field("typical_p")
     tfs_z: Any = Field(None, description="as in /v1/chat/completions")
     mirostat: Any = Field(None, description="as in /v1/chat/completions")

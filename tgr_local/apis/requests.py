@@ -28,7 +28,6 @@ from tgr_local.apis.grammars import requested_grammar
 from tgr_local.apis.infill import fill_in_tokens
 from tgr_local.apis.inputs import chosen_tools, given_prompts, template_messages, text_of
 from tgr_local.apis.logit_bias import TokenBiases, token_biases
-from tgr_local.apis.search_options import INT_MAX
 from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Cancel, Engine
 from tgr_local.engine.templates.messages import Part, continued_part, without_empty_end
@@ -37,7 +36,7 @@ from tgr_local.generation.plan import ReplyRequest
 from tgr_local.generation.reply_format import Kind, LineLimits, ReplyFormat
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, RANDOM_SEED, SearchConfig
-from tgr_local.options.fields import updated
+from tgr_local.options.fields import INT_MAX, updated
 from tgr_local.search.steps import Progress
 
 GRAMMAR_MOST = 1 << 18

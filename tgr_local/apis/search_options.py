@@ -13,10 +13,8 @@ from pydantic import BeforeValidator, Field
 
 from tgr_local.apis.validation import RequestBody, with_fields
 from tgr_local.options.config import SearchConfig
-from tgr_local.options.fields import types_of
+from tgr_local.options.fields import INT_MAX, types_of
 
-INT_MAX = 2**31 - 1
-"""The largest whole number of an option that has no bound of its own."""
 _TYPES = types_of(SearchConfig)
 _OPTIONS = {
     spec.name: spec
@@ -28,7 +26,8 @@ _OPTIONS = {
 def option_field(name: str, **changes: Any) -> Any:
     """A pydantic field, absent by default, with the bounds and the description of an option."""
     metadata = _OPTIONS[name].metadata
-    bounds = {"ge": metadata["low"], "le": metadata["high"], "max_length": metadata["longest"]}
+    high = INT_MAX if _TYPES[name] is int and metadata["high"] is None else metadata["high"]
+    bounds = {"ge": metadata["low"], "le": high, "max_length": metadata["longest"]}
     bounds |= {"description": metadata["doc"]} | changes
     return Field(None, **{key: value for key, value in bounds.items() if value is not None})
 
@@ -64,11 +63,10 @@ def _type(name: str) -> Any:
 
 
 def _field(name: str) -> Any:
-    metadata, kind = _OPTIONS[name].metadata, _TYPES[name]
-    if metadata["choices"] or typing.get_origin(kind) is tuple:
+    metadata = _OPTIONS[name].metadata
+    if metadata["choices"] or typing.get_origin(_TYPES[name]) is tuple:
         return Field(None, description=metadata["doc"])
-    high = INT_MAX if kind is int and metadata["high"] is None else metadata["high"]
-    return option_field(name, le=high)
+    return option_field(name)
 
 
 @with_fields({name: (_type(name) | None, _field(name)) for name in _OPTIONS})

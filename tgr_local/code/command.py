@@ -8,7 +8,6 @@ changed, and with 3 where the person accepted an edit that does not pass.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
@@ -16,7 +15,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tgr_local.options.config import ChatConfig, CodeConfig, EngineConfig, SearchConfig
-from tgr_local.options.flags import Parser, add_config_flags, configured, given
+from tgr_local.options.flags import Arguments, Parser, add_config_flags
 from tgr_local.system import text_files
 from tgr_local.system.errors import TgrError
 from tgr_local.system.sandbox import backends
@@ -60,10 +59,8 @@ def add_options(parser: Parser, of_chat: Collection[str]) -> None:
     add_config_flags(parser, EngineConfig, "how the model is loaded", folded=True)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> int:
     """Runs the subcommand; returns its exit code."""
-    engine_config, code = configured(args, EngineConfig), configured(args, CodeConfig)
-    configured(args, SearchConfig)  # refuses a bad value before the model is loaded
     backends.check_system("tgr-local code")
     from tgr_local.code.interrupts import twice_ends
     from tgr_local.code.workplace import Workplace
@@ -71,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
     _check(args)
     with twice_ends(), ended_by_signals():
-        workplace = Workplace(_current_folder(), code)
+        workplace = Workplace(_current_folder(), args.code)
         if recovered := workplace.recover():
             print(f"tgr-local: {printable_line(recovered)}", file=sys.stderr)
         if args.undo:
@@ -92,16 +89,16 @@ def run(args: argparse.Namespace) -> int:
         with contextlib.ExitStack() as stack:
             with typed_ahead() if task is None else contextlib.nullcontext():
                 file = model_files.model_file(args.model, args.parser.embedded)
-                loaded = load_with_progress(file, engine_config, chats=True)
+                loaded = load_with_progress(file, args.engine, chats=True)
                 engine = stack.enter_context(loaded)
             session = CodeSession(
-                engine, given(args, SearchConfig), method, code, workplace, named,
+                engine, args.user_options, method, args.code, workplace, named,
                 on_stdout=False if args.json else None,
             )  # fmt: skip
             if task is None:
                 from tgr_local.code import repl
 
-                return repl.run(session, configured(args, ChatConfig))
+                return repl.run(session, args.chat)
             from tgr_local.code.one_task import one_task
 
             return one_task(session, task, accepts=args.yes, as_json=args.json)
@@ -114,7 +111,7 @@ def _current_folder() -> Path:
         raise TgrError("the current folder is not there any more; go to another one") from None
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(args: Arguments) -> None:
     """Raises ValueError for arguments that do not belong together."""
     if args.force and not args.undo:
         raise ValueError("--force belongs to --undo; name both")
@@ -140,7 +137,7 @@ def _agree(weakness: str) -> None:
         )
 
 
-def _task(args: argparse.Namespace) -> str | None:
+def _task(args: Arguments) -> str | None:
     """The text of the task; None without one."""
     if args.task is None:
         return None

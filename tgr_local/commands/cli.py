@@ -7,7 +7,6 @@ that help takes a tenth of a second.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import io
 import os
@@ -19,7 +18,7 @@ from tgr_local.code import command as code
 from tgr_local.code.acp import command as acp
 from tgr_local.commands import models, rpc_server, subcommands
 from tgr_local.console.dialog import print_note
-from tgr_local.options.flags import Parser
+from tgr_local.options.flags import Arguments, Parser
 from tgr_local.system import paths
 from tgr_local.system.errors import ModelError, TgrError, describe
 from tgr_local.system.sanitize import printable_line
@@ -44,12 +43,12 @@ def main(argv: list[str] | None = None) -> int:
     _prepare_windows()
     try:
         try:
-            args = _arguments(argv)
+            args = arguments(argv)
         except SystemExit:  # after help, or an error
             sys.stdout.flush()
             raise
         shows_config = getattr(args, "show_config", False)
-        code: int = subcommands.show_config(args) if shows_config else args.command(args)
+        code = subcommands.show_config(args) if shows_config else args.command(args)
         sys.stdout.flush()
         return code
     except BrokenPipeError as error:
@@ -125,11 +124,12 @@ def _complete(folder: str, parser: Parser) -> None:
     importlib.import_module(f"tgr_local.lab.{folder}.command").add_arguments(parser)
 
 
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    """The parsed arguments, with the options that files and the environment set."""
+def arguments(argv: list[str] | None) -> Arguments:
+    """The parsed words of a command line, with the options that files and the environment set.
+    Raises ValueError for a bad value."""
     parser = build_parser()
-    args: argparse.Namespace
-    args, unknown = parser.parse_known_args(argv)
+    args: Arguments
+    args, unknown = parser.parse_known_args(argv, Arguments())
     _take_words(args, unknown)
     if args.parser.options:
         from tgr_local.options import model_files, settings
@@ -147,14 +147,15 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
             print(f"tgr-local: options from {names}", file=sys.stderr)
         for line in settings.misspelt(options):
             print(f"tgr-local: warning: {printable_line(line)}", file=sys.stderr)
+        args.parse_options()
     return args
 
 
-def _take_words(args: argparse.Namespace, words: list[str]) -> None:
+def _take_words(args: Arguments, words: list[str]) -> None:
     """Puts words that argparse left over where they belong: ``chat MODEL``, ``run MODEL QUESTION``
     and ``code MODEL TASK FILES`` name a model. Raises ValueError for the first that belongs
     nowhere."""
-    parser: Parser = args.parser
+    parser = args.parser
     for word in words:
         if word.startswith("-") and not (word == "-" and parser.text):
             raise parser.unknown_argument(word)
@@ -199,7 +200,7 @@ def _names_model(parser: Parser, words: list[str]) -> bool:
     return quoted or in_form or model_files.is_known(word)
 
 
-def _check_names(args: argparse.Namespace) -> None:
+def _check_names(args: Arguments) -> None:
     """Raises ValueError for a method and ModelError for a model that does not exist, naming the
     file or variable that set it. One that a flag set is checked where it is used."""
     for name in ("method", "model"):

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from tgr_local.options.flags import Parser
+from tgr_local.options.flags import Arguments, Parser
 from tgr_local.system.errors import TgrError
 from tgr_local.system.sanitize import printable_json, printable_line
 
@@ -35,7 +35,7 @@ def add_to(parser: Parser) -> None:
         )
 
 
-def _list(args: argparse.Namespace) -> int:
+def _list(args: Arguments) -> int:
     from tgr_local.options import model_files
 
     if missing := model_files.missing_folder():
@@ -45,7 +45,7 @@ def _list(args: argparse.Namespace) -> int:
     return _print(args, found, [model_files.as_line(one) for one in found])
 
 
-def _show(args: argparse.Namespace) -> int:
+def _show(args: Arguments) -> int:
     from tgr_local.options import model_files
     from tgr_local.search import strength_files
 
@@ -77,7 +77,7 @@ def _memory(facts: dict[str, Any]) -> dict[str, Any]:
         return {}
 
 
-def _remove(args: argparse.Namespace) -> int:
+def _remove(args: Arguments) -> int:
     from tgr_local.commands import removal
     from tgr_local.options import model_files
 
@@ -97,7 +97,7 @@ def _remove(args: argparse.Namespace) -> int:
     return _print(args, [{"path": str(file)} for file in found], shown)
 
 
-def _pull(args: argparse.Namespace) -> int:
+def _pull(args: Arguments) -> int:
     from tgr_local.commands import download
 
     files = download.pull(args.name, args.to)
@@ -105,6 +105,6 @@ def _pull(args: argparse.Namespace) -> int:
     return _print(args, files, [shown(one["path"]) for one in files])
 
 
-def _print(args: argparse.Namespace, value: Any, lines: list[str]) -> int:
+def _print(args: Arguments, value: Any, lines: list[str]) -> int:
     print(printable_json(value) if args.json else "\n".join(lines))
     return 0

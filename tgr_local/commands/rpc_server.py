@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import ipaddress
 import signal
 import socket
 import sys
 
-from tgr_local.options.flags import Parser
+from tgr_local.options.flags import Arguments, Parser
 from tgr_local.system import paths
 from tgr_local.system.errors import TgrError, why_not_bound
 
@@ -29,7 +28,7 @@ def add_to(parser: Parser) -> None:
     add("--cache", default="", metavar="DIR", help=text)
 
 
-def _serve(args: argparse.Namespace) -> int:
+def _serve(args: Arguments) -> int:
     """Serves until it is interrupted."""
     try:
         address = ipaddress.IPv4Address(args.host)

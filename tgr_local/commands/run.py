@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from tgr_local.console.wrap import terminal_width
-from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
-from tgr_local.options.flags import Parser, configured, given
+from tgr_local.options.config import SearchConfig
+from tgr_local.options.flags import Arguments, Parser
 from tgr_local.options.resolve import resolve
 from tgr_local.system import text_files
 from tgr_local.system.progress import ProgressLine
@@ -53,13 +53,14 @@ def add_arguments(run: Parser) -> None:
     add("--grammar-file", metavar="FILE", help=text)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> int:
     """Runs the subcommand; returns its exit code."""
     if not 1 <= args.replies <= REPLIES_MAX:
         more = "; run it again for more" if args.replies > 1 else ""
         bounds = f"between 1 and {REPLIES_MAX}"
         raise ValueError(f"replies is {args.replies}, but must be {bounds}{more}")
     _take_grammar(args)
+    SearchConfig(**args.user_options)  # refuses a grammar that is too long
     if args.trace_vectors and args.trace is None:
         raise ValueError("trace_vectors needs a trace file; name it with --trace FILE")
     if args.model is not None:  # a name that is none is said before a question is awaited
@@ -91,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     return int(not any(reply.text.strip() for reply in replies))
 
 
-def _take_grammar(args: argparse.Namespace) -> None:
+def _take_grammar(args: Arguments) -> None:
     """Makes the grammar of --json-schema or --grammar-file the option `grammar`. Raises ValueError
     for two of them, and for a text that is neither a schema nor the name of a file."""
     flags = {
@@ -102,7 +103,7 @@ def _take_grammar(args: argparse.Namespace) -> None:
     if len(named := [flag for flag, is_given in flags.items() if is_given]) > 1:
         raise ValueError(f"{' and '.join(named)} exclude each other; leave one out")
     if args.grammar_file is not None:
-        args.grammar = text_files.read_file(args.grammar_file)
+        args.user_options["grammar"] = text_files.read_file(args.grammar_file)
     if args.json_schema is None:
         return
     from tgr_local.apis.grammars import json_grammar
@@ -114,10 +115,10 @@ def _take_grammar(args: argparse.Namespace) -> None:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{place} is not JSON: {error}") from None
-    args.grammar = json_grammar(schema)
+    args.user_options["grammar"] = json_grammar(schema)
 
 
-def _print_replies(args: argparse.Namespace, replies: list[Reply]) -> None:
+def _print_replies(args: Arguments, replies: list[Reply]) -> None:
     """Prints several replies, and the cost of any number; a single reply is on the screen."""
     from tgr_local.console import render
 
@@ -138,7 +139,7 @@ def _print_replies(args: argparse.Namespace, replies: list[Reply]) -> None:
 
 
 def _generate(
-    args: argparse.Namespace,
+    args: Arguments,
     engine: Engine,
     prompt: list[int],
     config: SearchConfig,
@@ -163,8 +164,7 @@ def _generate(
             events = progress.watch(events)
             if args.json:
                 return [live.final_reply(events)]
-            markdown = configured(args, ChatConfig).markdown
-            return [live.show(events, _shows_thinking(args), markdown)]
+            return [live.show(events, _shows_thinking(args), args.chat.markdown)]
         replies = generation.generate_many(
             engine,
             prompt,
@@ -182,7 +182,7 @@ def _generate(
     return replies
 
 
-def _prompt(args: argparse.Namespace) -> str | list[dict[str, str]]:
+def _prompt(args: Arguments) -> str | list[dict[str, str]]:
     """The question, after the system prompt if there is one."""
     question = _question(args)
     if not args.system:
@@ -192,7 +192,7 @@ def _prompt(args: argparse.Namespace) -> str | list[dict[str, str]]:
     return [{"role": "system", "content": args.system}, {"role": "user", "content": question}]
 
 
-def _question(args: argparse.Namespace) -> str:
+def _question(args: Arguments) -> str:
     """The files, stdin and the argument, in this order, with blank lines between them. The line
     ends after files and stdin are dropped, but not with --raw."""
     texts = [text_files.read_file(path) for path in args.files]
@@ -234,15 +234,13 @@ def _is_piped(file: TextIO) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def _shows_thinking(args: argparse.Namespace) -> bool:
+def _shows_thinking(args: Arguments) -> bool:
     return bool(sys.stdout.isatty() if args.show_thinking is None else args.show_thinking)
 
 
 @contextlib.contextmanager
-def loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig, Method]]:
+def loaded(args: Arguments) -> Iterator[tuple[Engine, SearchConfig, Method]]:
     """The loaded model, the options for it, and the method."""
-    engine_config = configured(args, EngineConfig)
-    configured(args, SearchConfig)  # refuses a bad value before the model is loaded
     from tgr_local import methods
     from tgr_local.engine import load_with_progress
     from tgr_local.generation import check_writes
@@ -251,11 +249,10 @@ def loaded(args: argparse.Namespace) -> Iterator[tuple[Engine, SearchConfig, Met
     method = methods.get(args.method)
     chats = not getattr(args, "raw", False)
     path = model_files.model_file(args.model)
-    with load_with_progress(path, engine_config, chats=chats) as engine:
+    with load_with_progress(path, args.engine, chats=chats) as engine:
         check_writes(engine)
         _warn_of_spare_cells(engine, getattr(args, "replies", 1))
-        user_options = given(args, SearchConfig)
-        yield engine, resolve(engine.metadata, user_options, for_people=True).config, method
+        yield engine, resolve(engine.metadata, args.user_options, for_people=True).config, method
 
 
 def _warn_of_spare_cells(engine: Engine, n_replies: int) -> None:

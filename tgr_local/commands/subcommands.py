@@ -5,7 +5,6 @@ Also ``--show-config``, which prints the options of a subcommand.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import sys
@@ -18,12 +17,11 @@ from tgr_local.options.config import (
     DEFAULT_METHOD,
     TERMINAL_METHOD,
     ChatConfig,
-    CodeConfig,
     EngineConfig,
     SearchConfig,
     ServerConfig,
 )
-from tgr_local.options.flags import Parser, add_config_flags, configured, given
+from tgr_local.options.flags import Arguments, Parser, add_config_flags
 from tgr_local.options.resolve import FOR_PEOPLE, resolve
 from tgr_local.system.errors import InstallError
 
@@ -80,7 +78,7 @@ def add_to(parser: Parser) -> None:
         add_config_flags(sub, EngineConfig, "how the model is loaded", folded=True)
 
 
-def show_config(args: argparse.Namespace) -> int:
+def show_config(args: Arguments) -> int:
     """Prints every option of the subcommand with its value and where the value comes from."""
     from tgr_local.options import model_files, settings
 
@@ -90,20 +88,14 @@ def show_config(args: argparse.Namespace) -> int:
     sources: dict[str, str] = dict(args.sources)
     if "method" in known:
         metadata = model_files.card(path).metadata if path else {}
-        configured(args, SearchConfig)
-        user_options = given(args, SearchConfig)
         for_people = args.command in (running.run, _chat, _serve)
-        resolved = resolve(metadata, user_options, args.sources, for_people=for_people)
+        resolved = resolve(metadata, args.user_options, args.sources, for_people=for_people)
         values |= {"method": args.method, **resolved.shown()}
         sources |= resolved.sources
         values["strength"], sources["strength"] = _strength(path, resolved.config, args)
     if "system" in known:
         values["system"] = args.system
-    configs = (
-        configured(args, ChatConfig), configured(args, CodeConfig), configured(args, ServerConfig),
-        configured(args, EngineConfig),
-    )  # fmt: skip
-    for config in configs:
+    for config in (args.chat, args.code, args.server, args.engine):
         fields = dataclasses.asdict(config)
         values |= {name: value for name, value in fields.items() if name in known}
     if values.get("api_key"):
@@ -135,7 +127,7 @@ def _of_method(values: dict[str, Any], method: str) -> tuple[dict[str, Any], str
     return kept, hint if n else ""
 
 
-def _strength(path: Path | None, config: SearchConfig, args: argparse.Namespace) -> tuple[str, str]:
+def _strength(path: Path | None, config: SearchConfig, args: Arguments) -> tuple[str, str]:
     """The injection's strength that was measured for a model and these options, and where it comes
     from, as a line of `show_config`."""
     from tgr_local import methods
@@ -147,15 +139,14 @@ def _strength(path: Path | None, config: SearchConfig, args: argparse.Namespace)
     if config.calibration != "divergence":
         return "", f"calibration {config.calibration}"
     facts = model_files.card(path).facts() if path else {}
-    engine = configured(args, EngineConfig)
     found = path and strength_files.of_model(
         path,
         divergence=config.divergence,
         rank=config.rank,
         injection_seed=config.injection_seed,
         d_z=config.d_z or facts.get("width"),
-        type_k=engine.type_k,
-        type_v=engine.type_v,
+        type_k=args.engine.type_k,
+        type_v=args.engine.type_v,
         control_vector="",
     )
     if not found:
@@ -163,17 +154,16 @@ def _strength(path: Path | None, config: SearchConfig, args: argparse.Namespace)
     return str(found[0][1]), "measured for this model"
 
 
-def _chat(args: argparse.Namespace) -> int:
+def _chat(args: Arguments) -> int:
     from tgr_local import chat
     from tgr_local.chat.session import Start
     from tgr_local.console.dialog import typed_ahead
     from tgr_local.console.endings import ended_by_signals
 
-    options = configured(args, ChatConfig)
     by_flag = {name for name, place in args.sources.items() if place.startswith("--")}
     start = Start(system=args.system, files=args.files)
     if args.resume:
-        flags = {name: one for name, one in given(args, SearchConfig).items() if name in by_flag}
+        flags = {name: one for name, one in args.user_options.items() if name in by_flag}
         method = args.method if "method" in by_flag else ""
         file = chat.latest()
         start = start._replace(resume=file, options=flags, method=method)
@@ -183,23 +173,15 @@ def _chat(args: argparse.Namespace) -> int:
         stack.enter_context(ended_by_signals())
         with typed_ahead():
             engine, _, method = stack.enter_context(running.loaded(args))
-        return chat.run(
-            engine,
-            given(args, SearchConfig),
-            method,
-            options,
-            start,
-        )
+        return chat.run(engine, args.user_options, method, args.chat, start)
 
 
-def _names_model(args: argparse.Namespace) -> bool:
+def _names_model(args: Arguments) -> bool:
     """Whether one model is used from the start: not if a server loads those of a folder."""
-    return args.model is not None or not given(args, ServerConfig).get("models_dir")
+    return args.model is not None or not args.server.models_dir
 
 
-def _serve(args: argparse.Namespace) -> int:
-    limits, engine_config = configured(args, ServerConfig), configured(args, EngineConfig)
-    configured(args, SearchConfig)
+def _serve(args: Arguments) -> int:
     from tgr_local import methods
     from tgr_local.options import model_files
 
@@ -212,14 +194,14 @@ def _serve(args: argparse.Namespace) -> int:
         ) from None
     return serve.run(
         model_files.model_file(args.model) if _names_model(args) else None,
-        limits,
+        args.server,
         method=method,
-        engine_config=engine_config,
-        options=given(args, SearchConfig),
+        engine_config=args.engine,
+        options=args.user_options,
     )
 
 
-def _trace(args: argparse.Namespace) -> int:
+def _trace(args: Arguments) -> int:
     from tgr_local.console import render
     from tgr_local.generation import trace_file
 
@@ -235,7 +217,7 @@ def _trace(args: argparse.Namespace) -> int:
     return 0
 
 
-def _doctor(args: argparse.Namespace) -> int:
+def _doctor(args: Arguments) -> int:
     from tgr_local.commands import doctor
 
-    return doctor.run(args.model, configured(args, EngineConfig), args.json)
+    return doctor.run(args.model, args.engine, args.json)

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Collection, Mapping
 from dataclasses import field
 from types import SimpleNamespace
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from tgr_local.options.former import removed_option_error
 
@@ -26,7 +26,8 @@ class Config(Protocol):
 _Config = TypeVar("_Config", bound=Config)
 LISTING = "tgr-local run --help-all has all"
 """Advice for an unknown option name."""
-_INT_MAX = 2**31 - 1  # the engine counts in 32 bits
+INT_MAX = 2**31 - 1
+"""The largest whole number of an option without an upper bound; the engine counts in 32 bits."""
 _NAME_LENGTH = 64  # characters of a name that is compared with known ones
 _BOOLS = {
     "true": True, "on": True, "yes": True, "1": True,
@@ -96,107 +97,105 @@ def types_of(config_type: Any) -> dict[str, Any]:
     return typing.get_type_hints(SimpleNamespace(__annotations__=texts), names)
 
 
-class _Rule(NamedTuple):
-    """Constraint on the value of a field."""
+class _Rule:
+    """How the values of a field are parsed and checked."""
 
-    name: str
-    type: Any
-    default: Any
-    low: float | None
-    high: float | None
-    choices: tuple[str, ...] | None
-    longest: int | None
-    most: int | None
-    is_text: bool
-    """Whether it has texts that are no paths."""
+    def __init__(self, spec: dataclasses.Field[Any], type_: Any) -> None:
+        self.name, self.default, self.type = spec.name, spec.default, type_
+        self.many = typing.get_origin(type_) is tuple
+        self.kind = typing.get_args(type_)[0] if self.many else type_
+        self.low, self.high = spec.metadata["low"], spec.metadata["high"]
+        if type_ is int and self.high is None:
+            self.high = INT_MAX
+        self.choices, self.words = spec.metadata["choices"], spec.metadata["words"]
+        self.longest, self.most = spec.metadata["longest"], spec.metadata["most"]
+        self.is_text = self.kind is str and not spec.metadata["is_path"]
+        """Whether it has texts that are no paths."""
+
+    def parsed(self, value: Any) -> Any:
+        """The value that a user has written, see `parse`. Raises ValueError."""
+        if isinstance(value, list):
+            if not self.many:
+                raise ValueError(f"{self.name} is a list, but must be one value")
+            return tuple(part for item in value for part in self.parsed(item))
+        if type(value) is self.type:
+            return value
+        text = as_written(value)
+        try:
+            if self.kind is str:
+                return (text,) if self.many else text
+            if self.kind is bool:
+                return _BOOLS[text.lower()]
+            if self.many:
+                return tuple(float(part) for part in text.split(",") if part)
+            return self.words[text] if text in self.words else self.kind(text)
+        except (ValueError, KeyError):
+            wanted = {bool: "on or off", int: "a whole number", float: "a number"}
+            meant = wanted.get(self.type, "numbers, such as 3,1")
+            raise ValueError(f"{self.name} is {text!r}, but must be {meant}") from None
 
     def checked(self, value: Any) -> Any:
         """The value as the field holds it. Raises ValueError."""
-        _check_type(self.name, value, self.type)
+        name, low, high = self.name, self.low, self.high
+        items = value if self.many and isinstance(value, tuple) else (value,)
+        accepted = (int, float) if self.kind is float else self.kind
+        is_bool = self.kind is bool
+        right = [isinstance(item, accepted) and isinstance(item, bool) == is_bool for item in items]
+        if not all(right) or self.many != isinstance(value, tuple):
+            wanted = getattr(self.type, "__name__", self.type)
+            raise ValueError(f"{name} is {value!r:.80}, but must be of type {wanted}")
         if self.choices and value not in self.choices:
             raise ValueError(
-                f"{self.name} is {value!r:.80}, but must be one of {', '.join(self.choices)}"
+                f"{name} is {value!r:.80}, but must be one of {', '.join(self.choices)}"
             )
-        _check_size(self.name, value, self.longest, self.most)
-        for number in value if isinstance(value, tuple) else (value,):
-            self._check_number(number, value)
+        if self.most is not None and (n := len(items)) > self.most:
+            raise ValueError(f"{name} holds {n} texts, but may hold {self.most}; leave some out")
+        if self.longest is not None and (n := max(map(len, items), default=0)) > self.longest:
+            raise ValueError(f"{name} has {n} characters, but may have {self.longest}; shorten it")
+        for item in items:
+            if isinstance(item, float) and not math.isfinite(item):
+                raise ValueError(f"{name} is {item}, but must be a finite number")
+            if item == "" and self.many:
+                raise ValueError(f"{name} holds an empty text; remove it")
+            if (low is not None and item < low) or (high is not None and item > high):
+                raise ValueError(f"{name} is {item}, but must be {interval(low, high)}")
+            if self.type is float and abs(item) > sys.float_info.max:
+                raise ValueError(f"{name} is {item!r:.20}…, but must be a finite number")
         return float(value) if self.type is float else value  # a whole number is one too
-
-    def _check_number(self, number: Any, value: Any) -> None:
-        low, high = self.low, self.high
-        if isinstance(number, float) and not math.isfinite(number):
-            raise ValueError(f"{self.name} is {number}, but must be a finite number")
-        if number == "" and isinstance(value, tuple):
-            raise ValueError(f"{self.name} holds an empty text; remove it")
-        if (low is not None and number < low) or (high is not None and number > high):
-            raise ValueError(f"{self.name} is {number}, but must be {interval(low, high)}")
-        if self.type is float and abs(number) > sys.float_info.max:
-            raise ValueError(f"{self.name} is {number!r:.20}…, but must be a finite number")
 
 
 @functools.cache
-def _rules(config_type: type[Config]) -> tuple[_Rule, ...]:
+def _rules(config_type: type[Config]) -> dict[str, _Rule]:
     types = types_of(config_type)
-    rules = []
-    for spec in dataclasses.fields(config_type):
-        bounds = dict(spec.metadata)
-        is_text = types[spec.name] in (str, tuple[str, ...]) and not bounds["is_path"]
-        del bounds["doc"], bounds["is_path"], bounds["words"]
-        rule = _Rule(spec.name, types[spec.name], spec.default, **bounds, is_text=is_text)
-        if rule.type is int and rule.high is None:
-            rule = rule._replace(high=_INT_MAX)
-        rule.checked(spec.default)
-        rules.append(rule)
-    return tuple(rules)
+    rules = [_Rule(spec, types[spec.name]) for spec in dataclasses.fields(config_type)]
+    for rule in rules:
+        rule.checked(rule.default)
+    return {rule.name: rule for rule in rules}
 
 
 def validate(config: Config) -> None:
     """Raises ValueError for the first field whose value is of the wrong type or out of bounds."""
     values = vars(config)
-    for rule in _rules(type(config)):
-        if (value := values[rule.name]) is not rule.default:  # which is good
-            object.__setattr__(config, rule.name, rule.checked(value))
+    for name, rule in _rules(type(config)).items():
+        if (value := values[name]) is not rule.default:  # which is good
+            object.__setattr__(config, name, rule.checked(value))
 
 
 def check_unicode(config: Config) -> None:
     """Raises ValueError for the first text that is not a path and that the engine cannot take: one
     with half a surrogate pair."""
-    for rule in _rules(type(config)):
+    for name, rule in _rules(type(config)).items():
         if not rule.is_text:
             continue
-        value = getattr(config, rule.name)
-        for text in value if isinstance(value, tuple) else (value,):
+        value = getattr(config, name)
+        for text in value if rule.many else (value,):
             try:
                 text.encode()
             except UnicodeEncodeError as error:
                 raise ValueError(
-                    f"{rule.name} is {value!a:.80}, but must be valid Unicode, which it is not at "
+                    f"{name} is {value!a:.80}, but must be valid Unicode, which it is not at "
                     f"character {error.start}; remove that character"
                 ) from None
-
-
-def _check_type(name: str, value: object, expected: Any) -> None:
-    many = typing.get_origin(expected) is tuple
-    kind = typing.get_args(expected)[0] if many else expected
-    accepted = (int, float) if kind is float else kind
-    items = value if many and isinstance(value, tuple) else (value,)
-    right = [
-        isinstance(item, accepted) and (kind is bool or not isinstance(item, bool))
-        for item in items
-    ]
-    if not all(right) or (many and not isinstance(value, tuple)):
-        raise ValueError(
-            f"{name} is {value!r:.80}, but must be of type "
-            f"{getattr(expected, '__name__', expected)}"
-        )
-
-
-def _check_size(name: str, value: Any, longest: int | None, most: int | None) -> None:
-    texts = value if isinstance(value, tuple) else (value,)
-    if most is not None and len(texts) > most:
-        raise ValueError(f"{name} holds {len(texts)} texts, but may hold {most}; leave some out")
-    if longest is not None and (length := max(map(len, texts), default=0)) > longest:
-        raise ValueError(f"{name} has {length} characters, but may have {longest}; shorten it")
 
 
 def interval(low: float | None, high: float | None) -> str:
@@ -214,38 +213,27 @@ def near_names(name: str, known: Collection[str]) -> list[str]:
 
 def updated(config: _Config, values: Mapping[str, Any]) -> _Config:
     """`config` with some fields replaced. ValueError for an unknown key, naming near ones."""
-    known = [rule.name for rule in _rules(type(config))]
     for key in values:
-        if key not in known:
-            near = near_names(key, known)
-            hint = f"did you mean {', '.join(near)}?" if near else LISTING
-            raise ValueError(removed_option_error(key) or f"unknown option {key!r:.80}; {hint}")
+        _rule(type(config), key)
     return dataclasses.replace(config, **values)
 
 
-def parse(
-    config_type: type[Config],
-    name: str,
-    text: str,
-) -> Any:
-    """The value of a field as a user writes it: ``0.6``, ``on``, ``3,1``. Raises ValueError."""
-    types = types_of(config_type)
-    if name not in types:
-        updated(config_type(), {name: text})
-    kind = types[name]
-    words: Mapping[str, int] = config_type.__dataclass_fields__[name].metadata["words"]
-    if text in words:
-        return words[text]
-    try:
-        if kind is bool:
-            return _BOOLS[text.lower()]
-        if kind == tuple[float, ...]:
-            return tuple(float(part) for part in text.split(",") if part)
-        if kind == tuple[str, ...]:
-            return (text,)
-        return kind(text)
-    except (ValueError, KeyError):
-        wanted = {bool: "on or off", int: "a whole number", float: "a number"}.get(
-            kind, "numbers, such as 3,1"
-        )
-        raise ValueError(f"{name} is {text!r}, but must be {wanted}") from None
+def parse(config_type: type[Config], name: str, value: Any) -> Any:
+    """The value of a field as a user writes it: a text such as ``0.6``, ``on``, ``3,1``, a value of
+    TOML, or a list of these for a field that may be given several times. Raises ValueError."""
+    return _rule(config_type, name).parsed(value)
+
+
+def _rule(config_type: type[Config], name: str) -> _Rule:
+    """The rule of a field. Raises ValueError for an unknown one, naming near ones."""
+    known = _rules(config_type)
+    if name not in known:
+        near = near_names(name, known)
+        hint = f"did you mean {', '.join(near)}?" if near else LISTING
+        raise ValueError(removed_option_error(name) or f"unknown option {name!r:.80}; {hint}")
+    return known[name]
+
+
+def as_written(value: Any) -> str:
+    """A text, or a value of TOML as it stands in the file."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -17,14 +17,14 @@ from tgr_local.options.config import (
     SearchConfig,
     ServerConfig,
 )
-from tgr_local.options.fields import group_of, parse, types_of, updated
+from tgr_local.options.fields import group_of, parse, types_of
 from tgr_local.options.former import removed_option_error
 from tgr_local.options.model_names import is_elsewhere, pull_hint
 from tgr_local.system.sanitize import printable_line
 
 AnyConfig = EngineConfig | SearchConfig | ChatConfig | CodeConfig | ServerConfig
 _Config = TypeVar("_Config", EngineConfig, SearchConfig, ChatConfig, CodeConfig, ServerConfig)
-Command = Callable[[argparse.Namespace], int]
+Command = Callable[["Arguments"], int]
 """Runs a subcommand with its parsed arguments and returns the exit code."""
 Completion = Callable[["Parser"], None]
 """Adds the arguments and the subcommands of a subcommand to its parser."""
@@ -41,6 +41,45 @@ EVERYDAY = {
 }  # fmt: skip
 """Fields of configs whose flags ``--help`` shows; ``--help-all`` shows those of all fields."""
 _ERROR_LENGTH = 2000  # characters
+
+
+class Arguments(argparse.Namespace):
+    """The words of a command line by name, and the options of its subcommand, parsed."""
+
+    command: Command
+    parser: Parser
+    sources: dict[str, str]
+    """The place of each option that is set: a flag, a variable or the path of a file."""
+    user_options: dict[str, Any]
+    """The fields of SearchConfig that are set."""
+    engine: EngineConfig
+    chat: ChatConfig
+    code: CodeConfig
+    server: ServerConfig
+
+    def parse_options(self) -> None:
+        """Parses the options that are set and that the subcommand has. Raises ValueError for a bad
+        value; unless a flag set it, the message names the place that did."""
+        self.user_options, _ = self._parsed(SearchConfig)
+        _, self.engine = self._parsed(EngineConfig)
+        _, self.chat = self._parsed(ChatConfig)
+        _, self.code = self._parsed(CodeConfig)
+        _, self.server = self._parsed(ServerConfig)
+
+    def _parsed(self, config_type: type[_Config]) -> tuple[dict[str, Any], _Config]:
+        known = self.sources.keys() & self.parser.options
+        try:
+            values = {
+                spec.name: parse(config_type, spec.name, getattr(self, spec.name))
+                for spec in dataclasses.fields(config_type)
+                if spec.name in known
+            }
+            return values, config_type(**values)
+        except ValueError as error:
+            source = self.sources.get(str(error).partition(" ")[0], "--")
+            if source.startswith("--") or source in str(error):
+                raise
+            raise ValueError(f"{error} (set in {source})") from None
 
 
 class Parser(argparse.ArgumentParser):
@@ -308,42 +347,3 @@ def _help(spec: dataclasses.Field[Any], own_default: Any) -> str:
     elif isinstance(default, tuple):
         default = ", ".join(map(repr, default))
     return f"{spec.metadata['doc']} (default: {default}{bounds})"
-
-
-def given(args: argparse.Namespace, config_type: type[AnyConfig]) -> dict[str, Any]:
-    """The fields that the user set, parsed. Raises ValueError for a bad value; unless a flag set
-    it, the message names the place that did."""
-    values: dict[str, Any] = {}
-    for spec in dataclasses.fields(config_type):
-        value = getattr(args, spec.name, None)
-        if value is not None:
-            try:
-                values[spec.name] = _value(config_type, spec, value)
-            except ValueError as error:
-                raise _located(error, args) from None
-    return values
-
-
-def _value(config_type: type[AnyConfig], spec: dataclasses.Field[Any], value: Any) -> Any:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return parse(config_type, spec.name, value)
-    if not isinstance(spec.default, tuple):
-        raise ValueError(f"{spec.name} is a list, but must be one value")
-    return tuple(part for one in value for part in parse(config_type, spec.name, one))
-
-
-def configured(args: argparse.Namespace, config_type: type[_Config]) -> _Config:
-    """The config with the fields that the user set. Raises ValueError as `given` does."""
-    try:
-        return updated(config_type(), given(args, config_type))
-    except ValueError as error:
-        raise _located(error, args) from None
-
-
-def _located(error: ValueError, args: argparse.Namespace) -> ValueError:
-    """The error, whose message begins with the name of a field, with the place that set it."""
-    source = getattr(args, "sources", {}).get(str(error).partition(" ")[0], "--")
-    known = source.startswith("--") or source in str(error)
-    return error if known else ValueError(f"{error} (set in {source})")

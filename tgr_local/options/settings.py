@@ -2,14 +2,13 @@
 
 Flags override the environment, the environment overrides the project's file, that overrides the
 user's. A file is TOML with one ``name = value`` for each option; the variable of an option is its
-name in capitals after ``TGR_``. All values are put into the parsed arguments in the form that a
-flag has, so that subcommands read arguments only. The project's file comes with the current folder,
+name in capitals after ``TGR_``. All values are put beside those of flags into the arguments, which
+parse them (`flags.Arguments.parse_options`). The project's file comes with the current folder,
 which may be a stranger's, so it can set only the method and the fields of SearchConfig.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import difflib
 import os
@@ -19,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tgr_local.options.config import SearchConfig
-from tgr_local.options.fields import LISTING
-from tgr_local.options.flags import flag
+from tgr_local.options.fields import LISTING, as_written
+from tgr_local.options.flags import Arguments, flag
 from tgr_local.options.former import removed_option_error
 from tgr_local.system.files import utf8_text
 from tgr_local.system.paths import expanded, folder
@@ -36,6 +35,8 @@ _PATHS = {
 """Options that are paths."""
 _NAMES = {"model", "chat_template"}
 """Options that are names or paths."""
+_TEXTS = ("model", "method", "system")
+"""Options that no config has."""
 _VALUE_LENGTH = 200  # characters of a value in the table
 _ONE_LINE = "write one option to a line: sigma = 0.1"
 
@@ -59,7 +60,7 @@ def files() -> list[Path]:
     return [path for path in (user_file(), PROJECT_FILE) if os.path.lexists(path)]
 
 
-def fill(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
+def fill(args: Arguments, options: Mapping[str, Any]) -> list[Path]:
     """Sets each option in `args` that has no flag, from files and environment or to its default.
 
     `options` has the defaults of all options. Afterwards `args.sources` names the place of each
@@ -94,8 +95,8 @@ def misspelt(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _settings(read: list[Path], options: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """The name of each option that is set, its value as on the command line, a list for one that
-    may be given several times, and where: the path of a file, or the name of a variable."""
+    """The name of each option that is set, its value, a list for one that may be given several
+    times, and where: the path of a file, or the name of a variable."""
     for path in read:
         yield from _of_file(path, options)
     for name in options:
@@ -126,9 +127,9 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[tuple[str, Any,
             raise ValueError(
                 f"{path}: {name} is a number of more than 64 bits; write a smaller one"
             )
-        if name in ("model", "method") and not isinstance(value, str):
-            raise ValueError(f"{path}: {name} is {_as_flag(value)}, but must be a text")
-        yield name, _as_flag(_placed(path, name, value)), str(path)
+        if name in _TEXTS and not isinstance(value, str):
+            raise ValueError(f"{path}: {name} is {as_written(value)}, but must be a text")
+        yield name, _placed(path, name, value), str(path)
 
 
 def _placed(path: Path, name: str, value: Any) -> Any:
@@ -161,12 +162,6 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not UTF-8 text: byte {error.start}") from None
     except (ValueError, RecursionError) as error:  # a malformed or long number, deep nesting
         raise ValueError(f"{path}: {error}; {_ONE_LINE}") from None
-
-
-def _as_flag(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_as_flag(one) for one in value]
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # ---- output ----

@@ -6,12 +6,10 @@ Exit codes: 0 = the client ended, 1 = a failure, 2 = bad usage.
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
 from tgr_local.code import command as code_command
-from tgr_local.options.config import ChatConfig, CodeConfig, EngineConfig, SearchConfig
-from tgr_local.options.flags import Parser, configured, given
+from tgr_local.options.flags import Arguments, Parser
 from tgr_local.system.errors import InstallError
 from tgr_local.system.sandbox import backends
 
@@ -28,10 +26,8 @@ def add_to(parser: Parser) -> None:
     code_command.add_options(acp, ("save",))
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> int:
     """Runs the subcommand; returns its exit code."""
-    engine_config, code = configured(args, EngineConfig), configured(args, CodeConfig)
-    configured(args, SearchConfig)  # refuses a bad value before a client relies on it
     backends.check_system("tgr-local acp")
     try:
         from tgr_local.code.acp import agent, server
@@ -49,14 +45,14 @@ def run(args: argparse.Namespace) -> int:
     def load(cancel: Cancel) -> Engine:
         from tgr_local.engine import load_with_progress
 
-        return load_with_progress(model, engine_config, chats=True, cancel=cancel)
+        return load_with_progress(model, args.engine, chats=True, cancel=cancel)
 
     settings = agent.AgentSettings(
         load=load,
-        user_options=given(args, SearchConfig),
+        user_options=args.user_options,
         method=methods.get(args.method),
-        code=code,
+        code=args.code,
         mode=agent.ACCEPT if args.yes else agent.ASK,
-        saves=configured(args, ChatConfig).save,
+        saves=args.chat.save,
     )
     return server.run(settings)

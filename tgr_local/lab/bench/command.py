@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tgr_local.options.config import EngineConfig
-from tgr_local.options.flags import Parser, add_config_flags, configured
+from tgr_local.options.flags import Arguments, Parser, add_config_flags
 from tgr_local.system.sanitize import printable_json
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _add_shapes(bench: Parser) -> None:
         add("--json", action="store_true", help="print JSON")
 
 
-def _list_shapes(args: argparse.Namespace, *, delete: bool = False) -> int:
+def _list_shapes(args: Arguments, *, delete: bool = False) -> int:
     from tgr_local.lab.bench import shapes
     from tgr_local.options.model_files import size
 
@@ -105,7 +105,7 @@ def _list_shapes(args: argparse.Namespace, *, delete: bool = False) -> int:
     return 0
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> int:
     """Measures, and prints each row when it is complete."""
     # subprocesses must not import from the current folder
     os.environ["PYTHONSAFEPATH"] = "1"
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     if args.figure and Path(args.figure).suffix not in FIGURES:
         raise ValueError(f"--figure is {args.figure!r}, but must end in {' or '.join(FIGURES)}")
     # a measurement must not find what the one before has read; `long` makes what it finds
-    config = dataclasses.replace(configured(args, EngineConfig), prefix_cells=int("long" in names))
+    config = dataclasses.replace(args.engine, prefix_cells=int("long" in names))
     path = _model(args)
     files = {
         kind: _writable(name)
@@ -242,7 +242,7 @@ def _whole(name: str, text: str | None, default: int, least: int, most: int) -> 
     return int(text)
 
 
-def _model(args: argparse.Namespace) -> Path:
+def _model(args: Arguments) -> Path:
     if args.model is not None:
         for name in ("shape", "type"):
             if getattr(args, name) is not None:

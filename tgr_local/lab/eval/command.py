@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import sys
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tgr_local.lab.eval.arguments import GRADE_SECONDS, add_run_arguments
 from tgr_local.options.config import EngineConfig
-from tgr_local.options.flags import Parser, configured
+from tgr_local.options.flags import Arguments, Parser
 from tgr_local.system import cores
 from tgr_local.system.errors import TgrError
 from tgr_local.system.sandbox import backends
@@ -48,7 +47,7 @@ def add_arguments(group: Parser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> int:
     """Starts or resumes a run and reports on it."""
     from tgr_local.engine import load_with_progress
     from tgr_local.lab.eval import evaluation, manifest, ray_nodes, request, tasks
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     backend = _backend(args, [name for name in wanted.tasks if tasks.get(name).needs_exec])
     problems = request.load_problems(args, wanted)
     # every sample decodes its whole prompt, so that costs can be compared
-    config = dataclasses.replace(configured(args, EngineConfig), prefix_cells=0)
+    config = dataclasses.replace(args.engine, prefix_cells=0)
     name = wanted.name or "+".join(wanted.tasks)
     folder = Path(args.out or f"runs/{name}-{model.stem}")
 
@@ -99,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _pool(
-    args: argparse.Namespace,
+    args: Arguments,
     engine: Engine,
     config: EngineConfig,
     about: Manifest,
@@ -124,7 +123,7 @@ def _pool(
     )
 
 
-def _backend(args: argparse.Namespace, names: Sequence[str]) -> Backend:
+def _backend(args: Arguments, names: Sequence[str]) -> Backend:
     """The sandbox backend for the programs of these tasks; prints it. ValueError for an unknown one
     or without --allow-exec, InstallError for one that does not work here."""
     from tgr_local.lab.eval import programs
@@ -142,7 +141,7 @@ def _backend(args: argparse.Namespace, names: Sequence[str]) -> Backend:
     return backend
 
 
-def _list(_: argparse.Namespace) -> int:
+def _list(_: Arguments) -> int:
     from tgr_local.lab.eval import recipe, tasks
 
     print("tasks")
@@ -154,7 +153,7 @@ def _list(_: argparse.Namespace) -> int:
     return 0
 
 
-def _report_on(args: argparse.Namespace) -> int:
+def _report_on(args: Arguments) -> int:
     return _report(args.runs, args.out, args.reference, args.k, args.metric, args.system)
 
 

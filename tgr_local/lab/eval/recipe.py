@@ -95,8 +95,7 @@ def _recipe(name: str, table: dict[str, Any]) -> Recipe:
     values = dict(table)
     values["systems"] = systems.distinct([systems.from_table(t) for t in table.get("systems", [])])
     values["options"] = {
-        key: parse(SearchConfig, key, systems.as_text(value))
-        for key, value in table.get("options", {}).items()
+        key: parse(SearchConfig, key, value) for key, value in table.get("options", {}).items()
     }
     updated(SearchConfig(), values["options"])
     if "metric" in table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 from collections.abc import Sequence
@@ -17,9 +16,8 @@ from tgr_local.lab.eval.systems import System
 from tgr_local.lab.eval.task import Problem
 from tgr_local.lab.eval.tasks.benchmark import Benchmark
 from tgr_local.lab.eval.tasks.data import only_file
-from tgr_local.options.config import SearchConfig
+from tgr_local.options.flags import Arguments
 from tgr_local.options.flags import flag as flag_of
-from tgr_local.options.flags import given
 from tgr_local.system import paths
 
 
@@ -42,7 +40,7 @@ class EvaluationRequest:
     """Options of all systems: those of the recipe, overridden by the user's."""
 
 
-def from_arguments(args: argparse.Namespace) -> EvaluationRequest:
+def from_arguments(args: Arguments) -> EvaluationRequest:
     """The request of a command line. ValueError for an invalid value."""
     for name in ("methods", "metric", "k", "seeds", "injection_seeds", "reference"):
         text = getattr(args, name)
@@ -52,7 +50,7 @@ def from_arguments(args: argparse.Namespace) -> EvaluationRequest:
     names = tuple(dict.fromkeys(args.tasks or base.tasks))
     if not names:
         raise ValueError("no task to run: name a task or a --recipe; see tgr-local eval list")
-    flags = given(args, SearchConfig)
+    flags = dict(args.user_options)
     if flags.pop("seed", None) is not None and args.sources["seed"] == "--seed":
         raise ValueError("an evaluation derives its seeds from --seeds; use that instead of --seed")
     methods = args.methods or ("" if base.systems or args.variant else METHODS)
@@ -84,7 +82,7 @@ def from_arguments(args: argparse.Namespace) -> EvaluationRequest:
     )
 
 
-def load_problems(args: argparse.Namespace, request: EvaluationRequest) -> dict[str, list[Problem]]:
+def load_problems(args: Arguments, request: EvaluationRequest) -> dict[str, list[Problem]]:
     """The problems of each task. ValueError where several tasks would read one file, unless it is
     the official file of all of them."""
     path = paths.expanded("data", args.data) if args.data is not None else None
@@ -100,7 +98,7 @@ def load_problems(args: argparse.Namespace, request: EvaluationRequest) -> dict[
     return {task.name: task.load(path, limit=request.limit, fetch=args.fetch) for task in found}
 
 
-def command_line(args: argparse.Namespace) -> str:
+def command_line(args: Arguments) -> str:
     """The command line of this run with all options, also those from files and the environment,
     without the folders of this machine."""
     words = ["tgr-local", "eval", "run", *args.tasks]
@@ -146,9 +144,7 @@ def _seeds(text: str, name: str = "seeds") -> tuple[int, ...]:
     return seeds
 
 
-def number(
-    args: argparse.Namespace, name: str, default: Any, kind: Any = int, low: float = 0
-) -> Any:
+def number(args: Arguments, name: str, default: Any, kind: Any = int, low: float = 0) -> Any:
     """The value of a flag, or the default. ValueError unless it is a number from `low` to 2^31."""
     text = getattr(args, name)
     if text is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tgr_local.options.config import EngineConfig, SearchConfig
-from tgr_local.options.flags import Parser, add_config_flags, configured, given
+from tgr_local.options.flags import Arguments, Parser, add_config_flags
 from tgr_local.system import paths
 from tgr_local.system.sanitize import printable_json, printable_line
 
@@ -57,7 +56,7 @@ def add_arguments(group: Parser) -> None:
         sub.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _fit(args: argparse.Namespace) -> int:
+def _fit(args: Arguments) -> int:
     from tgr_local.lab.fitting import fit
     from tgr_local.lab.fitting.samples import joined
     from tgr_local.methods.probe import record
@@ -94,7 +93,7 @@ def _fit(args: argparse.Namespace) -> int:
     return 0
 
 
-def _test(args: argparse.Namespace) -> int:
+def _test(args: Arguments) -> int:
     from tgr_local.lab.fitting import fit
     from tgr_local.lab.fitting.samples import joined
     from tgr_local.methods.probe import record
@@ -118,7 +117,7 @@ def _test(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(args: argparse.Namespace) -> int:
+def _show(args: Arguments) -> int:
     from tgr_local.methods.probe import record
     from tgr_local.options import model_files
 
@@ -140,24 +139,24 @@ def _file(name: str | None) -> Path | None:
     return None if name is None else paths.expanded("file", name)
 
 
-def _engine(args: argparse.Namespace) -> Engine:
+def _engine(args: Arguments) -> Engine:
     from tgr_local.engine import load_with_progress
     from tgr_local.options import model_files
 
     for name in ("problems", "samples"):
         if getattr(args, name) < 1:
             raise ValueError(f"{name} is {getattr(args, name)}, but must be at least 1")
-    return load_with_progress(model_files.model_file(args.model), configured(args, EngineConfig))
+    return load_with_progress(model_files.model_file(args.model), args.engine)
 
 
-def _config(args: argparse.Namespace, engine: Engine) -> SearchConfig:
+def _config(args: Arguments, engine: Engine) -> SearchConfig:
     from tgr_local.options.resolve import resolve
 
-    return resolve(engine.metadata, given(args, SearchConfig)).config
+    return resolve(engine.metadata, args.user_options).config
 
 
 def _drawn(
-    args: argparse.Namespace,
+    args: Arguments,
     engine: Engine,
     config: SearchConfig,
     folder: Path | None,
