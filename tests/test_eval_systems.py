@@ -90,6 +90,21 @@ def test_every_recipe_has_known_tasks_and_options(name: str) -> None:
             system.resolve(model, 192)
 
 
+def test_a_recipe_has_values_of_toml(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "[options]\nstop = ['a', 'b']\n[[systems]]\nmethod = 'base'\nthinking = false\n"
+        "stop = ['c', 'd']\nchunk_len = '0.5x'\n",
+        encoding="utf-8",
+    )
+    made = recipe.load(str(path))
+    assert made.options == {"stop": ("a", "b")}
+    (system,) = made.systems
+    assert system.name.startswith("base:thinking=off,stop=")
+    wanted = SearchConfig(thinking=False, stop=("c", "d"), chunk_len=256)
+    assert system.resolve(SearchConfig(), 64) == wanted
+
+
 def test_the_recipes_are_those_that_the_documentation_names() -> None:
     text = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in text for name in recipe.names())

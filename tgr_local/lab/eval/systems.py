@@ -28,11 +28,11 @@ SEED_IN_NAME = ", injection seed "
 
 @dataclass(frozen=True)
 class System:
-    """A method and its options as text; `resolve` parses them."""
+    """A method and its options as a user writes them; `resolve` parses them."""
 
     name: str
     method: str
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         methods.get(self.method)
@@ -46,15 +46,16 @@ class System:
         Raises ValueError, naming the system, for an unknown option or an invalid value.
         """
         try:
-            values = {name: _value(config, name, n_embd, t) for name, t in self.options.items()}
+            values = {name: _value(config, name, n_embd, v) for name, v in self.options.items()}
             return updated(config, values)
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
 
 
-def _value(config: SearchConfig, name: str, n_embd: int, text: str) -> Any:
+def _value(config: SearchConfig, name: str, n_embd: int, text: Any) -> Any:
     own = getattr(config, name, "")
-    if not text.endswith("x") or isinstance(own, bool) or not isinstance(own, int | float):
+    is_factor = isinstance(text, str) and text.endswith("x")
+    if not is_factor or isinstance(own, bool) or not isinstance(own, int | float):
         return parse(SearchConfig, name, text)
     try:
         factor = float(text[:-1])
@@ -83,11 +84,11 @@ def from_text(text: str) -> System:
 
 def from_table(table: Mapping[str, Any]) -> System:
     """A system from a recipe's table: ``method``, optionally ``name``, and options."""
-    options = {key: as_text(value) for key, value in table.items() if key not in ("name", "method")}
+    options = {key: value for key, value in table.items() if key not in ("name", "method")}
     if "method" not in table:
         raise ValueError(f"the system {table.get('name', dict(table))!r} has no method")
     method = str(table["method"])
-    plain = f"{method}:{','.join(f'{k}={v}' for k, v in options.items())}".rstrip(":")
+    plain = f"{method}:{','.join(f'{k}={_as_text(v)}' for k, v in options.items())}".rstrip(":")
     return System(str(table.get("name", plain)), method, options)
 
 
@@ -130,8 +131,8 @@ def rollout_lens(found: Sequence[System], source: str) -> dict[str, int]:
     }
 
 
-def as_text(value: Any) -> str:
-    """A TOML value in the form that `parse` reads."""
+def _as_text(value: Any) -> str:
+    """A TOML value in the name of a system."""
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
