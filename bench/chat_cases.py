@@ -24,7 +24,7 @@ from typing import Any
 
 from tgr_local.apis import calls
 from tgr_local.apis.events import ApiEvent, CallArguments, CallBegun, NewText
-from tgr_local.generation.reply_format import ReplyFormat
+from tgr_local.generation.request import ReplyFormat
 from tgr_local.system import confined
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,7 +20,8 @@ from tgr_local import SearchConfig, generate, generate_many, stream
 from tgr_local.apis import aio
 from tgr_local.engine import Cancel, Engine, SteeredEngine
 from tgr_local.generation import Event, Reply, TextDelta, generate_each, query_tokens
-from tgr_local.generation.plan import ReplyRequest, Reserve, visible_grammar
+from tgr_local.generation.request import ReplyRequest, Reserve
+from tgr_local.generation.runs import visible_grammar
 from tgr_local.methods import METHODS
 from tgr_local.search.run import Run
 from tgr_local.search.steps import Counts, Progress, Step
@@ -154,7 +155,7 @@ def test_the_time_ends_before_a_second_answer(
     """The first one is a stop text alone; when the second one begins, a nanosecond is left."""
     clock = iter([0.0])
     late = SimpleNamespace(monotonic=lambda: next(clock, 1000 - 1e-9))
-    monkeypatch.setattr("tgr_local.generation.ending.time", late)
+    monkeypatch.setattr("tgr_local.generation.draft.time", late)
     letter = engine.tokenize("x")[0]
     config = small(max_seconds=1000.0, stop=("x",))
     reply = generate(biased(engine, letter), "hello", config, method=method)

@@ -22,7 +22,7 @@ from tgr_local.apis.response_store import Responses
 from tgr_local.apis.responses import responses_request
 from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Engine
-from tgr_local.generation.reply_format import ReplyFormat
+from tgr_local.generation.request import ReplyFormat
 from tgr_local.options.config import EngineConfig
 
 ASK = {"role": "user", "content": "Count."}

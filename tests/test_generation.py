@@ -41,9 +41,9 @@ from tgr_local.generation import (
     stream,
     write_each,
 )
-from tgr_local.generation.plan import ReplyRequest
 from tgr_local.generation.reply import write_reply
-from tgr_local.generation.reply_format import LineLimits
+from tgr_local.generation.request import ReplyRequest
+from tgr_local.generation.text import LineLimits
 from tgr_local.methods import METHODS
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.search.steps import Counts, Progress, Step
@@ -143,7 +143,8 @@ def test_pieces_do_not_change_the_parts() -> None:
 
 def lines_of(text: str, n_indent: int, *cuts: int, **options: Any) -> tuple[list[str], str]:
     """The pieces of a verbatim text that is cut at some places, and why it ended."""
-    splitter = TextSplitter(Bytes(), b"", verbatim=True, n_indent=n_indent, **options)  # type: ignore[arg-type]
+    lines = LineLimits(n_indent=n_indent)
+    splitter = TextSplitter(Bytes(), b"", verbatim=True, lines=lines, **options)  # type: ignore[arg-type]
     pieces = [text[a:b].encode() for a, b in zip([0, *cuts], [*cuts, None], strict=True)]
     said = [splitter.feed(piece) for piece in pieces] + [splitter.end()]
     assert splitter.text == "".join(delta.text for deltas in said for delta in deltas)

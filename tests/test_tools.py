@@ -19,8 +19,7 @@ from tgr_local.apis.requests import chat_request
 from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Engine, GrammarTrigger
 from tgr_local.generation import Tools, chat_query, write_each
-from tgr_local.generation.plan import ReplyRequest
-from tgr_local.generation.reply_format import ReplyFormat
+from tgr_local.generation.request import ReplyFormat, ReplyRequest
 from tgr_local.system import confined
 
 ASK = [{"role": "user", "content": "What is the weather?"}]

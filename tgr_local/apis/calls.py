@@ -15,7 +15,7 @@ from typing import Any, Literal
 from tgr_local.apis.bare_calls import bare_calls
 from tgr_local.apis.events import ApiEvent, CallArguments, CallBegun, NewText
 from tgr_local.engine import Cancel
-from tgr_local.generation.reply_format import ReplyFormat
+from tgr_local.generation.request import ReplyFormat
 from tgr_local.system import confined
 
 

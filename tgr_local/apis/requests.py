@@ -32,8 +32,8 @@ from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Cancel, Engine
 from tgr_local.engine.templates.messages import Part, continued_part, without_empty_end
 from tgr_local.generation import ChatQuery, Tools, advised, chat_query, query_tokens
-from tgr_local.generation.plan import ReplyRequest
-from tgr_local.generation.reply_format import Kind, LineLimits, ReplyFormat
+from tgr_local.generation.request import ReplyFormat, ReplyRequest
+from tgr_local.generation.text import Kind, LineLimits
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, RANDOM_SEED, SearchConfig
 from tgr_local.options.fields import INT_MAX, updated

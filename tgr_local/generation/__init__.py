@@ -7,13 +7,11 @@ prompt.py           Prompt, the query's tokens, the request, loading a model
 chat_format.py      chat_query: a chat with tools in its template, the format of its replies
 reply.py            Reply, generate, stream, generate_steps
 many.py             generate_many, generate_each, write_each
-writer.py           ReplyWriter: the runs that write a reply, which never is without an answer
-draft.py            Draft: what there is of a reply, its text, tokens and steps
-ending.py           Ending, Limits, AnswerNow: why a run ends, and the reply
-plan.py             ReplyRequest, Reserve: what is kept for the answer, the requests of the runs
-reply_format.py     ReplyFormat, LineLimits: how replies are written, read and ended
+runs.py             the runs that write a reply, in their order; none is without an answer
+draft.py            Draft: a reply so far, the run that goes on with it, and why each run ends
+request.py          ReplyRequest, ReplyFormat: what to write; Reserve: what is kept for the answer
 threads.py          in_threads, streamed: work in threads of its own
-text.py             TextSplitter: tokens to thinking and answer; limits of lines
+text.py             TextSplitter: tokens to pieces of thinking and answer, up to their ends
 loops.py            is_loop: whether a text goes round in a loop
 trace_file.py       the records of a run; writing and reading trace files
 pooling.py          a text as one vector, how relevant documents are

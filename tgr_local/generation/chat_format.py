@@ -18,8 +18,9 @@ from tgr_local.engine import Cancel, Engine, GrammarTrigger, PromptText
 from tgr_local.engine.templates.forms import applied as applied_template
 from tgr_local.engine.templates.messages import Part, begun_parts
 from tgr_local.generation.prompt import Query, check_begun, opening, tokens_within
-from tgr_local.generation.reply_format import KINDS, ReplyFormat
+from tgr_local.generation.request import ReplyFormat
 from tgr_local.generation.schemas import followable
+from tgr_local.generation.text import KINDS
 from tgr_local.methods.think_tags import AFTER_THINK, CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.options.config import SearchConfig
 from tgr_local.system import confined

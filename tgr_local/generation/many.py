@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, LockstepGroup
-from tgr_local.generation.plan import ReplyRequest, settled
 from tgr_local.generation.prompt import Prompt, advised, request_of
 from tgr_local.generation.reply import Event, Reply, write_reply
+from tgr_local.generation.request import ReplyRequest, settled
+from tgr_local.generation.runs import ALONE
 from tgr_local.generation.threads import in_threads
-from tgr_local.generation.writer import ALONE
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 from tgr_local.search import strength

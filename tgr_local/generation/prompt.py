@@ -14,8 +14,8 @@ import numpy as np
 from tgr_local.engine import Cancel, Engine, PromptText
 from tgr_local.engine.templates.forms import applied
 from tgr_local.engine.templates.messages import begun_parts, continued_part, without_empty_end
-from tgr_local.generation.plan import ReplyRequest
-from tgr_local.generation.reply_format import KINDS, Kind
+from tgr_local.generation.request import ReplyRequest
+from tgr_local.generation.text import KINDS, Kind
 from tgr_local.methods import Method
 from tgr_local.methods.think_tags import CLOSE_THINK, OPEN_THINK
 from tgr_local.options.config import EngineConfig, SearchConfig

@@ -15,11 +15,12 @@ from typing import Literal
 
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
-from tgr_local.generation.plan import ReplyRequest
+from tgr_local.generation.draft import Draft, MethodRun
 from tgr_local.generation.prompt import Prompt, advised, request_of
+from tgr_local.generation.request import ReplyRequest
+from tgr_local.generation.runs import ALONE, Participants, write
 from tgr_local.generation.text import TextDelta
 from tgr_local.generation.threads import streamed
-from tgr_local.generation.writer import ALONE, MethodRun, Participants, ReplyWriter
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 from tgr_local.search.run import Run
@@ -197,30 +198,29 @@ def write_reply(
     start, config = time.monotonic(), request.config
     if config.grammar:  # a reply may end before its grammar is used
         engine.check_grammar(config.grammar)
-    writer = ReplyWriter(engine, request, until=until, on_event=on_event, cancel=cancel)
-    draft = writer.draft
+    draft = Draft(engine, request, until=until, on_event=on_event, cancel=cancel)
 
     def reply(finish: Finish | Literal["cancelled"], counts: Counts) -> Reply:
         return Reply(
             text=draft.text.text,
             thinking=draft.text.thinking,
-            tokens=draft.tokens + draft.unfinished,
+            tokens=draft.tokens,
             finish=finish,
             steps=draft.steps,
             counts=sum((step.counts for step in draft.steps), counts),
             seconds=time.monotonic() - start,
             seed=config.seed,
             method=request.method.name,
-            closed=writer.closed,
-            runs=writer.runs,
-            closed_by=writer.closed_by,
-            limit=writer.limit or draft.line_limit,
-            note=writer.note,
+            closed=draft.closed,
+            runs=draft.runs,
+            closed_by=draft.closed_by,
+            limit=draft.limit or draft.text.line_limit,
+            note=draft.note,
         )
 
     try:
-        return reply(writer.write(participants), Counts())
+        return reply(write(draft, participants), Counts())
     except CancelledError as error:
-        writer.end_text()
+        draft.end_text()
         error.reply = reply("cancelled", error.counts or Counts())
         raise

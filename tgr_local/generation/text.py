@@ -1,15 +1,26 @@
-"""Turns tokens into the text of a reply: its thinking, its answer and its stop texts."""
+"""Turns tokens into the text of a reply: pieces of its thinking and of its answer, up to its end.
+
+In: tokens as they come. Out: pieces of text, and how many of the tokens belong to it, since tags,
+stop texts, lines and a limit of the thinking end its parts. It does not know what a run is.
+"""
 
 from __future__ import annotations
 
 import codecs
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from tgr_local.engine import Engine
-from tgr_local.generation.reply_format import Kind
+from tgr_local.engine.templates.messages import Part
 from tgr_local.methods.think_tags import CLOSE_THINK, OPEN_THINK
+
+Kind = Literal["thinking", "answer"]
+"""The parts of a reply."""
+KINDS: dict[Part, Kind] = {"content": "answer", "reasoning_content": "thinking"}
+"""The part of a reply that each part of a message is."""
 
 
 @dataclass(frozen=True)
@@ -20,13 +31,23 @@ class TextDelta:
     kind: Kind
 
 
+@dataclass(frozen=True)
+class LineLimits:
+    """Limits that end a text at one of its lines, as llama.cpp has for editors; 0 = no limit."""
+
+    n_indent: int = 0
+    """Ends the text before a new line that begins with fewer spaces and tabs."""
+    t_max_predict_ms: int = 0
+    """Ends the text at the first line break after this many milliseconds since its first token."""
+
+
 class TextSplitter:
     """Turns tokens into pieces of thinking and answer. Bytes that may still become a character, a
     tag or a stop text are buffered until it is clear. With `verbatim` all text is answer and does
     not change. With `keep_tags` the pieces together are the whole text, and any of `closers`, which
     belongs to the answer, ends the thinking as its tag does. `continued` = the prompt ends within
-    this part of the message; an answer keeps the white space at its beginning then. `n_indent`
-    is that of `LineLimits`. `shown` = control tokens that belong to the text."""
+    this part of the message; an answer keeps the white space at its beginning then. `shown` =
+    control tokens that belong to the text."""
 
     def __init__(
         self,
@@ -38,7 +59,7 @@ class TextSplitter:
         continued: Kind | None = None,
         keep_tags: bool = False,
         closers: tuple[str, ...] = (),
-        n_indent: int = 0,
+        lines: LineLimits | None = None,
         shown: Sequence[int] = (),
     ) -> None:
         opened = not verbatim and (continued == "thinking" or thinking_is_open(engine, prompt))
@@ -50,12 +71,18 @@ class TextSplitter:
         """Whether a line with too little indentation was found; it is dropped."""
         self.has_answer = False
         """Whether the answer has more than white space so far."""
-        self._engine, self._shown = engine, shown
+        self.is_cut = False
+        """Whether `take` has ended the thinking."""
+        self.line_limit: str | None = None
+        """The field of `lines` that has ended the text in `take`."""
+        self._engine, self._shown, self._lines = engine, shown, lines
+        self._began: float | None = None  # the first token, by time.monotonic
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._stop = stop
         self._keeps_space = continued == "answer"
         self._verbatim, self._keep_tags, self._closers = verbatim, keep_tags, closers
         self._tags = () if verbatim else (OPEN_THINK, CLOSE_THINK)
+        n_indent = lines.n_indent if lines and not keep_tags else 0
         indent = rf"\n[ \t]{{0,{n_indent - 1}}}"
         self._dedent = re.compile(rf"{indent}([^ \t]|\Z)") if n_indent else None
         self._only_answer = False
@@ -71,6 +98,36 @@ class TextSplitter:
         """Feeds the text of tokens, as `feed` does tokens."""
         return self._take(self._decoder.decode(text), final=False)
 
+    def take(
+        self, tokens: Sequence[int], n_free: int, text: bytes | None = None
+    ) -> tuple[int, list[TextDelta]]:
+        """Feeds tokens, whose text this is where it is known, up to the one at which the text's
+        lines end it, or its thinking without an answer, after `n_free` of them. Returns how many
+        were fed, and the pieces that they complete."""
+        if self._lines:
+            return self._take_lines(tokens, self._lines)
+        if self.has_answer or len(tokens) < n_free:
+            return len(tokens), self.feed(tokens) if text is None else self.feed_text(text)
+        n = max(0, n_free)
+        pieces = self.feed(tokens[:n])
+        while not self.only_thinks and n < len(tokens):
+            pieces += self.feed(tokens[n : n + 1])
+            n += 1
+        self.is_cut = self.only_thinks
+        return n, pieces
+
+    def _take_lines(self, tokens: Sequence[int], lines: LineLimits) -> tuple[int, list[TextDelta]]:
+        self._began = self._began or time.monotonic()
+        is_late = 0 < lines.t_max_predict_ms < 1000 * (time.monotonic() - self._began)
+        pieces: list[TextDelta] = []
+        for n, token in enumerate(tokens, 1):
+            text = self._engine.detokenize([token], shown=self._shown)
+            pieces += self.feed_text(text)
+            if self.dedented or (is_late and b"\n" in text):
+                self.line_limit = "n_indent" if self.dedented else "t_max_predict_ms"
+                return n, pieces
+        return len(tokens), pieces
+
     def begin_answer(self, tokens: Sequence[int]) -> list[TextDelta]:
         """Feeds the tokens that a run puts before the answer, as `feed` does: they close the
         thinking. From then on all text is answer, without tags. A stop text before ends nothing."""
@@ -82,6 +139,11 @@ class TextSplitter:
     def end(self) -> list[TextDelta]:
         """The text that was still buffered."""
         return self._take(self._decoder.decode(b"", final=True), final=True)
+
+    @property
+    def only_thinks(self) -> bool:
+        """Whether the text is thinking, with no answer before it."""
+        return self.kind == "thinking" and not self.has_answer
 
     @property
     def is_silent(self) -> bool:

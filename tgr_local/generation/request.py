@@ -1,27 +1,51 @@
-"""The request for a reply, the part of its limits that is kept for the answer, and the requests of
-its runs."""
+"""Requests for replies: what to write, in which format, and what is kept of its limits for the
+answer.
+
+In: the tokens of a prompt, options, a method. Out: the request of a run of the search, and what
+reads its text.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tgr_local.engine import Engine, Sampling
-from tgr_local.generation.reply_format import Kind, LineLimits, ReplyFormat
-from tgr_local.generation.text import thinking_is_open
+from tgr_local.engine import Engine, GrammarTrigger, Sampling
+from tgr_local.generation.text import Kind, LineLimits, TextSplitter
 from tgr_local.methods.think_tags import CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import context_limit, longest_text
 from tgr_local.search.run import Method, Request
-from tgr_local.search.seeds import derived_seed
-from tgr_local.search.steps import Step
+from tgr_local.system.errors import CapacityError
 
 NO_THINKING = f"{OPEN_THINK}\n{CLOSING}"
 _SHARE, _MOST_KEPT = 8, 256  # of the new tokens: an eighth, at most 256
-# of a character class
-_INVISIBLE = r"\x00-\x20\x7F-\xA0\xAD\u1680\u2000-\u200F\u2028-\u202F\u205F-\u2064\u3000\uFEFF"
+
+
+@dataclass(frozen=True)
+class ReplyFormat:
+    """Format of the replies to one prompt, as its template defines it."""
+
+    prefix: str
+    """The end of the prompt, where the reply begins; its parser reads it first."""
+    parser: str
+    """llama.cpp's parser of a reply, in its own notation."""
+    kind: int
+    """llama.cpp's number of the format."""
+    shown: tuple[int, ...] = ()
+    """Control tokens that belong to the text."""
+    grammar: str = ""
+    """GBNF of a reply, or with `trigger` of its end; empty = none."""
+    grammar_prefix: str = ""
+    """Text that the grammar reads before the answer; without `trigger`."""
+    trigger: GrammarTrigger | None = None
+    names: tuple[str, ...] = ()
+    """Functions that a reply may call, without the tags of its format, too."""
+    parallel: bool = True
+    """Whether it may have several such calls."""
+    begun: tuple[str, str] = ("", "")
+    """The beginnings of the thinking and of the answer that `prefix` has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +79,10 @@ class ReplyRequest:
         """This request with some options of its config changed."""
         return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))
 
+    def by(self, method: Method | None) -> ReplyRequest:
+        """This request with that method, or as it is."""
+        return dataclasses.replace(self, method=method) if method else self
+
     def fitted(self, engine: Engine) -> ReplyRequest:
         """This request with a config that fits into the context, as `Method.fitted` has it."""
         config = self.method.fitted(engine, len(self.query), self.config)
@@ -64,6 +92,45 @@ class ReplyRequest:
     def shown(self) -> tuple[int, ...]:
         """Control tokens that belong to the text of the reply."""
         return self.form.shown if self.form else ()
+
+    def has_cells(self, engine: Engine) -> bool:
+        """Whether its run fits into the cache."""
+        try:
+            self.method.cells(engine, len(self.query), self.config)
+        except CapacityError:
+            return False
+        return True
+
+    def opens_thinking(self, engine: Engine) -> bool:
+        """Whether the reply begins within a thinking block."""
+        return self.splitter(engine).kind == "thinking"
+
+    def may_open_thinking(self, engine: Engine) -> bool:
+        """Whether the reply to a chat may have thinking: its template has opened it, or it knows
+        thinking and leaves it to the model."""
+        if self.raw or self.verbatim or not self.config.thinking:
+            return False
+        if OPEN_THINK not in engine.chat_template:
+            return False
+        end = engine.detokenize(self.query[-8:], special=True).decode("utf-8", "replace")
+        return not end.rstrip().endswith(CLOSE_THINK)
+
+    def splitter(self, engine: Engine) -> TextSplitter:
+        """The reader of the text of the reply, which reads a text with a format whole."""
+        form, closers = self.form, tuple[str, ...]()
+        if form and form.trigger:  # what has the tag ends with it
+            closers = tuple(tag for tag in form.trigger.think_ends if CLOSE_THINK not in tag)
+        return TextSplitter(
+            engine,
+            self.query,
+            self.config.stop,
+            verbatim=self.verbatim,
+            continued=self.continued,
+            keep_tags=form is not None,
+            closers=closers,
+            lines=self.lines if self.verbatim else None,
+            shown=self.shown,
+        )
 
     def of_run(self, engine: Engine) -> Request:
         """The request of a run that writes all of it."""
@@ -109,7 +176,7 @@ class Reserve:
     @classmethod
     def of(cls, engine: Engine, request: ReplyRequest) -> Reserve:
         """Returns the reserve of a reply."""
-        request = with_method(request, request.method.thinking)
+        request = request.by(request.method.thinking)
         query, config, method = request.query, request.config, request.method
         limit, option = config.token_limit, length_option(config)
         closing = len(engine.tokenize(NO_THINKING))
@@ -136,83 +203,13 @@ class Reserve:
         return 0 < config.max_seconds <= seconds + kept
 
 
-def may_think(engine: Engine, query: Sequence[int], config: SearchConfig) -> bool:
-    """Whether a reply to a chat's query may begin with thinking: the template has opened it, or it
-    knows thinking and leaves it to the model."""
-    if not config.thinking or OPEN_THINK not in engine.chat_template:
-        return False
-    end = engine.detokenize(query[-8:], special=True).decode("utf-8", "replace")
-    return not end.rstrip().endswith(CLOSE_THINK)
-
-
-def opens_thinking(engine: Engine, request: ReplyRequest) -> bool:
-    """Whether the reply begins within a thinking block."""
-    if request.verbatim:
-        return False
-    return request.continued == "thinking" or thinking_is_open(engine, request.query)
-
-
-def may_open_thinking(engine: Engine, request: ReplyRequest) -> bool:
-    """Whether the model may open a thinking block in the reply itself."""
-    is_chat = not (request.raw or request.verbatim)
-    return is_chat and may_think(engine, request.query, request.config)
-
-
 def settled(engine: Engine, request: ReplyRequest) -> ReplyRequest:
     """The request with the method of its answer, where nothing is thought and that is another."""
-    thinks = opens_thinking(engine, request) or may_open_thinking(engine, request)
-    return request if thinks else with_method(request, request.method.answer)
-
-
-def with_method(request: ReplyRequest, method: Method | None) -> ReplyRequest:
-    """The request with that method, or as it is."""
-    return dataclasses.replace(request, method=method) if method else request
+    thinks = request.opens_thinking(engine) or request.may_open_thinking(engine)
+    return request if thinks else request.by(request.method.answer)
 
 
 def length_option(config: SearchConfig) -> str:
     """The option that bounds the new tokens."""
     horizon = config.chunk_len * config.max_chunks
     return "max_tokens" if 0 < config.max_tokens <= horizon else "max_chunks"
-
-
-def opening_request(request: ReplyRequest) -> ReplyRequest:
-    """The request of a run that ends where the model opens its thinking."""
-    request = with_method(request, request.method.answer)
-    return request.with_options(stop=(*request.config.stop, OPEN_THINK))
-
-
-def thinking_request(request: ReplyRequest) -> ReplyRequest:
-    """The request of a run that ends with the thinking."""
-    request = with_method(request, request.method.thinking)
-    config = request.config
-    limit = config.token_limit
-    return request.with_options(
-        grammar="",
-        stop=(*config.stop, CLOSE_THINK),
-        max_tokens=min(config.thinking_budget or limit, limit),
-    )
-
-
-def answer_request(request: ReplyRequest, steps: list[Step], seconds: float) -> ReplyRequest | None:
-    """The request of a further run, by the method of the answer, with what the `steps` and
-    `seconds` so far leave of the limits; None when that is nothing. Time that is up leaves one
-    token."""
-    request = with_method(request, request.method.answer)
-    config = request.config
-    n_tokens = config.token_limit - sum(len(step.tokens) for step in steps)
-    positions = config.max_forward_tokens - sum(step.counts.total for step in steps)
-    if n_tokens < 1 or (config.max_forward_tokens and positions < 1):
-        return None
-    late = 0 < config.max_seconds <= seconds
-    return request.with_options(
-        max_tokens=1 if late else n_tokens,
-        max_forward_tokens=positions if config.max_forward_tokens else 0,
-        max_seconds=config.max_seconds - seconds if config.max_seconds and not late else 0.0,
-        seed=derived_seed(config.seed, len(steps)) >> 1,
-    )
-
-
-def visible_grammar(stop: Sequence[str]) -> str:
-    """GBNF of a text whose first character is visible, begins no tag and none of the stop texts."""
-    firsts = "".join(f"\\U{ord(text[0]):08X}" for text in stop)
-    return f"root ::= [^{_INVISIBLE}<{firsts}] .*"
