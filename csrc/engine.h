@@ -143,6 +143,7 @@ private:
     void        run_commands();
     void        step(Lock & lock);
     bool        decode(Batch & batch, Lock & lock);
+    bool        interleave(double seconds, Lock & lock); // Model::interleave
     EngineStats count();
 
     const int      home_;
@@ -162,7 +163,8 @@ private:
 
     std::thread    worker_;
     std::once_flag close_once_;
-    bool           interrupted_ = false; // the last decode; worker only
+    bool           interrupted_     = false; // the last decode; worker only
+    double         decoded_seconds_ = 0;     // … likewise
 };
 
 template <class F, class... Args> Engine::Result<F, Args...> Engine::call(F && f, Args &&... args) {

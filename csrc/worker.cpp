@@ -6,6 +6,9 @@
 
 namespace tgr {
 
+// The weights are interleaved while nothing runs, some time until others are heard again, and beside steps.
+static constexpr double idle_seconds = 0.005, share_of_steps = 1.0 / 16;
+
 namespace {
 
 // Gives the lock up while this lives; `stepping` says so to others.
@@ -49,7 +52,10 @@ void Engine::work() {
             scheduler_.end_all(std::current_exception());
         }
         stepped_.notify_all();
-        wake_.wait(lock, [&] { return closed_ || changed_ || !commands_.empty(); });
+        const auto is_awaited = [&] { return closed_ || changed_ || !commands_.empty(); };
+        while (!is_awaited() && interleave(idle_seconds, lock)) {
+        }
+        wake_.wait(lock, is_awaited);
     }
     // who waits for a command gets its result; jobs and requests end
     run_commands();
@@ -77,6 +83,15 @@ void Engine::step(Lock & lock) {
     }
     stats_.sample_seconds += seconds_now() - start;
     scheduler_.finish_done();
+    interleave(share_of_steps * decoded_seconds_, lock);
+}
+
+bool Engine::interleave(double seconds, Lock & lock) {
+    if (!model_.has_to_interleave()) {
+        return false;
+    }
+    const Unlocked unlocked(lock, stepping_);
+    return model_.interleave(seconds);
 }
 
 // False when the batch has no results: it was interrupted for a cancelled job, or it failed and so did its jobs.
@@ -101,7 +116,8 @@ bool Engine::decode(Batch & batch, Lock & lock) {
     const double seconds = seconds_now() - start;
     stats_.decode_seconds += seconds;
 
-    interrupted_ = status == 2;
+    decoded_seconds_ = seconds;
+    interrupted_     = status == 2;
     if (status != 0) {
         scheduler_.undo();
         if (!interrupted_) { // an interrupted batch is decoded again, without the cancelled jobs
@@ -120,15 +136,16 @@ EngineStats Engine::count() {
     EngineStats stats = stats_;
     model_.count_graphs(stats);
     scheduler_.count_drafts(stats);
-    stats.n_ctx            = model_.n_ctx();
-    stats.n_seq_max        = model_.params().n_seq_max;
-    stats.n_threads        = model_.n_threads();
-    stats.cells_used       = cache_.pool().n_used();
-    stats.n_prefixes       = uint32_t(cache_.prefixes().all().size());
-    stats.cells_remembered = cache_.pool().n_kept();
-    stats.n_sessions       = uint32_t(cache_.reservations().size());
-    stats.n_waiting        = uint32_t(scheduler_.n_waiting());
-    stats.n_jobs           = uint32_t(scheduler_.jobs().size());
+    stats.n_ctx             = model_.n_ctx();
+    stats.n_seq_max         = model_.params().n_seq_max;
+    stats.n_threads         = model_.n_threads();
+    stats.cells_used        = cache_.pool().n_used();
+    stats.n_prefixes        = uint32_t(cache_.prefixes().all().size());
+    stats.cells_remembered  = cache_.pool().n_kept();
+    stats.n_sessions        = uint32_t(cache_.reservations().size());
+    stats.n_waiting         = uint32_t(scheduler_.n_waiting());
+    stats.n_jobs            = uint32_t(scheduler_.jobs().size());
+    stats.interleaved_bytes = model_.interleaved_bytes();
     for (const auto & [session, reservation] : cache_.reservations()) {
         stats.cells_reserved += uint32_t(reservation.cells.size());
         stats.n_sequences += uint32_t(reservation.sequences.size());

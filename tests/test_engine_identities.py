@@ -4,7 +4,8 @@ ours and llama.cpp's."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,15 +27,26 @@ from fixture_types import Load, Model
 from gguf_models import N_PLAIN
 from plain_llama import llama_cpp_output
 from reference import Reference, log_softmax
+from threads import wait_until
 
 import tgr_local
 from tgr_local.engine import Engine, Injection, Sampling, Session, Task
+from tgr_local.engine.native import native
 from tgr_local.options.config import EngineConfig
 from tgr_local.system.versions import instructions
 
 LONG = [int(t) for t in np.random.default_rng(7).integers(0, N_PLAIN, 45)]
 
 WARM = Sampling(temperature=0.8)
+
+Available = Callable[[int], None]
+
+
+@pytest.fixture
+def available() -> Iterator[Available]:
+    """Sets the bytes of RAM that the engine takes for available."""
+    yield native.pretend_available
+    native.pretend_available(None)
 
 
 # --- one batch ---
@@ -120,6 +132,37 @@ def test_the_engine_uses_our_products_and_agrees_with_ggmls(
         found[kind] = written(load(path), list(range(5, 40)), **options).logprobs
     np.testing.assert_array_equal(found["best"], found["avx2"])
     assert 0 < np.abs(found["best"] - found["ggml"]).max() < 0.2
+
+
+@pytest.mark.skipif("avx2" not in instructions(), reason="the processor has no AVX2")
+@pytest.mark.skipif(DEVICE == "gpu", reason="our products are those of a processor")
+@pytest.mark.parametrize("kind", ["avx2", "best"])
+def test_interleaved_weights_have_the_bits_of_those_in_the_file(
+    model: Model, load: Load, use_products: Callable[[str], None], available: Available, kind: str
+) -> None:
+    """Those of a file that is read instead of mapped stay as they are."""
+    available(1 << 40)
+    use_products(kind)
+    path, options = model(dtype="Q8_0"), {"n_generate": 12, "sampling": GREEDY, "ignore_eog": True}
+    in_file, mapped = load(path, use_mmap=False), load(path)
+    wait_until(lambda: mapped.stats().interleaved_bytes > 0)
+    assert in_file.stats().interleaved_bytes == 0
+    for n_fed in (1, 35, 120):
+        feed = [5 + i % 40 for i in range(n_fed)]
+        interleaved = written(mapped, feed, **options)
+        plain = written(in_file, feed, **options)
+        np.testing.assert_array_equal(interleaved.logprobs, plain.logprobs)
+        assert interleaved.tokens.tolist() == plain.tokens.tolist()
+
+
+def test_weights_are_not_interleaved_where_others_need_the_memory(
+    model: Model, load: Load, available: Available
+) -> None:
+    available(1 << 30)
+    engine = load(model(dtype="Q8_0"))
+    written(engine, TOKENS, n_generate=8)
+    time.sleep(0.1)  # the engine is idle, and could go on
+    assert engine.stats().interleaved_bytes == 0
 
 
 # --- pieces, forks, truncation ---

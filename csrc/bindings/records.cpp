@@ -82,6 +82,7 @@ void bind_records(py::module_ & m) {
         .def_readonly("n_seq_max", &EngineStats::n_seq_max)
         .def_readonly("cells_used", &EngineStats::cells_used)
         .def_readonly("cells_peak", &EngineStats::cells_peak)
+        .def_readonly("interleaved_bytes", &EngineStats::interleaved_bytes)
         .def_readonly("cells_reserved", &EngineStats::cells_reserved)
         .def_readonly("cells_remembered", &EngineStats::cells_remembered)
         .def_readonly("n_prefixes", &EngineStats::n_prefixes)

@@ -42,6 +42,9 @@ DeviceBytes weight_bytes(const llama_model * model);
 // Gives the pages inside of a part of a buffer that holds zeros back to the system, until something is written there.
 void give_back_pages(void * begin, size_t n_bytes);
 
+// Asks the system for huge pages for memory that is not written yet.
+void use_huge_pages(void * begin, size_t n_bytes);
+
 int32_t n_layers(const llama_model * model); // layers without the output layer; those that only guess tokens count
 bool    has_experts(const llama_model * model);
 

@@ -221,7 +221,7 @@ void graph_reserve(llama_context * ctx) {
     state.reserving = false;
 }
 
-bool graph_init(llama_context * ctx, int32_t n_rows, uint32_t n_text) {
+bool graph_init(llama_context * ctx, int32_t n_rows, uint32_t n_text, InterleavedWeights * weights) {
     if (n_text > 0) {
         // llama.cpp chooses the factors by the size of the cache. A cache that grows would turn later keys otherwise
         // than those that it holds. Nothing else asks for n_ctx_seq once the context is made.
@@ -231,6 +231,7 @@ bool graph_init(llama_context * ctx, int32_t n_rows, uint32_t n_text) {
     auto                state = std::make_shared<graph_state_t>();
     state->n_layer            = int32_t(model.hparams.n_layer());
     state->n_embd             = int32_t(model.hparams.n_embd);
+    state->weights            = weights;
     state->on_gpu             = !on_cpu(&model);
     state->kvs                = memory_caches(ctx);
     state->reached.assign(state->n_layer, false);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "base/cells.h"
+#include "graph/interleaved_weights.h"
 
 #include "llama.h"
 
@@ -20,8 +21,9 @@ namespace tgr {
 // Allocates the table of injections, one [n_embd, n_rows] tensor per layer in the memory of that layer's device.
 // Row 0 is zero and means "no injection". Then reserves llama.cpp's buffers for graphs with injections and norms.
 // False, or a std::exception, when the memory is not there. A model that has other rotation factors for long texts
-// takes those for texts of up to n_text tokens; 0 = of as many as the cache has cells, as llama.cpp does.
-bool graph_init(llama_context * ctx, int32_t n_rows, uint32_t n_text);
+// takes those for texts of up to n_text tokens; 0 = of as many as the cache has cells, as llama.cpp does. `weights`, if
+// not null, gets those that are multiplied, and outlives the context.
+bool graph_init(llama_context * ctx, int32_t n_rows, uint32_t n_text, InterleavedWeights * weights);
 
 // Reserves the buffers for the largest graphs, of other adapters than before. Throws when the memory is not there.
 void graph_reserve(llama_context * ctx);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "graph/graph_hooks.h"
+#include "graph/interleaved_weights.h"
 
 #include "ggml-cpp.h"
 #include "llama-batch.h"
@@ -17,6 +18,8 @@ namespace tgr {
 struct graph_state_t {
     int32_t n_layer = 0;
     int32_t n_embd  = 0;
+
+    InterleavedWeights * weights = nullptr; // of the model; null = they stay as they are in the file
 
     std::vector<ggml_context_ptr>        ctxs;
     std::vector<ggml_backend_buffer_ptr> bufs;

@@ -33,6 +33,10 @@ void use_huge_pages(ggml_backend_buffer_t buffer) {
     }
 }
 
+void use_huge_pages(void * begin, size_t n_bytes) {
+    advise(begin, n_bytes, MADV_HUGEPAGE);
+}
+
 void give_back_pages(void * begin, size_t n_bytes) {
     advise(begin, n_bytes, MADV_DONTNEED);
 }
@@ -40,6 +44,7 @@ void give_back_pages(void * begin, size_t n_bytes) {
 #else
 
 void use_huge_pages(ggml_backend_buffer_t) {}
+void use_huge_pages(void *, size_t) {}
 void give_back_pages(void *, size_t) {}
 
 #endif

@@ -53,14 +53,20 @@ void pack(ggml_tensor * dst, int ith, int nth, void *) {
     }
 }
 
-void multiply(ggml_tensor * dst, int ith, int nth, void *) {
+void multiply(ggml_tensor * dst, int ith, int nth, void * of_weights) {
     const ggml_tensor * weights = dst->src[0];
     const ggml_tensor * tokens  = dst->src[1];
     const auto [first, last]    = share(weights->ne[1], rows_together(tokens->ne[1]), ith, nth);
-    if (first < last) {
-        multiply_rows(weights->type, weights->data, weights->ne[0], first, last, tokens->data, tokens->ne[1],
-                      static_cast<float *>(dst->data), dst->ne[0]);
-    }
+    const auto *  interleaved   = static_cast<const InterleavedWeights::Weights *>(of_weights);
+    const int64_t n_done        = interleaved ? std::clamp(interleaved->n_done, first, std::max(first, last)) : first;
+    const auto    rows          = [&](auto && multiply, const void * from, int64_t begin, int64_t end) {
+        if (begin < end) {
+            multiply(weights->type, from, weights->ne[0], begin, end, tokens->data, tokens->ne[1],
+                     static_cast<float *>(dst->data), dst->ne[0]);
+        }
+    };
+    rows(multiply_interleaved_rows, interleaved ? interleaved->rows : nullptr, first, n_done);
+    rows(multiply_rows, weights->data, n_done, last);
 }
 
 // Weights that are as in the file, and not for another kernel or device.
@@ -118,9 +124,11 @@ ggml_tensor * product(const llm_graph_context & graph, ggml_tensor * weights, gg
         packed = ggml_custom_4d(graph.ctx0, GGML_TYPE_I8, int64_t(packed_token_bytes(tokens->ne[0])), tokens->ne[1], 1,
                                 1, &tokens, 1, pack, GGML_N_TASKS_MAX, nullptr);
     }
-    ggml_tensor * args[] = { weights, packed };
+    const graph_state_t * state       = graph.cvec ? graph.cvec->tgr.get() : nullptr;
+    const auto *          interleaved = state && state->weights ? state->weights->add(weights) : nullptr;
+    ggml_tensor *         args[]      = { weights, packed };
     return ggml_custom_4d(graph.ctx0, GGML_TYPE_F32, weights->ne[1], tokens->ne[1], 1, 1, args, 2, multiply,
-                          GGML_N_TASKS_MAX, nullptr);
+                          GGML_N_TASKS_MAX, const_cast<InterleavedWeights::Weights *>(interleaved));
 }
 
 } // namespace tgr

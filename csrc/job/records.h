@@ -75,6 +75,7 @@ struct EngineStats {
     uint32_t cells_used = 0, cells_peak = 0, cells_reserved = 0;
     uint32_t cells_remembered = 0, n_prefixes = 0;
     uint32_t n_sequences = 0, n_sessions = 0, n_waiting = 0, n_jobs = 0;
+    uint64_t interleaved_bytes = 0; // weights whose rows are interleaved
 };
 
 // The states of the fed tokens that an output holds.

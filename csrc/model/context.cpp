@@ -60,7 +60,8 @@ llama_context_ptr Model::made_context(uint32_t n_cells) {
             adapters_.apply(made.get());
         }
         ready = made && graph_init(made.get(), int32_t(params_.n_seq_max) + 1,
-                                   params_.n_ctx ? 0 : uint32_t(llama_model_n_ctx_train(weights_.get())));
+                                   params_.n_ctx ? 0 : uint32_t(llama_model_n_ctx_train(weights_.get())),
+                                   params_.use_mlock ? nullptr : interleaved_.get());
     } catch (const std::exception &) { // its log says why
     }
     if (!ready) {

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "graph/memory.h"
 #include "graph/pooling.h"
+#include "machine/available.h"
 #include "machine/rpc.h"
 #include "model/model_file.h"
 
@@ -16,7 +17,8 @@
 
 namespace tgr {
 
-static constexpr uint32_t few_cells = 256; // of a cache that grows, at the start
+static constexpr uint32_t few_cells      = 256;     // of a cache that grows, at the start
+static constexpr uint64_t left_to_others = 1 << 30; // bytes of RAM that stay available when weights are interleaved
 
 Model::Model(const EngineParams & params, Interrupt & interrupt, const LoadCheck & check) :
     params_(params),
@@ -53,7 +55,8 @@ Model::Model(const EngineParams & params, Interrupt & interrupt, const LoadCheck
 }
 
 void Model::load(const LoadCheck & check) {
-    weights_ = load_weights(params_, check);
+    weights_     = load_weights(params_, check);
+    interleaved_ = std::make_unique<InterleavedWeights>();
     check_kind();
     adapters_ = Adapters(weights_.get(), params_); // before the context, whose graphs have room for them
     info_     = ModelInfo();
@@ -336,8 +339,30 @@ std::shared_ptr<llama_model> Model::weights() const {
     return weights_;
 }
 
+bool Model::interleave(double seconds) {
+    using Clock    = std::chrono::steady_clock;
+    const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+    try {
+        while (const auto bytes = interleaved_->needed()) {
+            if (const auto available = *bytes > 0 ? available_ram() : std::nullopt;
+                available && *available < *bytes + left_to_others) {
+                interleaved_->stop();
+                return false;
+            }
+            interleaved_->go_on();
+            if (Clock::now() >= end) {
+                return true;
+            }
+        }
+    } catch (const std::bad_alloc &) { // the address space is limited
+        interleaved_->stop();
+    }
+    return false;
+}
+
 void Model::release() {
     context_.reset();
+    interleaved_.reset();
     std::unique_lock lock(weights_mutex_);
     const auto       weights = std::move(weights_);
     lock.unlock(); // the weights are freed outside of it

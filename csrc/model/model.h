@@ -101,6 +101,12 @@ public:
     int32_t decode(Batch & batch);
     int32_t n_threads() const { return threads_.now(); } // threads of a step of few tokens
 
+    // Goes on with the interleaving of weights for some seconds. False where nothing is left to do, or it would take
+    // memory that others need: those that are left stay as they are in the file.
+    bool   interleave(double seconds);
+    bool   has_to_interleave() const { return interleaved_->needed().has_value(); }
+    size_t interleaved_bytes() const { return interleaved_ ? interleaved_->n_bytes() : 0; }
+
     // Turns the keys of moved tokens to their new positions. Throws Error, with what llama.cpp says, when that failed;
     // the cache is lost then.
     void apply_shift();
@@ -134,17 +140,18 @@ private:
     void                       check_injection();
     void                       check_reproducible();
 
-    EngineParams                 params_;
-    Interrupt &                  interrupt_;
-    ModelInfo                    info_;
-    mutable std::shared_mutex    weights_mutex_; // guards the pointer
-    std::shared_ptr<llama_model> weights_;
-    bool                         in_blocks_ = false; // prompts are read in blocks, so that replies repeat
-    Adapters                     adapters_;
-    EngineStats                  before_; // the graphs of contexts before this one
-    llama_context_ptr            context_;
-    const llama_vocab *          vocab_ = nullptr;
-    std::unique_ptr<TokenTexts>  token_texts_;
+    EngineParams                        params_;
+    Interrupt &                         interrupt_;
+    ModelInfo                           info_;
+    mutable std::shared_mutex           weights_mutex_; // guards the pointer
+    std::shared_ptr<llama_model>        weights_;
+    bool                                in_blocks_ = false; // prompts are read in blocks, so that replies repeat
+    Adapters                            adapters_;
+    EngineStats                         before_;      // the graphs of contexts before this one
+    std::unique_ptr<InterleavedWeights> interleaved_; // by the graphs of the context
+    llama_context_ptr                   context_;
+    const llama_vocab *                 vocab_ = nullptr;
+    std::unique_ptr<TokenTexts>         token_texts_;
 
     DeviceBytes cell_bytes_;       // empty = not measured yet
     uint32_t    known_to_fit_ = 0; // cells

@@ -64,6 +64,15 @@ inline void store(float * to, Floats numbers) {
 inline void store(uint8_t (*to)[4], Words words) {
     _mm256_store_si256(reinterpret_cast<__m256i *>(to), words);
 }
+inline Words load_words(const uint8_t * from) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from));
+}
+inline void store_words(uint8_t * to, Words words) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i *>(to), words);
+}
+inline Floats load_halves(const uint8_t * from) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from)));
+}
 inline Words first(int64_t n) {
     return _mm256_cmpgt_epi32(splat(int32_t(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
@@ -88,7 +97,7 @@ struct Part {
 };
 
 // Four words of each row, from byte `at` on. Always inlined: a call would save all registers of vectors.
-__attribute__((always_inline)) inline void words4(const Part & part, int64_t at, Words words[4]) {
+__attribute__((always_inline)) inline void bytes16(const Part & part, int64_t at, Words words[4]) {
     const auto row = [&](int i) __attribute__((always_inline)) {
         return _mm_loadu_si128(reinterpret_cast<const __m128i *>(part.base + part.offsets[i] + at));
     };
@@ -170,8 +179,8 @@ inline float greatest(Floats numbers) {
 
 } // namespace
 
-Multiply multiply(ggml_type type) {
-    return multiply_of(type);
+Products products(ggml_type type) {
+    return products_of(type);
 }
 
 void pack(const float * numbers, int64_t n, TokenBlock * packed) {

@@ -64,6 +64,15 @@ inline void store(float * to, Floats numbers) {
 inline void store(uint8_t (*to)[4], Words words) {
     _mm512_store_si512(to, words);
 }
+inline Words load_words(const uint8_t * from) {
+    return _mm512_loadu_si512(from);
+}
+inline void store_words(uint8_t * to, Words words) {
+    _mm512_storeu_si512(to, words);
+}
+inline Floats load_halves(const uint8_t * from) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(from)));
+}
 inline Floats load_some(const float * from, int64_t n) {
     return _mm512_maskz_loadu_ps(__mmask16((1u << n) - 1), from);
 }
@@ -85,7 +94,7 @@ struct Part {
 };
 
 // Four words of each row, from byte `at` on. Always inlined: a call would save all registers of vectors.
-__attribute__((always_inline)) inline void words4(const Part & part, int64_t at, Words words[4]) {
+__attribute__((always_inline)) inline void bytes16(const Part & part, int64_t at, Words words[4]) {
     const auto row = [&](int i) __attribute__((always_inline)) {
         return _mm_loadu_si128(reinterpret_cast<const __m128i *>(part.base + part.offsets[i] + at));
     };
@@ -140,8 +149,8 @@ inline void add_products(Words (&whole)[R][N], const uint8_t * const (&numbers)[
 
 } // namespace
 
-Multiply multiply(ggml_type type) {
-    return multiply_of(type);
+Products products(ggml_type type) {
+    return products_of(type);
 }
 
 } // namespace tgr::avx512

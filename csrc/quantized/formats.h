@@ -3,7 +3,8 @@
 //
 // A word of a tile holds four numbers of a row, from 0 up: a weight is scale * (number - 2^SHIFT), or, where SHIFT is
 // -1, scale * number + offset. So decoding is a mask and a shift of the words as the file has them, for all rows at
-// once. `to` takes them: a tile, or the products of one token.
+// once. `from` gives the words of a file's block, as they are in the file or interleaved; `to` takes the numbers: a
+// tile, or the products of one token.
 
 constexpr int64_t BLOCK = TOKEN_BLOCK;
 constexpr int64_t CHUNK = 32; // blocks of a row that are laid out at a time: tiles of them stay in the L1
@@ -17,20 +18,50 @@ struct alignas(64) Tile {
     void scale(int64_t block, int i, Floats scale) { store(scales[block][i], scale); }
 };
 
+// A block of a file has WORDS words of four bytes, and where their sum is not BYTES, a factor of two bytes: before the
+// words, or behind them (LAST_FACTOR).
+template <class Format> constexpr bool    HAS_FACTOR = Format::BYTES % 4 != 0;
+template <class Format> constexpr int64_t WORDS      = Format::BYTES / 4;
+
+// A tile's rows as they are in a file.
+struct InFile {
+    Part part;
+
+    // Words [word, word + 4) of a block, of each row.
+    template <class Format> void words4(int64_t block, int64_t word, Words words[4]) const {
+        const int64_t first = HAS_FACTOR<Format> && !Format::LAST_FACTOR ? 2 : 0;
+        bytes16(part, block * Format::BYTES + first + 4 * word, words);
+    }
+
+    // Sixteen bytes of each row are read for it: a gather takes longer. No byte behind the block is read.
+    template <class Format> Floats factor(int64_t block) const {
+        Words words[4];
+        bytes16(part, block * Format::BYTES + (Format::LAST_FACTOR ? Format::BYTES - 16 : 0), words);
+        return half(Format::LAST_FACTOR ? right(words[3], 16) : words[0]);
+    }
+};
+
+// A tile's rows in a group whose rows are interleaved: the words of all its blocks, each of all rows, then the factors.
+struct Interleaved {
+    const uint8_t * words;
+    const uint8_t * factors;
+
+    template <class Format> void words4(int64_t block, int64_t word, Words four[4]) const {
+        for (int64_t i = 0; i < 4; ++i) {
+            four[i] = load_words(words + (block * WORDS<Format> + word + i) * 4 * GROUP_ROWS);
+        }
+    }
+
+    template <class Format> Floats factor(int64_t block) const { return load_halves(factors + block * 2 * GROUP_ROWS); }
+};
+
 const int32_t LOW_NIBBLES = 0x0f0f0f0f;
 
-// Sixteen bytes of each row are read for it: a gather takes longer.
-inline Words first_word(const Part & part, int64_t at) {
+// 32 numbers in the nibbles of four words, the low ones first; `high` gives the bits above them for a word.
+template <class Format, class From, class To, class High>
+inline void put_nibbles(const From & from, int64_t file_block, int64_t word, To & to, int64_t block, High high) {
     Words words[4];
-    words4(part, at, words);
-    return words[0];
-}
-
-// 32 numbers in the nibbles of 16 bytes, the low ones first; `high` gives the bits above them for a word.
-template <class To, class High>
-inline void put_nibbles(const Part & part, int64_t at, To & to, int64_t block, High high) {
-    Words words[4];
-    words4(part, at, words);
+    from.template words4<Format>(file_block, word, words);
     const Words low = splat(LOW_NIBBLES);
     for (int i = 0; i < 4; ++i) {
         to.put(block, i, (words[i] & low) | high(i));
@@ -52,65 +83,70 @@ struct NoBits {
 struct Q4_0 { // F16 scale, nibbles
     static constexpr int64_t NUMBERS = 32, BYTES = 18;
     static constexpr int     BITS = 4, SHIFT = 3;
-    static constexpr bool    HALVES = false;
+    static constexpr bool    HALVES = false, LAST_FACTOR = false;
 
-    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
-        to.scale(block, 0, half(first_word(part, at)));
-        put_nibbles(part, at + 2, to, block, NoBits());
+    template <class From, class To> static void lay_out(const From & from, int64_t file_block, To & to, int64_t block) {
+        to.scale(block, 0, from.template factor<Q4_0>(file_block));
+        put_nibbles<Q4_0>(from, file_block, 0, to, block, NoBits());
     }
 };
+
+// A word with the F16 scale and the F16 offset of a block; nibbles follow, or fifth bits.
+template <class To> inline void put_scale_and_offset(Words head, To & to, int64_t block) {
+    to.scale(block, 0, half(head));
+    to.scale(block, 1, half(right(head, 16)));
+}
 
 struct Q4_1 { // F16 scale, F16 offset, nibbles
     static constexpr int64_t NUMBERS = 32, BYTES = 20;
     static constexpr int     BITS = 4, SHIFT = -1;
-    static constexpr bool    HALVES = false;
+    static constexpr bool    HALVES = false, LAST_FACTOR = false;
 
-    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
-        const Words head = first_word(part, at);
-        to.scale(block, 0, half(head));
-        to.scale(block, 1, half(right(head, 16)));
-        put_nibbles(part, at + 4, to, block, NoBits());
+    template <class From, class To> static void lay_out(const From & from, int64_t file_block, To & to, int64_t block) {
+        Words head[4];
+        from.template words4<Q4_1>(file_block, 0, head);
+        put_scale_and_offset(head[0], to, block);
+        put_nibbles<Q4_1>(from, file_block, 1, to, block, NoBits());
     }
 };
 
 struct Q5_0 { // F16 scale, 32 fifth bits, nibbles
     static constexpr int64_t NUMBERS = 32, BYTES = 22;
     static constexpr int     BITS = 5, SHIFT = 4;
-    static constexpr bool    HALVES = false;
+    static constexpr bool    HALVES = false, LAST_FACTOR = false;
 
-    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
-        Words head[4]; // the bits lie across two words
-        words4(part, at, head);
-        to.scale(block, 0, half(head[0]));
-        put_nibbles(part, at + 6, to, block, FifthBits{ right(head[0], 16) | left(head[1], 16) });
+    template <class From, class To> static void lay_out(const From & from, int64_t file_block, To & to, int64_t block) {
+        Words head[4];
+        from.template words4<Q5_0>(file_block, 0, head);
+        to.scale(block, 0, from.template factor<Q5_0>(file_block));
+        put_nibbles<Q5_0>(from, file_block, 1, to, block, FifthBits{ head[0] });
     }
 };
 
 struct Q5_1 { // F16 scale, F16 offset, 32 fifth bits, nibbles
     static constexpr int64_t NUMBERS = 32, BYTES = 24;
     static constexpr int     BITS = 5, SHIFT = -1;
-    static constexpr bool    HALVES = false;
+    static constexpr bool    HALVES = false, LAST_FACTOR = false;
 
-    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
+    template <class From, class To> static void lay_out(const From & from, int64_t file_block, To & to, int64_t block) {
         Words head[4];
-        words4(part, at, head);
-        to.scale(block, 0, half(head[0]));
-        to.scale(block, 1, half(right(head[0], 16)));
-        put_nibbles(part, at + 8, to, block, FifthBits{ head[1] });
+        from.template words4<Q5_1>(file_block, 0, head);
+        put_scale_and_offset(head[0], to, block);
+        put_nibbles<Q5_1>(from, file_block, 2, to, block, FifthBits{ head[1] });
     }
 };
 
 struct Q8_0 { // F16 scale, bytes with a sign
     static constexpr int64_t NUMBERS = 32, BYTES = 34;
     static constexpr int     BITS = 8, SHIFT = SIGNED_BYTES ? 0 : 7;
-    static constexpr bool    HALVES = false;
+    static constexpr bool    HALVES = false, LAST_FACTOR = false;
 
-    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
-        to.scale(block, 0, half(first_word(part, at)));
+    template <class From, class To> static void lay_out(const From & from, int64_t file_block, To & to, int64_t block) {
+        to.scale(block, 0, from.template factor<Q8_0>(file_block));
         const Words shift = splat(SIGNED_BYTES ? 0 : int32_t(0x80808080));
         for (int i = 0; i < 8; i += 4) {
             Words words[4];
-            words4(part, at + 2 + 4 * i, words);
+            from.template words4<Q8_0>(file_block, i, words);
             for (int k = 0; k < 4; ++k) {
                 to.put(block, i + k, words[k] ^ shift);
             }
@@ -118,11 +154,9 @@ struct Q8_0 { // F16 scale, bytes with a sign
     }
 };
 
-// The 16 bytes that Q4_K and Q5_K begin with: F16 factors of the scales and offsets of eight blocks, which have six
+// The four words that Q4_K and Q5_K begin with: F16 factors of the scales and offsets of eight blocks, which have six
 // bits each.
-template <class To> inline void put_scales(const Part & part, int64_t at, To & to, int64_t block) {
-    Words words[4];
-    words4(part, at, words);
+template <class To> inline void put_scales(const Words (&words)[4], To & to, int64_t block) {
     const Floats factor = half(words[0]), minus = negative(half(right(words[0], 16)));
     const Words  six = splat(63), four = splat(15);
     for (int i = 0; i < 4; ++i) {
@@ -138,15 +172,17 @@ template <class To> inline void put_scales(const Part & part, int64_t at, To & t
 struct Q4_K { // scales, nibbles: 32 bytes have the low ones of one block and the high ones of the next
     static constexpr int64_t NUMBERS = 256, BYTES = 144;
     static constexpr int     BITS = 4, SHIFT = -1;
-    static constexpr bool    HALVES = false;
+    static constexpr bool    HALVES = false, LAST_FACTOR = false;
 
-    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
-        put_scales(part, at, to, block);
+    template <class From, class To> static void lay_out(const From & from, int64_t file_block, To & to, int64_t block) {
+        Words scales[4];
+        from.template words4<Q4_K>(file_block, 0, scales);
+        put_scales(scales, to, block);
         const Words low = splat(LOW_NIBBLES);
 #pragma GCC unroll 8
         for (int i = 0; i < 32; i += 4) {
             Words words[4];
-            words4(part, at + 16 + 4 * i, words);
+            from.template words4<Q4_K>(file_block, 4 + i, words);
             for (int k = 0; k < 4; ++k) {
                 to.put(block + i / 8 * 2, i % 8 + k, words[k] & low);
                 to.put(block + i / 8 * 2 + 1, i % 8 + k, right(words[k], 4) & low);
@@ -158,18 +194,19 @@ struct Q4_K { // scales, nibbles: 32 bytes have the low ones of one block and th
 struct Q5_K { // scales, fifth bits: bit b of 32 bytes is for block b; nibbles as in Q4_K
     static constexpr int64_t NUMBERS = 256, BYTES = 176;
     static constexpr int     BITS = 5, SHIFT = -1;
-    static constexpr bool    HALVES = false;
+    static constexpr bool    HALVES = false, LAST_FACTOR = false;
 
-    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
-        put_scales(part, at, to, block);
-        Words fifth[8];
-        words4(part, at + 16, fifth);
-        words4(part, at + 32, fifth + 4);
+    template <class From, class To> static void lay_out(const From & from, int64_t file_block, To & to, int64_t block) {
+        Words scales[4], fifth[8];
+        from.template words4<Q5_K>(file_block, 0, scales);
+        put_scales(scales, to, block);
+        from.template words4<Q5_K>(file_block, 4, fifth);
+        from.template words4<Q5_K>(file_block, 8, fifth + 4);
         const Words low = splat(LOW_NIBBLES), ones = splat(0x01010101);
 #pragma GCC unroll 8
         for (int i = 0; i < 32; i += 4) {
             Words words[4];
-            words4(part, at + 48 + 4 * i, words);
+            from.template words4<Q5_K>(file_block, 12 + i, words);
             const int even = i / 8 * 2;
             for (int k = 0; k < 4; ++k) {
                 const Words bits = right(fifth[i % 8 + k], even);
@@ -183,13 +220,12 @@ struct Q5_K { // scales, fifth bits: bit b of 32 bytes is for block b; nibbles a
 struct Q6_K { // nibbles, the two bits above them, 16 scales of eight bits with a sign, their F16 factor
     static constexpr int64_t NUMBERS = 256, BYTES = 210;
     static constexpr int     BITS = 6, SHIFT = 5;
-    static constexpr bool    HALVES = true;
+    static constexpr bool    HALVES = true, LAST_FACTOR = true;
 
-    template <class To> static void lay_out(const Part & part, int64_t at, To & to, int64_t block) {
-        Words scales[4], last[4]; // no byte behind the block is read
-        words4(part, at + 192, scales);
-        words4(part, at + 194, last);
-        const Floats factor = half(right(last[3], 16));
+    template <class From, class To> static void lay_out(const From & from, int64_t file_block, To & to, int64_t block) {
+        Words scales[4];
+        from.template words4<Q6_K>(file_block, 48, scales);
+        const Floats factor = from.template factor<Q6_K>(file_block);
         for (int i = 0; i < 16; ++i) {
             to.scale(block + i / 2, i % 2, product(floats(signed_byte(scales[i / 4], i % 4)), factor));
         }
@@ -199,9 +235,9 @@ struct Q6_K { // nibbles, the two bits above them, 16 scales of eight bits with 
             const int64_t first = block + i / 8 * 4;
             const int     word  = i % 8;
             Words         nibbles[4], others[4], high[4];
-            words4(part, at + i / 8 * 64 + 4 * word, nibbles);
-            words4(part, at + i / 8 * 64 + 32 + 4 * word, others);
-            words4(part, at + 128 + 4 * i, high);
+            from.template words4<Q6_K>(file_block, i / 8 * 16 + word, nibbles);
+            from.template words4<Q6_K>(file_block, i / 8 * 16 + 8 + word, others);
+            from.template words4<Q6_K>(file_block, 32 + i, high);
             for (int k = 0; k < 4; ++k) {
                 to.put(first, word + k, (nibbles[k] & low) | (left(high[k], 4) & two));
                 to.put(first + 1, word + k, (others[k] & low) | (left(high[k], 2) & two));

@@ -5,11 +5,12 @@
 
 namespace tgr {
 
-// Rows of weights as a file holds them.
+// Rows of weights, as a file holds them or interleaved; then the first one begins a group, and the last one ends one.
 struct Rows {
     const uint8_t * base;
-    int64_t         stride; // bytes from one row to the next
+    int64_t         stride; // bytes of a row
     int64_t         n;
+    bool            interleaved;
 };
 
 // A block of a packed token: 32 numbers, their scale, the sum of the numbers times the scale, the sum of the numbers
@@ -25,16 +26,19 @@ struct TokenBlock {
 
 static_assert(alignof(TokenBlock) == 4);
 
-// One of these for each set of instructions and format; null where there is none.
-using Multiply = void (*)(const Rows & rows, int64_t n, const TokenBlock * tokens, int64_t n_tokens, float * products,
-                          int64_t product_stride);
+// What a set of instructions has for a format; null where there is none.
+struct Products {
+    void (*multiply)(const Rows & rows, int64_t n, const TokenBlock * tokens, int64_t n_tokens, float * products,
+                     int64_t product_stride)                                = nullptr;
+    void (*interleave)(const Rows & rows, int64_t n, uint8_t * interleaved) = nullptr;
+};
 
 namespace avx2 {
 
 constexpr int64_t ROWS  = 8; // rows of a tile
 constexpr int     TILES = 1; // tiles that are multiplied together with many tokens
 
-Multiply multiply(ggml_type type);
+Products products(ggml_type type);
 void     pack(const float * token, int64_t n, TokenBlock * packed);
 
 } // namespace avx2
@@ -45,7 +49,7 @@ constexpr int64_t ROWS       = 16;
 constexpr int     TILES      = 2;
 constexpr int     FEW_TOKENS = 8; // most tokens with which a tile is multiplied alone
 
-Multiply multiply(ggml_type type);
+Products products(ggml_type type);
 
 } // namespace avx512
 

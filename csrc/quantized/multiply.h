@@ -4,6 +4,8 @@ constexpr int64_t HALF_ROWS = ROWS / 2;
 constexpr int64_t PAGE      = 4096; // bytes; most processors read on by themselves up to its end
 constexpr int64_t FEW       = 32;   // tokens, all numbers of which stay in the L2
 
+constexpr int64_t FETCHED_AHEAD = 4096; // bytes of interleaved rows
+
 inline int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
@@ -15,15 +17,20 @@ inline void fetch_bytes(const uint8_t * from, int64_t bytes) {
     }
 }
 
-// Fetches rows of a tile into the L2, from block `first` on, before they are laid out. Blocks from `row_blocks` on are
-// those of the same row of the next tile. A row is fetched over some length: where the processor sees that it is read,
-// it goes on by itself.
+// The words of a block of 32 numbers of a group of interleaved rows.
+template <class Format> constexpr int64_t GROUP_BYTES = WORDS<Format> * 4 * GROUP_ROWS / (Format::NUMBERS / BLOCK);
+
+// What is laid out next, which is fetched into the L2 meanwhile. Of rows as in the file half are fetched while a tile
+// is laid out, the others while it is multiplied; blocks from `row_blocks` on are those of the same row of the next
+// tile. A row is fetched over some length: where the processor sees that it is read, it goes on by itself. Interleaved
+// rows are fetched while a tile is multiplied.
 struct Ahead {
     static constexpr int64_t LENGTH = 8; // blocks
 
-    Part    part;
-    int64_t first, row_blocks;
-    int64_t to_next; // one row less: the block's number leads into the row behind this one
+    Part            part;
+    int64_t         first, row_blocks;
+    int64_t         to_next;     // one row less: the block's number leads into the row behind this one
+    const uint8_t * interleaved; // null: as in the file
 
     // always_inline: a call would save all registers of vectors
     template <class Format, int64_t N_BLOCKS>
@@ -32,6 +39,22 @@ struct Ahead {
         const uint8_t *   from     = part.base + part.offsets[row] + (first + block) / TOGETHER * Format::BYTES;
         from += first + block >= row_blocks ? to_next : 0;
         fetch_bytes(from, N_BLOCKS * Format::BYTES / TOGETHER);
+    }
+
+    template <class Format> __attribute__((always_inline)) void while_laid_out(int64_t block) const {
+        for (int64_t row = 0; !interleaved && block % LENGTH == 0 && row < HALF_ROWS; ++row) {
+            fetch<Format, LENGTH>(row, block);
+        }
+    }
+
+    template <class Format> __attribute__((always_inline)) void while_multiplied(int64_t block) const {
+        if (interleaved) {
+            return fetch_bytes(interleaved + block * GROUP_BYTES<Format>, GROUP_BYTES<Format>);
+        }
+        const int64_t i = block % LENGTH;
+        for (int64_t row = HALF_ROWS + i * HALF_ROWS / LENGTH; row < HALF_ROWS + (i + 1) * HALF_ROWS / LENGTH; ++row) {
+            fetch<Format, LENGTH>(row, block - i);
+        }
     }
 };
 
@@ -49,11 +72,7 @@ void multiply_tiles(const Tile * tiles, int64_t n_blocks, const TokenBlock * con
     }
     for (int64_t b = 0; b < n_blocks; ++b) {
         for (int r = 0; ahead && r < R; ++r) {
-            const int64_t i = b % Ahead::LENGTH;
-            for (int64_t row = HALF_ROWS + i * HALF_ROWS / Ahead::LENGTH;
-                 row < HALF_ROWS + (i + 1) * HALF_ROWS / Ahead::LENGTH; ++row) {
-                ahead[r].template fetch<Format, Ahead::LENGTH>(row, b - i);
-            }
+            ahead[r].template while_multiplied<Format>(b);
         }
         const uint8_t * numbers[R];
         for (int r = 0; r < R; ++r) {
@@ -170,35 +189,55 @@ void multiply_one(const Rows & rows, int64_t n, const TokenBlock * token, float 
     constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK, DISTANCE = 24; // blocks
     for (int64_t row = 0; row < rows.n; row += ROWS) {
         const int64_t n_rows = least(ROWS, rows.n - row);
-        const Part    part(rows.base + row * rows.stride, rows.stride, n_rows);
-        const Ahead   ahead{ part, least(DISTANCE, n / BLOCK), n / BLOCK, (ROWS - 1) * rows.stride };
+        const InFile  from{ Part(rows.base + row * rows.stride, rows.stride, n_rows) };
+        const Ahead   ahead{ from.part, least(DISTANCE, n / BLOCK), n / BLOCK, (ROWS - 1) * rows.stride, nullptr };
         Floats        sums = none();
         for (int64_t b = 0; b < n / Format::NUMBERS; ++b) {
             if constexpr (IN_ONE_RUN) {
-                fetch_bytes(part.base + ROWS * (rows.stride + b * Format::BYTES), ROWS * Format::BYTES);
+                fetch_bytes(from.part.base + ROWS * (rows.stride + b * Format::BYTES), ROWS * Format::BYTES);
             } else {
                 for (int64_t r = 0; r < ROWS; ++r) {
                     ahead.template fetch<Format, TOGETHER>(r, b * TOGETHER);
                 }
             }
             OneToken<Format> one(token + b * TOGETHER);
-            Format::lay_out(part, b * Format::BYTES, one, 0);
+            Format::lay_out(from, b, one, 0);
             sums = one.added(sums);
         }
         store_some(products + row, n_rows, sums);
     }
 }
 
-// Blocks [first_block, first_block + n_blocks) of a tile's rows. Meanwhile the first half of the rows is fetched.
-template <class Format> void lay_out(const Ahead & ahead, int64_t first_block, int64_t n_blocks, Tile & tile) {
+// Row `row`, the first of a tile, and those behind it.
+template <class Format> Interleaved interleaved(const Rows & rows, int64_t n, int64_t row) {
+    const uint8_t * group   = rows.base + row / GROUP_ROWS * GROUP_ROWS * rows.stride;
+    const uint8_t * factors = group + n / Format::NUMBERS * WORDS<Format> * 4 * GROUP_ROWS;
+    return { group + row % GROUP_ROWS * 4, factors + row % GROUP_ROWS * 2 };
+}
+
+template <class Format>
+void multiply_one_interleaved(const Rows & rows, int64_t n, const TokenBlock * token, float * products) {
+    constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK, BYTES = WORDS<Format> * 4 * GROUP_ROWS;
+    for (int64_t row = 0; row < rows.n; row += ROWS) {
+        const Interleaved from = interleaved<Format>(rows, n, row);
+        Floats            sums = none();
+        for (int64_t b = 0; b < n / Format::NUMBERS; ++b) {
+            fetch_bytes(from.words + b * BYTES + FETCHED_AHEAD, BYTES);
+            OneToken<Format> one(token + b * TOGETHER);
+            Format::lay_out(from, b, one, 0);
+            sums = one.added(sums);
+        }
+        store_some(products + row, ROWS, sums);
+    }
+}
+
+// Blocks [first_block, first_block + n_blocks) of a tile's rows.
+template <class Format, class From>
+void lay_out(const From & from, const Ahead & ahead, int64_t first_block, int64_t n_blocks, Tile & tile) {
     constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK;
     for (int64_t b = 0; b < n_blocks; b += TOGETHER) {
-        if (b % Ahead::LENGTH == 0) {
-            for (int64_t row = 0; row < HALF_ROWS; ++row) {
-                ahead.template fetch<Format, Ahead::LENGTH>(row, b);
-            }
-        }
-        Format::lay_out(ahead.part, (first_block + b) / TOGETHER * Format::BYTES, tile, b);
+        ahead.template while_laid_out<Format>(b);
+        Format::lay_out(from, (first_block + b) / TOGETHER, tile, b);
     }
 }
 
@@ -227,8 +266,9 @@ template <class Format, int R> void multiply_all(const Tile * tiles, int64_t fir
 }
 
 // Lays out and multiplies R tiles together.
-template <class Format, int R> void multiply_several(const Rows & rows, int64_t n, const TokenBlock * tokens,
-                                                     int64_t n_tokens, float * products, int64_t stride) {
+template <class Format, int R, bool INTERLEAVED> void multiply_several(const Rows & rows, int64_t n,
+                                                                       const TokenBlock * tokens, int64_t n_tokens,
+                                                                       float * products, int64_t stride) {
     static_assert(R <= 2, "at the end there are R tiles or one");
     constexpr int64_t TOGETHER   = R * ROWS;
     const int64_t     row_blocks = n / BLOCK;
@@ -243,10 +283,19 @@ template <class Format, int R> void multiply_several(const Rows & rows, int64_t 
             for (int64_t row = begin; row < least(begin + n_together, rows.n); row += TOGETHER) {
                 const int64_t n_rows = least(TOGETHER, rows.n - row);
                 for (int64_t r = 0; r < R && r * ROWS < n_rows; ++r) {
-                    const Part part(rows.base + (row + r * ROWS) * rows.stride, rows.stride,
-                                    least(ROWS, n_rows - r * ROWS));
-                    ahead[r] = { part, block + distance, row_blocks, (TOGETHER - 1) * rows.stride };
-                    lay_out<Format>(ahead[r], block, n_blocks, tiles[r]);
+                    if constexpr (INTERLEAVED) {
+                        const Interleaved from = interleaved<Format>(rows, n, row + r * ROWS);
+                        const int64_t     next = block + distance; // in this tile, or in the next one
+                        ahead[r].interleaved   = next < row_blocks
+                                                     ? from.words + next * GROUP_BYTES<Format>
+                                                     : interleaved<Format>(rows, n, row + r * ROWS + TOGETHER).words;
+                        lay_out<Format>(from, ahead[r], block, n_blocks, tiles[r]);
+                    } else {
+                        const InFile from{ Part(rows.base + (row + r * ROWS) * rows.stride, rows.stride,
+                                                least(ROWS, n_rows - r * ROWS)) };
+                        ahead[r] = { from.part, block + distance, row_blocks, (TOGETHER - 1) * rows.stride, nullptr };
+                        lay_out<Format>(from, ahead[r], block, n_blocks, tiles[r]);
+                    }
                 }
                 (n_rows > TOGETHER - ROWS ? multiply_all<Format, R>
                                           : multiply_all<Format, 1>)(tiles, block, n_blocks, tokens, n_tokens,
@@ -260,32 +309,62 @@ template <class Format> void multiply_part(const Rows & rows, int64_t n, const T
                                            float * products, int64_t stride) {
     if (n_tokens == 1) {
         const bool in_one_run = Format::NUMBERS == BLOCK && rows.stride < PAGE;
-        return (in_one_run ? multiply_one<Format, true> : multiply_one<Format, false>)(rows, n, tokens, products);
+        return (rows.interleaved ? multiply_one_interleaved<Format>
+                : in_one_run     ? multiply_one<Format, true>
+                                 : multiply_one<Format, false>)(rows, n, tokens, products);
     }
     const bool are_few = n_tokens <= columns(1, Format::HALVES);
-    (are_few ? multiply_several<Format, 1> : multiply_several<Format, TILES>)(rows, n, tokens, n_tokens, products,
-                                                                              stride);
+    const auto several = rows.interleaved
+                             ? (are_few ? multiply_several<Format, 1, true> : multiply_several<Format, TILES, true>)
+                             : (are_few ? multiply_several<Format, 1, false> : multiply_several<Format, TILES, false>);
+    several(rows, n, tokens, n_tokens, products, stride);
 }
 
-inline Multiply multiply_of(ggml_type type) {
+template <class Format> void interleave(const Rows & rows, int64_t n, uint8_t * interleaved) {
+    const int64_t n_blocks = n / Format::NUMBERS, factor = Format::LAST_FACTOR ? Format::BYTES - 2 : 0;
+    for (int64_t row = 0; row < rows.n; row += ROWS) {
+        const InFile from{ Part(rows.base + row * rows.stride, rows.stride, ROWS) };
+        uint8_t *    group   = interleaved + row / GROUP_ROWS * GROUP_ROWS * rows.stride;
+        uint8_t *    to      = group + row % GROUP_ROWS * 4;
+        uint8_t *    factors = group + n_blocks * WORDS<Format> * 4 * GROUP_ROWS + row % GROUP_ROWS * 2;
+        for (int64_t b = 0; b < n_blocks; ++b, to += WORDS<Format> * 4 * GROUP_ROWS) {
+            for (int64_t i = 0; i < WORDS<Format>; i += 4) {
+                const int64_t word = least(i, WORDS<Format> - 4); // the last ones twice
+                Words         words[4];
+                from.template words4<Format>(b, word, words);
+                for (int64_t k = 0; k < 4; ++k) {
+                    store_words(to + (word + k) * 4 * GROUP_ROWS, words[k]);
+                }
+            }
+            for (int64_t r = 0; HAS_FACTOR<Format> && r < ROWS; ++r, factors += 2) {
+                std::memcpy(factors, from.part.base + r * rows.stride + b * Format::BYTES + factor, 2);
+            }
+            factors += HAS_FACTOR<Format> ? 2 * (GROUP_ROWS - ROWS) : 0;
+        }
+    }
+}
+
+template <class Format> constexpr Products PRODUCTS{ multiply_part<Format>, interleave<Format> };
+
+inline Products products_of(ggml_type type) {
     switch (type) {
     case GGML_TYPE_Q4_0:
-        return multiply_part<Q4_0>;
+        return PRODUCTS<Q4_0>;
     case GGML_TYPE_Q4_1:
-        return multiply_part<Q4_1>;
+        return PRODUCTS<Q4_1>;
     case GGML_TYPE_Q5_0:
-        return multiply_part<Q5_0>;
+        return PRODUCTS<Q5_0>;
     case GGML_TYPE_Q5_1:
-        return multiply_part<Q5_1>;
+        return PRODUCTS<Q5_1>;
     case GGML_TYPE_Q8_0:
-        return multiply_part<Q8_0>;
+        return PRODUCTS<Q8_0>;
     case GGML_TYPE_Q4_K:
-        return multiply_part<Q4_K>;
+        return PRODUCTS<Q4_K>;
     case GGML_TYPE_Q5_K:
-        return multiply_part<Q5_K>;
+        return PRODUCTS<Q5_K>;
     case GGML_TYPE_Q6_K:
-        return multiply_part<Q6_K>;
+        return PRODUCTS<Q6_K>;
     default:
-        return nullptr;
+        return {};
     }
 }

@@ -34,14 +34,14 @@ static Kind find_kind() {
     return Kind::none;
 }
 
-Multiply avx2::multiply(ggml_type) {
-    return nullptr;
+Products avx2::products(ggml_type) {
+    return {};
 }
 
 void avx2::pack(const float *, int64_t, TokenBlock *) {}
 
-Multiply avx512::multiply(ggml_type) {
-    return nullptr;
+Products avx512::products(ggml_type) {
+    return {};
 }
 
 #endif
@@ -57,13 +57,12 @@ static std::atomic<Kind> & kind() {
     return chosen;
 }
 
-static Multiply find(ggml_type type) {
-    const Kind found = kind();
-    return found == Kind::avx512 ? avx512::multiply(type) : found == Kind::avx2 ? avx2::multiply(type) : nullptr;
+static Products find(ggml_type type, Kind chosen = kind()) {
+    return chosen == Kind::avx512 ? avx512::products(type) : chosen == Kind::avx2 ? avx2::products(type) : Products();
 }
 
 bool has_products(ggml_type type) {
-    return find(type) != nullptr;
+    return find(type).multiply != nullptr;
 }
 
 void use_products(const char * name) {
@@ -72,7 +71,7 @@ void use_products(const char * name) {
 
 int64_t rows_together(int64_t n_tokens) {
     const int64_t tiles = n_tokens <= avx512::FEW_TOKENS ? 1 : avx512::TILES;
-    return kind() == Kind::avx512 ? tiles * avx512::ROWS : avx2::TILES * avx2::ROWS;
+    return kind() == Kind::avx512 ? tiles * avx512::ROWS : GROUP_ROWS;
 }
 
 size_t packed_token_bytes(int64_t n) {
@@ -83,11 +82,28 @@ void pack_token(const float * token, int64_t n, void * packed) {
     avx2::pack(token, n, static_cast<TokenBlock *>(packed));
 }
 
+static void multiply(ggml_type type, const void * weights, bool interleaved, int64_t n, int64_t first, int64_t last,
+                     const void * tokens, int64_t n_tokens, float * products, int64_t product_stride) {
+    const int64_t stride = int64_t(ggml_row_size(type, n));
+    const Rows    rows{ static_cast<const uint8_t *>(weights) + first * stride, stride, last - first, interleaved };
+    find(type).multiply(rows, n, static_cast<const TokenBlock *>(tokens), n_tokens, products + first, product_stride);
+}
+
 void multiply_rows(ggml_type type, const void * weights, int64_t n, int64_t first, int64_t last, const void * tokens,
                    int64_t n_tokens, float * products, int64_t product_stride) {
-    const int64_t stride = int64_t(ggml_row_size(type, n));
-    const Rows    rows{ static_cast<const uint8_t *>(weights) + first * stride, stride, last - first };
-    find(type)(rows, n, static_cast<const TokenBlock *>(tokens), n_tokens, products + first, product_stride);
+    multiply(type, weights, false, n, first, last, tokens, n_tokens, products, product_stride);
+}
+
+void multiply_interleaved_rows(ggml_type type, const void * interleaved, int64_t n, int64_t first, int64_t last,
+                               const void * tokens, int64_t n_tokens, float * products, int64_t product_stride) {
+    multiply(type, interleaved, true, n, first, last, tokens, n_tokens, products, product_stride);
+}
+
+void interleave_rows(ggml_type type, const void * weights, int64_t n, int64_t first, int64_t last, void * interleaved) {
+    static const Kind best   = find_kind(); // whatever use_products() says meanwhile
+    const int64_t     stride = int64_t(ggml_row_size(type, n));
+    const Rows        rows{ static_cast<const uint8_t *>(weights) + first * stride, stride, last - first, false };
+    find(type, best).interleave(rows, n, static_cast<uint8_t *>(interleaved) + first * stride);
 }
 
 } // namespace tgr

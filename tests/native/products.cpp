@@ -53,18 +53,33 @@ struct Drawn {
         }
     }
 
-    // [n_tokens, n_rows] of the first tokens, and of rows from `first` on; zero for the others.
-    std::vector<float> products(int64_t n_tokens, int64_t first = 0) const {
+    std::vector<uint8_t> packed(int64_t n_tokens) const {
         const size_t         bytes = packed_token_bytes(n);
         std::vector<uint8_t> packed(bytes * size_t(n_tokens));
         for (int64_t t = 0; t < n_tokens; ++t) {
             pack_token(&tokens[size_t(t * n)], n, &packed[bytes * size_t(t)]);
         }
+        return packed;
+    }
+
+    // [n_tokens, n_rows] of the first tokens, and of rows from `first` on; zero for the others.
+    std::vector<float> products(int64_t n_tokens, int64_t first = 0) const {
         std::vector<float> all(size_t(n_tokens * n_rows));
-        multiply_rows(type, weights.data(), n, first, n_rows, packed.data(), n_tokens, all.data(), n_rows);
+        multiply_rows(type, weights.data(), n, first, n_rows, packed(n_tokens).data(), n_tokens, all.data(), n_rows);
         return all;
     }
     std::vector<float> products() const { return products(n_tokens); }
+
+    // The same of interleaved rows, as many as are whole groups.
+    std::vector<float> interleaved_products(int64_t n_tokens, int64_t first = 0) const {
+        const int64_t        last = n_rows / GROUP_ROWS * GROUP_ROWS;
+        std::vector<uint8_t> interleaved(weights.size(), 0xee);
+        interleave_rows(type, weights.data(), n, 0, last, interleaved.data());
+        std::vector<float> all(size_t(n_tokens * n_rows));
+        multiply_interleaved_rows(type, interleaved.data(), n, first, last, packed(n_tokens).data(), n_tokens,
+                                  all.data(), n_rows);
+        return all;
+    }
 
     // Tokens as Q8_0 has them: scales in F16, numbers to the nearest or even.
     std::vector<double> rounded() const {
@@ -155,6 +170,45 @@ TEST(a_product_has_the_same_bits_whatever_is_beside_it) {
             }
             CHECK(drawn.products(5, 16) == expected);
         }
+    }
+}
+
+TEST(interleaved_rows_have_the_products_of_those_in_the_file) {
+    const Products products;
+    for (const Kind & kind : KINDS) {
+        for (const int64_t n_blocks : { 8, 9, 40, 72 }) {
+            const Drawn drawn(kind, 80, whole_blocks(kind, n_blocks * TOKEN_BLOCK), 70);
+            for (const char * instructions : INSTRUCTIONS) {
+                use_products(instructions);
+                for (const int64_t n_tokens : { 1, 2, 8, 9, 33, 70 }) {
+                    CHECK(drawn.interleaved_products(n_tokens) == drawn.products(n_tokens));
+                    CHECK(drawn.interleaved_products(n_tokens, 48) == drawn.products(n_tokens, 48));
+                }
+            }
+        }
+    }
+}
+
+TEST(rows_are_interleaved_alike_by_all_instructions_and_in_any_parts) {
+    const Products products;
+    for (const Kind & kind : KINDS) {
+        const Drawn                       drawn(kind, 48, whole_blocks(kind, 9 * TOKEN_BLOCK), 1);
+        std::vector<std::vector<uint8_t>> all;
+        for (const char * instructions : INSTRUCTIONS) {
+            use_products(instructions);
+            for (const int64_t part : { 16, 48 }) {
+                auto & interleaved = all.emplace_back(drawn.weights.size());
+                for (int64_t first = 0; first < 48; first += part) {
+                    interleave_rows(kind.type, drawn.weights.data(), drawn.n, first, first + part, interleaved.data());
+                }
+                CHECK(interleaved == all.front());
+            }
+        }
+        // the same bytes, at other places: no byte is lost
+        auto before = drawn.weights, after = all.front();
+        std::sort(before.begin(), before.end());
+        std::sort(after.begin(), after.end());
+        CHECK(before == after);
     }
 }
 

@@ -106,6 +106,8 @@ class EngineStats:
     n_sessions: int
     n_waiting: int
     n_jobs: int
+    interleaved_bytes: int
+    """Weights that the engine has laid out anew in memory, in place of those of the mapped file."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,12 @@ class PooledModel:
     def leaves(self) -> bool:
         """Whether it takes no new leases until it has been unloaded."""
         return self.is_idle or self.is_needed
+
+    def mapped_need(self) -> MemoryNeed:
+        """The need without the weights that the engine has laid out anew: pages of a mapped file
+        count as free memory, those are taken."""
+        n_taken = self.model.engine.stats().interleaved_bytes if self.model else 0
+        return dataclasses.replace(self.need, ram=max(0, self.need.ram - n_taken))
 
 
 class Lease:

@@ -282,11 +282,12 @@ class Pool:
         """Unloads models until another one may be loaded. Raises CancelledError if it need not be
         any more."""
         while loaded := self._loaded():
-            needs = [other.need for other in loaded]
-            fits = functools.partial(self._loader.fits, place.need, needs)
-            if len(loaded) < self._most and await in_thread(fits):
+            if len(loaded) < self._most and await in_thread(lambda: self._fits(place, loaded)):
                 return
             await self._free_one(place)
+
+    def _fits(self, place: PooledModel, loaded: list[PooledModel]) -> bool:
+        return self._loader.fits(place.need, [other.mapped_need() for other in loaded])
 
     async def _free_one(self, place: PooledModel) -> None:
         """Unloads the model that was used least recently, an idle one if there is one, else one
