@@ -20,7 +20,7 @@ from tgr_local.code.edits import FileText, Format, read_edits
 from tgr_local.code.writing import natural
 from tgr_local.console import markdown
 from tgr_local.lab.eval.tasks import code, gsm8k, maths
-from tgr_local.methods import answers
+from tgr_local.system import answers
 from tgr_local.system.errors import TgrError
 
 PARTS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tgr_local.methods.answers import answer_key, boxed, cleaned, compact, is_comparable, normalised
+from tgr_local.system.answers import answer_key, boxed, cleaned, compact, is_comparable, normalised
 
 
 @pytest.mark.parametrize(

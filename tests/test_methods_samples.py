@@ -26,8 +26,8 @@ from reference import Reference
 from tgr_local.engine import Engine
 from tgr_local.lab.methods import power
 from tgr_local.methods import best_of_n, self_consistency
-from tgr_local.methods.answers import answer_key
 from tgr_local.search.branches import Branch
+from tgr_local.system.answers import answer_key
 
 
 def test_the_likeliest_of_n_samples_is_kept(engine: Engine) -> None:

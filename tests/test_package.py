@@ -50,13 +50,13 @@ PLAIN = (
 PARTS: list[tuple[list[str], set[str]]] = [
     (["generation.schemas"], {"system"}),
     (["methods.probe"], {"system", "engine"}),
-    (["methods.answers", "methods.think_tags"], set()),
+    (["system.answers", "system.think_tags"], set()),
     (["lab.methods"], {"system", "options", "engine", "search", "methods"}),
     ([f"console.{name}" for name in PLAIN.split()], {"system"}),
 ]
 PURE = {
-    "methods.answers",
-    "methods.think_tags",
+    "system.answers",
+    "system.think_tags",
     "search.geometry",
     "search.scoring",
     "options.cache",

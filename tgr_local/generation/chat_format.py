@@ -21,10 +21,10 @@ from tgr_local.generation.prompt import Query, check_begun, opening, tokens_with
 from tgr_local.generation.request import ReplyFormat
 from tgr_local.generation.schemas import followable
 from tgr_local.generation.text import KINDS
-from tgr_local.methods.think_tags import AFTER_THINK, CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.options.config import SearchConfig
 from tgr_local.system import confined
 from tgr_local.system.errors import ModelError
+from tgr_local.system.think_tags import AFTER_THINK, CLOSE_THINK, CLOSING, OPEN_THINK
 
 _PROBE = "The answer is 42."
 

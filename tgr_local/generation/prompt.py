@@ -17,11 +17,11 @@ from tgr_local.engine.templates.messages import begun_parts, continued_part, wit
 from tgr_local.generation.request import ReplyRequest
 from tgr_local.generation.text import KINDS, Kind
 from tgr_local.methods import Method
-from tgr_local.methods.think_tags import CLOSE_THINK, OPEN_THINK
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.fields import given_names
 from tgr_local.options.resolve import resolve
 from tgr_local.system.errors import ContextError, ModelError
+from tgr_local.system.think_tags import CLOSE_THINK, OPEN_THINK
 
 _CHARS_OF_A_TOKEN = 8  # more than most texts have
 _PIECE = 1 << 14  # characters

@@ -13,11 +13,11 @@ from typing import Any
 
 from tgr_local.engine import Engine, GrammarTrigger, Sampling
 from tgr_local.generation.text import Kind, LineLimits, TextSplitter
-from tgr_local.methods.think_tags import CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import context_limit, longest_text
 from tgr_local.search.run import Method, Request
 from tgr_local.system.errors import CapacityError
+from tgr_local.system.think_tags import CLOSE_THINK, CLOSING, OPEN_THINK
 
 NO_THINKING = f"{OPEN_THINK}\n{CLOSING}"
 _SHARE, _MOST_KEPT = 8, 256  # of the new tokens: an eighth, at most 256

@@ -17,11 +17,11 @@ from tgr_local.engine import Participant
 from tgr_local.generation.draft import Draft
 from tgr_local.generation.request import NO_THINKING, ReplyRequest
 from tgr_local.generation.text import TextSplitter
-from tgr_local.methods.think_tags import AFTER_THINK, CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.search.capacity import SPARE_CELLS, longest_text
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steps import Finish, Step
 from tgr_local.system.errors import BudgetError, CapacityError
+from tgr_local.system.think_tags import AFTER_THINK, CLOSE_THINK, CLOSING, OPEN_THINK
 
 Participants = tuple[Participant | None, Participant | None, Participant | None, Participant | None]
 """The places in lockstep groups of a reply's runs, in the order of `write`."""

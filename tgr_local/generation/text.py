@@ -15,7 +15,7 @@ from typing import Literal
 
 from tgr_local.engine import Engine
 from tgr_local.engine.templates.messages import Part
-from tgr_local.methods.think_tags import CLOSE_THINK, OPEN_THINK
+from tgr_local.system.think_tags import CLOSE_THINK, OPEN_THINK
 
 Kind = Literal["thinking", "answer"]
 """The parts of a reply."""

@@ -15,8 +15,6 @@ self_consistency.py  n samples; the most frequent answer
 vote.py              samples in waves; weighted votes; stops once an answer is sure
 auto.py              the vote that suits the model and the budget
 early_exit.py        the thinking ends when a trial answer is sure
-answers.py           the final answer in a text, as votes compare it
-think_tags.py        the tags around the thinking
 probe/               how likely a text is right; knows no method
 """
 

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tgr_local.engine import Engine, New, Task
-from tgr_local.methods.think_tags import CLOSE_THINK, CLOSING
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.groups import ExitOptions
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
 from tgr_local.search.run import Method, Run, penalty_history
 from tgr_local.search.seeds import CHUNK, derived_seed
 from tgr_local.search.steps import Finish, Step
+from tgr_local.system.think_tags import CLOSE_THINK, CLOSING
 
 BEGINNING = "The answer is \\boxed{"
 """How a trial answer begins, as the embedded model writes it."""

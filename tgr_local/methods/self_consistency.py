@@ -1,7 +1,7 @@
 """``self-consistency``: n plain samples side by side; the most frequent final answer wins.
 
 Wang et al., "Self-Consistency Improves Chain of Thought Reasoning in Language Models" (ICLR 2023).
-Answers are found and compared by `tgr_local.methods.answers`.
+Answers are found and compared by `tgr_local.system.answers`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tgr_local.methods import best_of_n
-from tgr_local.methods.answers import answer_key
 from tgr_local.options.groups import SampleOptions
 from tgr_local.search.branches import Branches
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
+from tgr_local.system.answers import answer_key
 
 
 def run(run: Run) -> Iterator[Step]:

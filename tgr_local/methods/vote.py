@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Engine
-from tgr_local.methods.answers import answer_key, is_comparable
 from tgr_local.methods.probe import answer, features, record
 from tgr_local.methods.probe.record import Probe
 from tgr_local.options.config import SearchConfig
@@ -27,6 +26,7 @@ from tgr_local.options.groups import SampleOptions, VoteOptions
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
+from tgr_local.system.answers import answer_key, is_comparable
 from tgr_local.system.errors import ModelError
 
 Floats = NDArray[np.float64]

@@ -14,6 +14,8 @@ text_files.py        texts that a person names or pipes
 owned_file.py        files that one process at a time writes whole
 json_checks.py       checks values read from JSON
 json_values.py       records ↔ JSON values
+answers.py           the final answer in a text, as votes and graders compare it
+think_tags.py        the tags around the thinking
 python_source.py     the syntax tree of Python code, safe in threads
 turnstile.py         a turnstile for work of which only so much may run at a time
 confined.py          chat templates with tools, replies, Markdown: read in a process with limits

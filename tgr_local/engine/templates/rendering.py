@@ -15,9 +15,9 @@ from typing import Any
 
 from tgr_local.engine.templates.prompt_text import ControlTexts, PromptText
 from tgr_local.system import confined
+from tgr_local.system.think_tags import CLOSING, OPEN_THINK
 from tgr_local.system.turnstile import Flag
 
-_THINK = "<think>"
 _ROLES = {"system", "developer", "user", "assistant", "tool", "function", "ipython"}
 
 
@@ -73,11 +73,11 @@ def _continued(
         is_foreign = start not in template and added in [start + end for end in ends]
         if is_foreign or opening.rstrip().endswith(tuple(ends) or "\0"):
             begun = opening + content
-    elif thinking and not read.get("think_tag") and _THINK in template:  # which it never shows
-        is_open = opening.rstrip().endswith(_THINK)
-        begun = opening + ("" if is_open else f"{_THINK}\n") + thinking
+    elif thinking and not read.get("think_tag") and OPEN_THINK in template:  # which it never shows
+        is_open = opening.rstrip().endswith(OPEN_THINK)
+        begun = opening + ("" if is_open else f"{OPEN_THINK}\n") + thinking
         if request["continued"] != "reasoning_content" and content:
-            begun += f"\n{_THINK.replace('<', '</')}\n\n{content}"
+            begun += f"{CLOSING}{content}"
     if prompt.endswith(opening):
         prompt = prompt.removesuffix(opening) + begun
     else:

@@ -17,8 +17,8 @@ from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.task import Problem
 from tgr_local.lab.eval.tasks.benchmark import Benchmark
 from tgr_local.lab.eval.tasks.data import only_file
-from tgr_local.methods.answers import answer_key, normalised
 from tgr_local.system import json_checks, paths
+from tgr_local.system.answers import answer_key, normalised
 
 _SHAPE = {"question": str, "answer?": str}
 _MOST = 100_000  # questions of a file

@@ -21,15 +21,15 @@ from tgr_local.generation import query_tokens
 from tgr_local.lab.eval.making import fitting
 from tgr_local.lab.fitting.questions import Question
 from tgr_local.methods import best_of_n
-from tgr_local.methods.answers import answer_key
-from tgr_local.methods.think_tags import CLOSE_THINK
 from tgr_local.methods.vote import features_of
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.branches import Branch, Branches, text_limit
 from tgr_local.search.run import Request, Run
 from tgr_local.search.seeds import derived_seed
 from tgr_local.system import paths
+from tgr_local.system.answers import answer_key
 from tgr_local.system.errors import CancelledError, TgrError
+from tgr_local.system.think_tags import CLOSE_THINK
 
 Floats = NDArray[np.float64]
 

@@ -18,12 +18,12 @@ from collections.abc import Iterator, Sequence
 
 from tgr_local.engine import Engine
 from tgr_local.lab.methods import tot
-from tgr_local.methods.think_tags import CLOSE_THINK, CLOSING, OPEN_THINK
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.groups import TreeOptions
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
+from tgr_local.system.think_tags import CLOSE_THINK, CLOSING, OPEN_THINK
 
 REFINE = (
     "Check the solution above, correct its mistakes and improve it. Write the improved solution "

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tgr_local.lab.eval.task import EvalTask, Grade, Problem
 from tgr_local.lab.eval.tasks.data import Row, Source, require, rows, sample
-from tgr_local.methods.answers import boxed
+from tgr_local.system.answers import boxed
 
 
 @dataclass(frozen=True)

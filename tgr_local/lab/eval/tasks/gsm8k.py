@@ -12,7 +12,7 @@ from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import END, NO_ANSWER, Benchmark, exact, last_box
 from tgr_local.lab.eval.tasks.data import Row, Source
 from tgr_local.lab.eval.tasks.maths import prompts
-from tgr_local.methods.answers import WORDS, cleaned, ungrouped
+from tgr_local.system.answers import WORDS, cleaned, ungrouped
 
 NUMBER = re.compile(r"-?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?")
 BRACKETS = re.compile(r"(?<![\w)])\((-?[\d.]+)\)(?![\w(])")

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import END, NO_ANSWER, Benchmark, exact, last_box, user
 from tgr_local.lab.eval.tasks.data import Row, Source
-from tgr_local.methods.answers import SIGNED, WORDS, compact, normalised
+from tgr_local.system.answers import SIGNED, WORDS, compact, normalised
 
 UNREADABLE = re.compile(r"\\(?:max|min|gcd|lcm|[lc]?dots)(?![a-z])")
 """LaTeX of which math-verify parses only a part."""

@@ -16,7 +16,7 @@ from fractions import Fraction
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.lab.eval.tasks.benchmark import NO_ANSWER, Benchmark, exact, last_box, user
 from tgr_local.lab.eval.tasks.data import Row, Source
-from tgr_local.methods.answers import cleaned
+from tgr_local.system.answers import cleaned
 from tgr_local.system.python_source import syntax_tree
 
 BRACKETS = str.maketrans("[]", "()")

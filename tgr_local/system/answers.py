@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from tgr_local.methods.think_tags import CLOSE_THINK
+from tgr_local.system.think_tags import CLOSE_THINK
 
 _NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?:/\d+)?"
 _LAST_NUMBER = re.compile(rf"(?<![\w.]){_NUMBER}")
