@@ -73,7 +73,7 @@ def test_a_log_waits_longer_than_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_reply_is_counted_until_its_answer_begins() -> None:
-    line = ReplyProgress(shown=False, until_answer=True)
+    line = ReplyProgress(is_shown=False, until_answer=True)
     events = [Progress(2, "tokens", tokens=(5, 6)), TextDelta("hm", "thinking")]
     assert list(line.watch(events)) == events
     assert line.line == "writing · chunk 3 · 2 tokens" and not line.closed

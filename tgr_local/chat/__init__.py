@@ -74,9 +74,9 @@ def model_of(path: Path) -> Path:
     """The model that a saved conversation was written with. ModelError if it is not there, and the
     errors of a damaged file."""
     saved = store.load(path)
-    if (found := saved.model_file()) is None:
+    if (model := saved.model_file()) is None:
         raise ModelError(
             f"the conversation {path.stem} was written with {saved.model}, which is not there; "
             "name a model with -m, such as -m tgr-mini, to go on with another one"
         )
-    return found
+    return model

@@ -58,15 +58,15 @@ class Autosave:
         failure: OSError | None = None
         for file, data in list(self._behind.items()):
             try:
-                written = self._write(file, data)
+                new_file = self._write(file, data)
             except OSError as error:
                 failure = error
                 continue
             del self._behind[file]
             if file is self.file:
-                self.file = written
+                self.file = new_file
             else:
-                written.release()
+                new_file.release()
         if failure is not None and not self._is_told:
             print_note(f"the conversation is not saved: {describe(failure)}{hint}")
         elif failure is None and self._is_told:
@@ -92,8 +92,8 @@ class Autosave:
         the path. Raises ValueError for any other, and OSError."""
         data = store.encoded(conversation)
         if self.file is not None and path == self.file.path:
-            before, self.file = self.file, self._write(self.file, data)
-            self._behind.pop(before, None)
+            old_file, self.file = self.file, self._write(self.file, data)
+            self._behind.pop(old_file, None)
             return self.file.path
         is_new = path not in self.copies
         if is_new and path.exists():
@@ -107,12 +107,12 @@ class Autosave:
             with store.errors_of(path):
                 if not (file.create() if is_new else file.take()):
                     raise ValueError(f"another chat is writing {path}; name another file")
-                if not is_new and file.left not in (None, self.copies[path]):
+                if not is_new and file.last_digest not in (None, self.copies[path]):
                     raise ValueError(
                         f"{path} was changed since this chat read or wrote it; name another file"
                     )
                 file.write(data)
-            self.copies[path] = file.left
+            self.copies[path] = file.last_digest
         finally:
             file.release()
         return path

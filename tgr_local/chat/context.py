@@ -34,16 +34,16 @@ def n_to_drop(conversation: Conversation) -> int:
     """Returns the number of oldest turns to drop so that the reply to the last question fits; what
     stays takes at most half of the space, so that there is room for more turns. 0 if the reply fits
     as it is, or even without any turn before the question."""
-    before = conversation.turns[:-1]
+    earlier = conversation.turns[:-1]
     most = _longest_query(conversation)
-    if not before or _fits(conversation, before, most) or not _fits(conversation, [], most):
+    if not earlier or _fits(conversation, earlier, most) or not _fits(conversation, [], most):
         return 0
     fixed = _n_tokens(conversation, [])
-    kept = [_size(conversation, turn) for turn in before]
+    sizes = [_size(conversation, turn) for turn in earlier]
     n = 1
-    while n < len(before) and sum(kept[n:]) > (most - fixed) // 2:
+    while n < len(earlier) and sum(sizes[n:]) > (most - fixed) // 2:
         n += 1
-    while n < len(before) and not _fits(conversation, before[n:], most):
+    while n < len(earlier) and not _fits(conversation, earlier[n:], most):
         n += 1
     return n
 
@@ -79,9 +79,9 @@ def check_summary(conversation: Conversation, n: int) -> None:
 
 def _room_beside(conversation: Conversation, turn: Turn) -> int:
     """Tokens of a summary at most that is read together with a turn, for another summary."""
-    both = [Turn(SUMMARY_QUESTION, "."), turn]
+    turns = [Turn(SUMMARY_QUESTION, "."), turn]
     config = _summary_config(conversation)
-    prompt = conversation.prompt(both, SUMMARY_REQUEST)
+    prompt = conversation.prompt(turns, SUMMARY_REQUEST)
     query = generation.query_tokens(conversation.engine, prompt, config)
     return longest(conversation.engine) - len(query) - LEAST_SUMMARY
 
@@ -109,8 +109,8 @@ def summarise(conversation: Conversation, n: int, *, goes_on: bool = False) -> E
             conversation.replies.append(event)
             if not event.text:
                 raise TgrError("the summary is empty; nothing was changed")
-            rest = conversation.turns[n:]
-            conversation.turns = [Turn(SUMMARY_QUESTION, event.text, event.thinking), *rest]
+            later = conversation.turns[n:]
+            conversation.turns = [Turn(SUMMARY_QUESTION, event.text, event.thinking), *later]
         yield event
 
 
@@ -135,15 +135,15 @@ def is_full(conversation: Conversation) -> bool:
 # ---- sizes ----
 
 
-def _fits(conversation: Conversation, before: list[Turn], most: int) -> bool:
+def _fits(conversation: Conversation, earlier: list[Turn], most: int) -> bool:
     try:
-        return _n_tokens(conversation, before) <= most
+        return _n_tokens(conversation, earlier) <= most
     except CapacityError:
         return False
 
 
-def _n_tokens(conversation: Conversation, before: list[Turn]) -> int:
-    prompt = conversation.prompt(before, conversation.last.question)
+def _n_tokens(conversation: Conversation, earlier: list[Turn]) -> int:
+    prompt = conversation.prompt(earlier, conversation.last.question)
     return len(generation.query_tokens(conversation.engine, prompt, conversation.config))
 
 

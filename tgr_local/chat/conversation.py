@@ -108,10 +108,10 @@ class Conversation:
         An interrupted reply keeps its text so far; a question without an answer stays in the
         conversation until the next question.
         """
-        before = [turn for turn in self.turns if turn.answer]
-        self.turns = [*before, Turn(question)]
+        earlier = [turn for turn in self.turns if turn.answer]
+        self.turns = [*earlier, Turn(question)]
         self._attempts = 0
-        return self._reply(before, question)
+        return self._reply(earlier, question)
 
     def ask_again(self) -> Events:
         """The events of another reply to the last question. It replaces the last one as soon as its
@@ -124,11 +124,11 @@ class Conversation:
         """The events of the reply to the last question, which has none yet."""
         return self._reply(self.turns[:-1], self.last.question)
 
-    def _reply(self, before: list[Turn], question: str) -> Events:
+    def _reply(self, earlier: list[Turn], question: str) -> Events:
         texts = {"answer": "", "thinking": ""}
         self.steps, self.unfinished = [], None
         events = generation.stream(
-            self.engine, self.prompt(before, question), self._next_config(), method=self.method
+            self.engine, self.prompt(earlier, question), self._next_config(), method=self.method
         )
         try:
             for event in events:
@@ -148,7 +148,7 @@ class Conversation:
         finally:
             answer, thinking = texts["answer"].strip(), texts["thinking"].strip()
             if answer or not self.last.answer:
-                self.turns = [*before, Turn(question, answer, thinking)]
+                self.turns = [*earlier, Turn(question, answer, thinking)]
 
     def ask_many(self, k: int, on_event: OnReplyEvent) -> list[Reply]:
         """k other replies to the last question, written together; `replace_last` accepts one."""
@@ -177,9 +177,9 @@ class Conversation:
             raise ValueError("there is no question yet: ask something first")
         return self.turns[-1]
 
-    def prompt(self, before: Sequence[Turn], question: str) -> list[dict[str, str]]:
+    def prompt(self, earlier: Sequence[Turn], question: str) -> list[dict[str, str]]:
         """The messages of a question after some turns."""
-        return [*self._messages(before), {"role": "user", "content": question}]
+        return [*self._messages(earlier), {"role": "user", "content": question}]
 
     def _next_config(self) -> SearchConfig:
         """The config with the seed of the next attempt."""

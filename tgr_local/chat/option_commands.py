@@ -48,20 +48,20 @@ def method(session: ChatSession, name: str) -> Iterable[str]:
     chosen = session.conversation.method
     if name:
         return [f"method {chosen.name}: {chosen.about}"]
-    marks = {one: "*" if one == chosen.name else " " for one in methods.METHODS}
-    return [f"{marks[one]} {one:16}  {known.about}" for one, known in methods.METHODS.items()]
+    marks = {name: "*" if name == chosen.name else " " for name in methods.METHODS}
+    return [f"{marks[name]} {name:16}  {known.about}" for name, known in methods.METHODS.items()]
 
 
 def set_option(session: ChatSession, argument: str) -> Iterable[str]:
     if argument in ("", "changed", "all"):
-        return _listed(session, argument)
+        return _list_options(session, argument)
     name, _, text = argument.replace("=", " ", 1).partition(" ")
     if name and (text.strip() or name not in _values(session)):
         session.conversation.set_option(name, text.strip())
     return [_option(name, *_values(session)[name])]
 
 
-def _listed(session: ChatSession, which: str) -> Iterator[str]:
+def _list_options(session: ChatSession, selection: str) -> Iterator[str]:
     """The options that the method uses, those that are not the default, or all."""
     conversation, values = session.conversation, _values(session)
     default = dataclasses.asdict(SearchConfig()) | dataclasses.asdict(ChatConfig())
@@ -69,9 +69,9 @@ def _listed(session: ChatSession, which: str) -> Iterator[str]:
     of_search = {spec.name for spec in dataclasses.fields(SearchConfig)}
     n_hidden = n_shown = 0
     for name, (value, doc) in values.items():
-        if which == "changed" and value == default[name]:
+        if selection == "changed" and value == default[name]:
             continue
-        if not which and name in of_search and not conversation.method.uses(name):
+        if not selection and name in of_search and not conversation.method.uses(name):
             n_hidden += 1
             continue
         n_shown += 1
@@ -102,10 +102,10 @@ def think(session: ChatSession, argument: str) -> Iterable[str]:
         if argument not in _THINK:
             raise ValueError(f"/think is {argument!r}, but must be on, off, show or hide")
         conversation.set_option(*_THINK[argument])
-    shown = "shown" if conversation.chat_config.show_thinking else "not shown"
+    state = "shown" if conversation.chat_config.show_thinking else "not shown"
     if conversation.config.thinking:
-        return [f"a model that can think does so before its answer; the thinking is {shown}"]
-    return [f"the model answers without thinking first; thinking, if there is any, is {shown}"]
+        return [f"a model that can think does so before its answer; the thinking is {state}"]
+    return [f"the model answers without thinking first; thinking, if there is any, is {state}"]
 
 
 def markdown(session: ChatSession, argument: str) -> Iterable[str]:

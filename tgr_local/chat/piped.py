@@ -25,13 +25,13 @@ class Pipe:
     """The front end without a user: it prints, and chooses the first of several replies."""
 
     def show(self, events: Events) -> None:
-        with ReplyProgress(shown=True, until_answer=True) as progress:
+        with ReplyProgress(is_shown=True, until_answer=True) as progress:
             reply = show_plain(progress.watch(events), thinking=False)
         if not reply.text.strip():
             raise TgrError(f"the reply has no answer; it ended with {reply.finish}")
 
     def show_many(self, k: int, work: Callable[[OnReplyEvent], list[Reply]]) -> list[Reply]:
-        with ReplyProgress(shown=True, until_answer=False) as progress:
+        with ReplyProgress(is_shown=True, until_answer=False) as progress:
             return work(lambda index, event: progress.update(event))
 
     def choose(self, replies: Sequence[Reply]) -> int | None:

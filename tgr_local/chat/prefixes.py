@@ -37,7 +37,7 @@ def save(conversation: Conversation, files: Iterable[Path]) -> None:
     most = conversation.chat_config.prefix_mib << 20
     if not files:
         return
-    first, *others = (path_of(file) for file in files)
+    first, *links = (path_of(file) for file in files)
     try:
         saved = None
         if most and conversation.turns:
@@ -49,7 +49,7 @@ def save(conversation: Conversation, files: Iterable[Path]) -> None:
                     least_tokens=LEAST_TOKENS,
                     most_bytes=most,
                 )
-        for path in others if saved else (first, *others):
+        for path in links if saved else (first, *links):
             path.unlink(missing_ok=True)  # of an earlier state of the conversation
             if saved:
                 with contextlib.suppress(FileExistsError):  # another chat has just made it
@@ -85,12 +85,12 @@ def _prune(folder: Path, most: int) -> None:
     """Removes files without a conversation, given-up ones, and the oldest ones beyond `most` bytes;
     two names of one file count once."""
     paths.remove_abandoned(folder, f".*{ENDING}.*")
-    found = []
+    dated = []
     for path in folder.glob("*" + ENDING):
         with contextlib.suppress(OSError):  # another chat may remove it
-            found.append((path.stat(), path))
+            dated.append((path.stat(), path))
     sizes: dict[int, int] = {}
-    for status, path in sorted(found, key=lambda one: one[0].st_mtime, reverse=True):
+    for status, path in sorted(dated, key=lambda pair: pair[0].st_mtime, reverse=True):
         sizes[status.st_ino] = status.st_size
         conversation = path.with_name(path.name.removesuffix(ENDING) + store.ENDING)
         if sum(sizes.values()) > most or not conversation.exists():

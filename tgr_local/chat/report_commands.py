@@ -23,24 +23,24 @@ from tgr_local.system.sanitize import printable_line
 
 
 def show(session: ChatSession, argument: str) -> Iterator[str]:
-    conversation, what = session.conversation, argument or "options"
-    if what == "options":
+    conversation, subject = session.conversation, argument or "options"
+    if subject == "options":
         yield from _options(session)
-    elif what == "prompt":
+    elif subject == "prompt":
         if not conversation.messages:
             raise ValueError("there is no prompt yet: ask something first")
         prompt = generation.query_tokens(
             conversation.engine, conversation.messages, conversation.config, anew=True
         )
         yield conversation.engine.detokenize(prompt, special=True).decode("utf-8", "replace")
-    elif what == "conversation":
+    elif subject == "conversation":
         if not conversation.turns:
             yield "the conversation is empty: ask something first"
         for turn in conversation.turns:
             yield f">>> {turn.question}"
             yield turn.answer or "(no answer)"
     else:
-        raise ValueError(f"/show is {what!r}, but must be options, prompt or conversation")
+        raise ValueError(f"/show is {subject!r}, but must be options, prompt or conversation")
 
 
 def _options(session: ChatSession) -> Iterator[str]:
@@ -70,8 +70,8 @@ def trace(session: ChatSession, argument: str) -> Iterator[str]:
     width = terminal_width(default=120)
     every = argument in ("", "all")
     number = 0 if every else whole_number(argument, "the chunk", 1, n_chunks)
-    shown = steps[number - 1 : number] if number else steps
-    yield from render.boundary_table(trace_file.make_boundaries(conversation.engine, shown), width)
+    some = steps[number - 1 : number] if number else steps
+    yield from render.boundary_table(trace_file.make_boundaries(conversation.engine, some), width)
     if unfinished is not None and number in (0, n_chunks):
         yield from render.unfinished_table(
             trace_file.make_boundary(conversation.engine, _as_step(unfinished), None),

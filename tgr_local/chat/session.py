@@ -161,17 +161,17 @@ class ChatSession:
         """Replaces the oldest `n` turns by a summary, which is shown; says which file still has
         them. Turns that are too long to be read together are summarised in parts, each with the
         summary of those before it."""
-        before, where = self.conversation.turns, ""
+        old_turns, where = self.conversation.turns, ""
         context.check_summary(self.conversation, n)
-        left, least = n, 1
+        n_left, least = n, 1
         try:
-            while left >= least:
-                n_part = context.n_at_once(self.conversation, left, least)
-                part = context.summarise(self.conversation, n_part, goes_on=n_part < left)
+            while n_left >= least:
+                n_part = context.n_at_once(self.conversation, n_left, least)
+                part = context.summarise(self.conversation, n_part, goes_on=n_part < n_left)
                 self.front_end.show(part)
-                left, least = left - n_part + 1, 2
+                n_left, least = n_left - n_part + 1, 2
         finally:  # the turns may be replaced before an interruption
-            if self.conversation.turns is not before:
+            if self.conversation.turns is not old_turns:
                 where = self._leave_file()
                 self.save()
         return where

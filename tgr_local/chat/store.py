@@ -57,10 +57,10 @@ class Saved:
             return path
         embedded = [f"{name}-q8_0.gguf" for name in model_files.EMBEDDED]
         embedded += model_files.EMBEDDED.values()
-        for other in model_files.local():
-            both = path.name in embedded and other.name in embedded
-            if (other.name == path.name or both) and self.is_same(other, needed=True):
-                return other
+        for file in model_files.local():
+            is_ours = path.name in embedded and file.name in embedded
+            if (file.name == path.name or is_ours) and self.is_same(file, needed=True):
+                return file
         return None
 
     def is_same(self, path: Path, *, needed: bool = False) -> bool:
@@ -97,13 +97,13 @@ def new_path() -> Path:
 
 def saved_paths() -> list[Path]:
     """The conversations in the state folder, latest first."""
-    found = []
+    dated = []
     for path in _folder().glob("*" + ENDING):
         with contextlib.suppress(OSError):  # another process may remove it
             status = path.stat()
             if status.st_size:  # else another process has just made it
-                found.append((status.st_mtime_ns, path))
-    return [path for _, path in sorted(found, reverse=True)]
+                dated.append((status.st_mtime_ns, path))
+    return [path for _, path in sorted(dated, reverse=True)]
 
 
 def is_named(path: Path) -> bool:
@@ -189,23 +189,23 @@ def _invalid(path: Path, number: int, why: object) -> TgrError:
 
 def _record(record: Any, number: int) -> dict[str, Any]:
     """A line, checked. ValueError, TypeError or KeyError if it is invalid."""
-    found: dict[str, Any] = require_type(dict, record)
+    fields: dict[str, Any] = require_type(dict, record)
     if number == 1:
-        if found["format"] != FORMAT:
-            raise ValueError(f"its format is {found['format']!r:.40}, but must be {FORMAT!r}")
+        if fields["format"] != FORMAT:
+            raise ValueError(f"its format is {fields['format']!r:.40}, but must be {FORMAT!r}")
         for name in ("model", "method", "system"):
-            require_type(str, found[name])
-        require_type(int, found.get("model_bytes", 0))
-        if found["method"] not in METHODS:
-            raise ValueError(f"its method is {found['method']!r:.40}, but there is no such method")
-        updated(SearchConfig(), _options(found))
-        return found
+            require_type(str, fields[name])
+        require_type(int, fields.get("model_bytes", 0))
+        if fields["method"] not in METHODS:
+            raise ValueError(f"its method is {fields['method']!r:.40}, but there is no such method")
+        updated(SearchConfig(), _options(fields))
+        return fields
     role = "assistant" if number % 2 else "user"
-    if found["role"] != role:
-        raise ValueError(f"its role is {found['role']!r:.40}, but must be {role!r}")
-    require_type(str, found["content"])
-    require_type(str, found.get("thinking", ""))
-    return found
+    if fields["role"] != role:
+        raise ValueError(f"its role is {fields['role']!r:.40}, but must be {role!r}")
+    require_type(str, fields["content"])
+    require_type(str, fields.get("thinking", ""))
+    return fields
 
 
 def _options(record: dict[str, Any]) -> dict[str, Any]:

@@ -168,26 +168,26 @@ class Terminal:
 
 def _choice(replies: Sequence[Reply]) -> int | None:
     """Shows replies on the whole screen, one at a time; the index of the chosen one, or None."""
-    shown = 0
+    index = 0
     area = TextArea(read_only=True, scrollbar=True, wrap_lines=True)
     keys = KeyBindings()
 
     def turn_to(number: int) -> None:
-        nonlocal shown
-        shown = number % len(replies)
-        area.text = _page(replies[shown])
+        nonlocal index
+        index = number % len(replies)
+        area.text = _page(replies[index])
 
     def head() -> str:
-        reply = replies[shown]
+        reply = replies[index]
         return (
-            f"reply {shown + 1} of {len(replies)}, seed {reply.seed}, {reply.n_tokens} tokens, "
+            f"reply {index + 1} of {len(replies)}, seed {reply.seed}, {reply.n_tokens} tokens, "
             f"{reply.finish}"
         )
 
     for names, go in {
-        ("right", "n", "tab"): lambda event: turn_to(shown + 1),
-        ("left", "p", "s-tab"): lambda event: turn_to(shown - 1),
-        ("enter",): lambda event: event.app.exit(shown),
+        ("right", "n", "tab"): lambda event: turn_to(index + 1),
+        ("left", "p", "s-tab"): lambda event: turn_to(index - 1),
+        ("enter",): lambda event: event.app.exit(index),
         ("q", "escape", "c-c", "c-d"): lambda event: event.app.exit(None),
     }.items():
         for name in names:
@@ -235,9 +235,9 @@ def _arguments() -> dict[str, Completer]:
 
 def _call(command: str, data: bytes | None = None) -> None:
     """Runs a program of the user. ValueError if its exit code is not 0."""
-    done = subprocess.run(shlex.split(command), input=data)
-    if done.returncode:
-        raise ValueError(f"{shlex.split(command)[0]} failed with exit code {done.returncode}")
+    completed = subprocess.run(shlex.split(command), input=data)
+    if completed.returncode:
+        raise ValueError(f"{shlex.split(command)[0]} failed with exit code {completed.returncode}")
 
 
 def _first_installed(commands: Iterable[str]) -> str | None:

@@ -61,8 +61,8 @@ def undo(session: ChatSession, _: str) -> Iterable[str]:
 def drop(session: ChatSession, argument: str) -> Iterable[str]:
     n = _n_turns(session, argument or "1")
     where = session.drop(n)
-    left = plural(len(session.conversation.turns), "turn")
-    return [f"dropped the oldest {plural(n, 'turn')}, {left} left{where}"]
+    remaining = plural(len(session.conversation.turns), "turn")
+    return [f"dropped the oldest {plural(n, 'turn')}, {remaining} left{where}"]
 
 
 def summarise(session: ChatSession, argument: str) -> Iterable[str]:
@@ -129,18 +129,18 @@ def load(session: ChatSession, argument: str) -> Iterable[str]:
 
 def resume(session: ChatSession, argument: str) -> Iterator[str]:
     if argument not in ("", "all"):
-        paths = session.listed or _listed(session)[0]  # whose numbers the person has seen
+        paths = session.listed or _latest_paths(session)[0]  # whose numbers the person has seen
         path = paths[whole_number(argument, "the conversation", 1, len(paths)) - 1]
         yield from go_on(session, path)
         return
-    session.listed, n_left_out = _listed(session, all_of_them=bool(argument))
+    session.listed, n_left_out = _latest_paths(session, all_of_them=bool(argument))
     for number, path in enumerate(session.listed, 1):
         yield f"{number:2}  {_row(path)}"
     more = f"; {n_left_out} more, older or earlier states of these: /resume all"
     yield f"/resume N continues number N{more if n_left_out else ''}"
 
 
-def _listed(session: ChatSession, *, all_of_them: bool = False) -> tuple[list[Path], int]:
+def _latest_paths(session: ChatSession, *, all_of_them: bool = False) -> tuple[list[Path], int]:
     """The latest conversations, without those that another in the list goes on from, and how many
     are left out. One that a person has named is in the list. ValueError if there is none."""
     paths = [path for path in store.saved_paths() if path != session.path]
@@ -235,12 +235,12 @@ def _restore(session: ChatSession, path: Path, file: OwnedFile | None = None) ->
 
 def _other_model(session: ChatSession, saved: store.Saved) -> Iterator[str]:
     """Yields warnings if a conversation was written with another model than the loaded one."""
-    loaded, found = session.conversation.engine.path, saved.model_file()
-    if found is None and saved.model != str(loaded):
+    loaded, known = session.conversation.engine.path, saved.model_file()
+    if known is None and saved.model != str(loaded):
         name = model_files.listed_name(loaded)
         yield f"it was written with {saved.model}, which is not there; {name} goes on"
-    elif found is not None and found != loaded:
-        name, own = model_files.listed_name(loaded), model_files.listed_name(found)
-        yield f"it was written with {own}; {name} goes on, and /model {found} changes to {own}"
-    if found is not None and not saved.is_same(found):
-        yield f"{found} has changed since the conversation was written"
+    elif known is not None and known != loaded:
+        name, own = model_files.listed_name(loaded), model_files.listed_name(known)
+        yield f"it was written with {own}; {name} goes on, and /model {known} changes to {own}"
+    if known is not None and not saved.is_same(known):
+        yield f"{known} has changed since the conversation was written"

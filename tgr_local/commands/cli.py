@@ -160,18 +160,18 @@ def _take_words(args: Arguments, words: list[str]) -> None:
         if word.startswith("-") and not (word == "-" and parser.text):
             raise parser.unknown_argument(word)
     if parser.takes_model and not hasattr(args, "model"):
-        given = words
+        free_words = words
         if parser.text:
             texts = [getattr(args, parser.text), *getattr(args, parser.rest or "", ())]
-            given = [*(text for text in texts if text is not None), *words]
-        if given and _names_model(parser, given):
-            args.model, *words = given
+            free_words = [*(text for text in texts if text is not None), *words]
+        if free_words and _names_model(parser, free_words):
+            args.model, *words = free_words
             if parser.text:
                 setattr(args, parser.text, words.pop(0) if words else None)
             if parser.rest:
                 setattr(args, parser.rest, [])
-        elif len(given) == 2 and words and not Path(given[0]).exists():
-            raise parser.unknown_argument(words[0], unless=given[0])
+        elif len(free_words) == 2 and words and not Path(free_words[0]).exists():
+            raise parser.unknown_argument(words[0], unless=free_words[0])
     for word in words:
         if not parser.rest:
             raise parser.unknown_argument(word)
@@ -182,7 +182,7 @@ def _names_model(parser: Parser, words: list[str]) -> bool:
     """Whether the first of the words without a flag is a model. One that may as well be the text
     is so only as a file, or as a name that can hardly be anything else; where there is no text, a
     single word can be nothing but a model."""
-    word, *others = words
+    word, *more_words = words
     one_word = len(word.split()) == 1
     if word.lower().endswith(".gguf") and (one_word or Path(word).is_file()):
         return True
@@ -190,12 +190,12 @@ def _names_model(parser: Parser, words: list[str]) -> bool:
 
     if not one_word:
         return not parser.text and Path(word).exists()
-    if not others:
+    if not more_words:
         return not parser.text or model_names.is_unmistakable(word)
     if parser.rest:  # further words may be files, and the first one the task
         known = model_files.is_known(word) and not Path(word).exists()
         return known or model_names.is_unmistakable(word)
-    quoted = bool(parser.text) and len(others) == 1 and len(others[0].split()) > 1
+    quoted = bool(parser.text) and len(more_words) == 1 and len(more_words[0].split()) > 1
     in_form = model_names.is_elsewhere(word) or "/" in word
     return quoted or in_form or model_files.is_known(word)
 

@@ -132,12 +132,12 @@ def _sandbox() -> Iterator[Finding]:
             "sandbox", "ok", f"code and eval --allow-exec use {best}: {backends.ISOLATION[best]}"
         )
         return
-    others = " or ".join(
+    choices = " or ".join(
         f"--sandbox {kind}: {backends.ISOLATION[kind]}"
         for kind in backends.CHOICES
         if kind == backends.NONE or not commands.defect(kind)
     )
-    detail = f"eval --allow-exec needs {best}, which does not work here ({why}); else {others}"
+    detail = f"eval --allow-exec needs {best}, which does not work here ({why}); else {choices}"
     yield Finding("sandbox", "warning", detail)
 
 
@@ -194,8 +194,8 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
         context = f"trained with {engine.n_ctx_train} tokens; cache: {cells}"
         yield Finding("context", "ok", f"{context}; {engine.n_seq_max} sequences at a time")
         if engine.pooling:
-            made = "scores of documents" if engine.pooling == "rank" else "embeddings"
-            yield Finding("pooling", "ok", f"{engine.pooling}: it makes {made}, and writes no text")
+            kind = "scores of documents" if engine.pooling == "rank" else "embeddings"
+            yield Finding("pooling", "ok", f"{engine.pooling}: it makes {kind}, and writes no text")
             yield from _try("tokenizer", lambda: _tokenizer(engine))
             return
         yield from _try("strength", lambda: _strength(engine))
@@ -209,8 +209,8 @@ def _strength(engine: Engine) -> Iterator[Finding]:
 
     config = advised(engine)
     if strength.is_needed(config):
-        found = strength.known(engine, config)
-        by = f"{found}, measured for this model in {found.seconds:.0f} s" if found else ""
+        measured = strength.known(engine, config)
+        by = f"{measured}, measured for this model in {measured.seconds:.0f} s" if measured else ""
         yield Finding("strength", "ok", by or "not measured yet; the first search does it, once")
 
 

@@ -41,13 +41,13 @@ def pull(name: str, to: str | None = None) -> list[dict[str, Any]]:
 
     Returns path, size and sha256 of each file. Raises as `hub.files` and `fetch` do.
     """
-    done = []
+    downloaded = []
     for remote in hub.files(name):
         folder = model_files.folder() / remote.repo if to is None else expanded("to", to)
         target = folder / Path(remote.name).name
         _fetch_with_progress(remote, target)
-        done.append({"path": str(target), "bytes": remote.size, "sha256": remote.sha256})
-    return done
+        downloaded.append({"path": str(target), "bytes": remote.size, "sha256": remote.sha256})
+    return downloaded
 
 
 def _fetch_with_progress(remote: Remote, target: Path) -> None:
@@ -78,7 +78,7 @@ def fetch(remote: Remote, target: Path, on_progress: OnProgress = lambda have, n
         return False
     # the name has the version, so that parts of two versions do not mix
     part = private(target).with_name(f"{target.name}.{remote.sha256[:12]}.part")
-    with _opened(part) as file:
+    with _open(part) as file:
         try:
             files.lock(file.fileno())
         except BlockingIOError:
@@ -100,20 +100,20 @@ def fetch(remote: Remote, target: Path, on_progress: OnProgress = lambda have, n
 def _check_same(remote: Remote, target: Path) -> None:
     """Raises TgrError unless the file at `target`, which may be the user's own, is the hub's."""
     if not target.is_file():
-        found, wanted = "it is not a file", "one"
+        actual, wanted = "it is not a file", "one"
     elif (size := target.stat().st_size) != remote.size:
-        found, wanted = f"it has {size} bytes", str(remote.size)
+        actual, wanted = f"it has {size} bytes", str(remote.size)
     elif (sha256 := file_hash.read(target)) != remote.sha256:
-        found, wanted = f"its sha256 is {sha256}", remote.sha256
+        actual, wanted = f"its sha256 is {sha256}", remote.sha256
     else:
         return
     raise TgrError(
-        f"{target} exists, but {found}, not {wanted} as {remote.repo} says; move it away, or "
+        f"{target} exists, but {actual}, not {wanted} as {remote.repo} says; move it away, or "
         "name another folder with --to"
     )
 
 
-def _opened(part: Path) -> FileIO:
+def _open(part: Path) -> FileIO:
     """The partial file, open for appending. Raises TgrError for a link, a pipe or a device, since
     writing to it would change something else."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | files.NOFOLLOW | files.NONBLOCK

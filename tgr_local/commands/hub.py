@@ -47,35 +47,35 @@ def files(name: str) -> list[Remote]:
             f"{name!r} is not the name of a model; write OWNER/REPO:QUANTIZATION, such as {example}"
         )
     repo, quantization, file = match.groups()
-    listed = _listed(repo)
+    listed = _list_files(repo)
     if not listed:
         raise TgrError(f"{repo} has no GGUF file; look for a repository with GGUF in its name")
-    found = [remote for remote in listed if _matches(remote.name, quantization, file)]
-    if len({_PART.sub("", r.name) for r in found}) != 1:
+    matching = [remote for remote in listed if _matches(remote.name, quantization, file)]
+    if len({_PART.sub("", r.name) for r in matching}) != 1:
         names = [_PART.sub(".gguf", r.name) for r in listed if not _is_later_part(r.name)]
         more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-        what = "several models" if found else f"no {quantization or file}"
+        problem = "several models" if matching else f"no {quantization or file}"
         raise ValueError(
-            f"{repo} has {what}; name one of its files as {repo}/FILE: "
+            f"{repo} has {problem}; name one of its files as {repo}/FILE: "
             f"{', '.join(names[:_MAX_NAMES])}{more}"
         )
-    _check_listing(found, file)
-    return found
+    _check_listing(matching, file)
+    return matching
 
 
-def _check_listing(found: list[Remote], file: str | None) -> None:
+def _check_listing(files: list[Remote], file: str | None) -> None:
     """Raises TgrError unless the hub lists size and sha256 of each file, and every part."""
-    for remote in found:
+    for remote in files:
         sized = isinstance(remote.size, int) and remote.size > 0
         if not sized or not re.fullmatch("[0-9a-f]{64}", remote.sha256):
             raise TgrError(
                 f"{remote.repo} does not give size and sha256 of {remote.name}, so the download "
                 "could not be verified; download it by other means"
             )
-    parts = sorted((int(p[1]), int(p[2])) for r in found if (p := _PART.search(r.name)))
+    parts = sorted((int(p[1]), int(p[2])) for r in files if (p := _PART.search(r.name)))
     wanted = [(number, len(parts)) for number in range(1, len(parts) + 1)]
-    if parts != wanted and file not in {remote.name for remote in found}:
-        first = found[0]
+    if parts != wanted and file not in {remote.name for remote in files}:
+        first = files[0]
         raise TgrError(
             f"{first.repo} has {len(parts)} parts of {_PART.sub('.gguf', first.name)}, but some "
             "are missing; name another file"
@@ -93,7 +93,7 @@ def _is_later_part(name: str) -> bool:
     return part is not None and int(part[1]) > 1
 
 
-def _listed(repo: str) -> list[Remote]:
+def _list_files(repo: str) -> list[Remote]:
     hub = client()
     api = hub.HfApi()
     try:
@@ -101,13 +101,13 @@ def _listed(repo: str) -> list[Remote]:
         return [
             Remote(
                 repo,
-                one.rfilename,
-                hub.hf_hub_url(repo, one.rfilename, revision=info.sha),
-                one.size,
-                str(one.lfs.sha256).lower() if one.lfs else "",
+                file.rfilename,
+                hub.hf_hub_url(repo, file.rfilename, revision=info.sha),
+                file.size,
+                str(file.lfs.sha256).lower() if file.lfs else "",
             )
-            for one in info.siblings or ()
-            if _is_model(one.rfilename)
+            for file in info.siblings or ()
+            if _is_model(file.rfilename)
         ]
     except Exception as error:
         raise failure(error, f"{api.endpoint}/{repo}") from None

@@ -41,8 +41,8 @@ def _list(args: Arguments) -> int:
     if missing := model_files.missing_folder():
         text = f"there is no folder of models {missing}; make it, or correct models_dir"
         print(f"tgr-local: warning: {printable_line(text)}", file=sys.stderr)
-    found = [facts | _memory(facts) for facts in model_files.listed()]
-    return _print(args, found, [model_files.as_line(one) for one in found])
+    models = [facts | _memory(facts) for facts in model_files.listed()]
+    return _print(args, models, [model_files.as_line(facts) for facts in models])
 
 
 def _show(args: Arguments) -> int:
@@ -50,13 +50,13 @@ def _show(args: Arguments) -> int:
     from tgr_local.search import strength_files
 
     path = model_files.find(args.model)
-    found = strength_files.of_model(path)
+    strengths = strength_files.of_model(path)
     facts = model_files.card(path).facts()
     facts |= _memory(facts) | {
         "strength": {
             f"{of['divergence']:g} wanted with rank {of['rank']}, d_z {of['d_z']}, injection_seed "
             f"{of['injection_seed']}, {of['type_k']}/{of['type_v']}": str(strength)
-            for of, strength in found
+            for of, strength in strengths
         }
     }
     return _print(args, facts, model_files.as_table(facts))
@@ -81,28 +81,28 @@ def _remove(args: Arguments) -> int:
     from tgr_local.commands import removal
     from tgr_local.options import model_files
 
-    found = removal.files_of(args.model)
-    names = [printable_line(str(file)) for file in found]
+    files = removal.files_of(args.model)
+    names = [printable_line(str(file)) for file in files]
     if not args.yes:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise ValueError(f"deleting {', '.join(names)} needs an answer on a terminal, or --yes")
-        size = model_files.size(removal.n_bytes(found))
+        size = model_files.size(removal.n_bytes(files))
         print("\n".join(names), file=sys.stderr)
         print(f"delete {size}? yes, no: ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             print("tgr-local: nothing was deleted", file=sys.stderr)
             return 1
-    removal.remove(found)
-    shown = names if sys.stdout.isatty() else [str(file) for file in found]
-    return _print(args, [{"path": str(file)} for file in found], shown)
+    removal.remove(files)
+    lines = names if sys.stdout.isatty() else [str(file) for file in files]
+    return _print(args, [{"path": str(file)} for file in files], lines)
 
 
 def _pull(args: Arguments) -> int:
     from tgr_local.commands import download
 
     files = download.pull(args.name, args.to)
-    shown = printable_line if sys.stdout.isatty() else str  # a program needs the exact path
-    return _print(args, files, [shown(one["path"]) for one in files])
+    as_shown = printable_line if sys.stdout.isatty() else str  # a program needs the exact path
+    return _print(args, files, [as_shown(file["path"]) for file in files])
 
 
 def _print(args: Arguments, value: Any, lines: list[str]) -> int:

@@ -34,12 +34,12 @@ def files_of(name: str) -> list[Path]:
         raise ModelError(f"{path} is a later part of a model; name its first part")
     parts = [part for part in model_parts.parts_of(path) if os.path.lexists(part)]
     probe = record.place(path)
-    found = [*parts, *([probe] if os.path.lexists(probe) else [])]
-    for file in found:
+    files = [*parts, *([probe] if os.path.lexists(probe) else [])]
+    for file in files:
         if stat.S_ISDIR(os.lstat(file).st_mode):
             raise ModelError(f"{file} is a folder, which is not deleted; delete it yourself")
     # what a link leads to stays, and with it what was measured
-    return [*found, *(() if path.is_symlink() else strength_files.files_of_model(path))]
+    return [*files, *(() if path.is_symlink() else strength_files.files_of_model(path))]
 
 
 def _lies_in(path: Path, folder: Path) -> bool:
@@ -50,18 +50,18 @@ def _lies_in(path: Path, folder: Path) -> bool:
         return False
 
 
-def n_bytes(found: list[Path]) -> int:
+def n_bytes(files: list[Path]) -> int:
     """Bytes that deleting the files frees."""
-    return sum(os.lstat(file).st_size for file in found)
+    return sum(os.lstat(file).st_size for file in files)
 
 
-def remove(found: list[Path]) -> None:
+def remove(files: list[Path]) -> None:
     """Deletes the files, then the folders of their repository that are empty. Raises OSError for
     one that cannot be deleted."""
-    for file in found:
+    for file in files:
         file.unlink()
     folder = model_files.folder().resolve()
-    place = found[0].parent.resolve()
+    place = files[0].parent.resolve()
     while place != folder and place.is_relative_to(folder):
         with contextlib.suppress(OSError):  # it is not empty
             place.rmdir()

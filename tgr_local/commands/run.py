@@ -100,8 +100,8 @@ def _take_grammar(args: Arguments) -> None:
         "--grammar-file": args.grammar_file is not None,
         "--grammar": args.sources.get("grammar") == "--grammar",
     }
-    if len(named := [flag for flag, is_given in flags.items() if is_given]) > 1:
-        raise ValueError(f"{' and '.join(named)} exclude each other; leave one out")
+    if len(used_flags := [flag for flag, is_given in flags.items() if is_given]) > 1:
+        raise ValueError(f"{' and '.join(used_flags)} exclude each other; leave one out")
     if args.grammar_file is not None:
         args.user_options["grammar"] = text_files.read_file(args.grammar_file)
     if args.json_schema is None:
@@ -155,8 +155,8 @@ def _generate(
 
     k = args.replies
     unseen = args.json or k > 1
-    shown = unseen or not sys.stdout.isatty()
-    with (progress := ReplyProgress(shown=shown, until_answer=not unseen)):
+    shows_progress = unseen or not sys.stdout.isatty()
+    with (progress := ReplyProgress(is_shown=shows_progress, until_answer=not unseen)):
         if k == 1:
             events = generation.stream(engine, prompt, config, method=method, raw=args.raw)
             if header and file:

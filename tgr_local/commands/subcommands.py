@@ -102,7 +102,7 @@ def show_config(args: Arguments) -> int:
         values["api_key"] = "(hidden)"
     as_json, note = getattr(args, "json", False), ""
     if args.changed:
-        values = {name: one for name, one in values.items() if sources.get(name) not in _DEFAULTS}
+        values = {name: v for name, v in values.items() if sources.get(name) not in _DEFAULTS}
         note = "" if values else "nothing differs from the defaults"
     elif "method" in known and not (as_json or args.all):
         values, note = _of_method(values, args.method)
@@ -121,10 +121,10 @@ def _of_method(values: dict[str, Any], method: str) -> tuple[dict[str, Any], str
     from tgr_local import methods
 
     chosen, fields = methods.get(method), {spec.name for spec in dataclasses.fields(SearchConfig)}
-    kept = {name: one for name, one in values.items() if name not in fields or chosen.uses(name)}
-    n = len(values) - len(kept)
+    used = {name: v for name, v in values.items() if name not in fields or chosen.uses(name)}
+    n = len(values) - len(used)
     hint = f"{n} options that {chosen.name} does not use are hidden; --all shows them"
-    return kept, hint if n else ""
+    return used, hint if n else ""
 
 
 def _strength(path: Path | None, config: SearchConfig, args: Arguments) -> tuple[str, str]:
@@ -139,7 +139,7 @@ def _strength(path: Path | None, config: SearchConfig, args: Arguments) -> tuple
     if config.calibration != "divergence":
         return "", f"calibration {config.calibration}"
     facts = model_files.card(path).facts() if path else {}
-    found = path and strength_files.of_model(
+    strengths = path and strength_files.of_model(
         path,
         divergence=config.divergence,
         rank=config.rank,
@@ -149,9 +149,9 @@ def _strength(path: Path | None, config: SearchConfig, args: Arguments) -> tuple
         type_v=args.engine.type_v,
         control_vector="",
     )
-    if not found:
+    if not strengths:
         return "", "not measured yet; the first search does it, once"
-    return str(found[0][1]), "measured for this model"
+    return str(strengths[0][1]), "measured for this model"
 
 
 def _chat(args: Arguments) -> int:
@@ -163,7 +163,7 @@ def _chat(args: Arguments) -> int:
     by_flag = {name for name, place in args.sources.items() if place.startswith("--")}
     start = Start(system=args.system, files=args.files)
     if args.resume:
-        flags = {name: one for name, one in args.user_options.items() if name in by_flag}
+        flags = {name: v for name, v in args.user_options.items() if name in by_flag}
         method = args.method if "method" in by_flag else ""
         file = chat.latest()
         start = start._replace(resume=file, options=flags, method=method)

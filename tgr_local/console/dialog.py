@@ -101,7 +101,7 @@ def no_echo() -> Iterator[None]:
         yield
         return
     descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
+    old_settings = termios.tcgetattr(descriptor)
     changed = termios.tcgetattr(descriptor)
     changed[3] &= ~(termios.ECHO | termios.ICANON)
     changed[3] |= termios.NOFLSH  # else Ctrl-C discards the typed text
@@ -123,4 +123,4 @@ def no_echo() -> Iterator[None]:
         raise
     finally:
         with contextlib.suppress(termios.error):  # the terminal is gone
-            termios.tcsetattr(descriptor, termios.TCSANOW, before)
+            termios.tcsetattr(descriptor, termios.TCSANOW, old_settings)

@@ -35,19 +35,19 @@ def ended_by_signals() -> Iterator[None]:
     def first(number: int, _: FrameType | None) -> None:
         nonlocal came
         came = number
-        for one in before:
-            signal.signal(one, at_once)
+        for handled in handlers:
+            signal.signal(handled, at_once)
         raise SystemExit(128 + number)
 
-    before = _handled(ENDING, first)
+    handlers = _handle(ENDING, first)
     try:
         yield
     finally:
         if came:  # whatever became of the exception, on a terminal that is gone
             restore()
             _tell(f"tgr-local: ended by {signal.Signals(came).name}")
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for handled, handler in handlers.items():
+            signal.signal(handled, handler)
         if came:
             raise SystemExit(128 + came)
 
@@ -65,12 +65,12 @@ def stopped_by_signals(leave: Callable[[], object], enter: Callable[[], object])
         if _is_in_foreground():
             enter()
 
-    before = _handled(("SIGTSTP",), stop)
+    handlers = _handle(("SIGTSTP",), stop)
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for handled, handler in handlers.items():
+            signal.signal(handled, handler)
 
 
 def restorer() -> Callable[[], None]:
@@ -91,17 +91,17 @@ def restorer() -> Callable[[], None]:
     return restore
 
 
-def _handled(names: tuple[str, ...], handler: Any) -> dict[int, Any]:
-    """Sets the handler of the signals that are handled by default, in the main thread alone; those
-    of before, by signal."""
+def _handle(names: tuple[str, ...], handler: Any) -> dict[int, Any]:
+    """Sets the handler of the signals that are handled by default, in the main thread alone;
+    returns the handlers of before, by signal."""
     if threading.current_thread() is not threading.main_thread():
         return {}
-    found = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    before = {one: signal.getsignal(one) for one in found}
-    before = {one: was for one, was in before.items() if was is signal.SIG_DFL}
-    for one in before:
-        signal.signal(one, handler)
-    return before
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    handlers = {number: was for number, was in handlers.items() if was is signal.SIG_DFL}
+    for number in handlers:
+        signal.signal(number, handler)
+    return handlers
 
 
 def _is_in_foreground() -> bool:

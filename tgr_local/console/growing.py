@@ -105,13 +105,13 @@ class MarkdownText:
         self._source += printable(text)
 
     def take(self) -> list[Piece]:
-        return self._taken(_clear(self._source))
+        return self._finished(_clear(self._source))
 
     def end(self) -> list[Piece]:
         self._source += "" if self._source.endswith("\n") else "\n"
-        pieces = self._taken(self._source)
-        rest, self._source = self._source.rstrip(), ""
-        return pieces + (self._piece(rest) if rest else [])
+        pieces = self._finished(self._source)
+        last, self._source = self._source.rstrip(), ""
+        return pieces + (self._piece(last) if last else [])
 
     def growing(self) -> RenderableType | None:
         if self._code is not None or self._plain or len(self._source) > _MOST:
@@ -127,7 +127,7 @@ class MarkdownText:
 
     # ---- finished pieces ----
 
-    def _taken(self, text: str) -> list[Piece]:
+    def _finished(self, text: str) -> list[Piece]:
         """The finished pieces in `text`, which the source begins with."""
         if text == self._taken_from:
             return []
@@ -155,8 +155,8 @@ class MarkdownText:
         if closing is None:
             self._source = self._source[len(finished) + 1 :]
             return self._code.lines(finished)
-        taken = "\n".join(lines[:closing])
-        pieces = self._code.lines(taken) if closing else []
+        code = "\n".join(lines[:closing])
+        pieces = self._code.lines(code) if closing else []
         pieces.append(self._code.end())
         self._source = self._source[len("\n".join(lines[: closing + 1])) + 1 :]
         self._code, self._continues = None, False
@@ -166,12 +166,12 @@ class MarkdownText:
         self._growing = ()
         if self._plain or len(text) > _MOST:
             return self._cut(text)
-        found = blocks(parse(text))
-        if not found:
+        complete = blocks(parse(text))
+        if not complete:
             return []
         lines = _LINE.findall(text)
-        *before, last = found
-        pieces = [piece for block in before for piece in self._block(block)]
+        *whole, last = complete
+        pieces = [piece for block in whole for piece in self._block(block)]
         start = last[0].map[0] if last[0].map else 0
         if last[0].type == "fence" and not _is_closed(last[0], lines):
             if lines[start].endswith("\n"):
@@ -204,25 +204,25 @@ class MarkdownText:
 
     def _begin_code(self, token: Token) -> list[Piece]:
         self._code = _OpenCode(token)
-        pieces = self._separated(Piece(self._code.begin, wraps=True))
+        pieces = self._with_blank_line(Piece(self._code.begin, wraps=True))
         self._continues = True
         return pieces
 
     def _piece(self, source: str) -> list[Piece]:
         """A text as one piece, whatever is in it."""
         if self._plain or len(source) > _MOST:
-            return self._separated(Piece(Text(source), wraps=True))
+            return self._with_blank_line(Piece(Text(source), wraps=True))
         return [piece for block in blocks(parse(source)) for piece in self._block(block)]
 
     def _block(self, tokens: Sequence[Token]) -> list[Piece]:
         if tokens[0].type != "fence":
-            return self._separated(Piece(rendered(tokens)))
+            return self._with_blank_line(Piece(rendered(tokens)))
         code = _OpenCode(tokens[0])
-        pieces = self._separated(Piece(code.begin, wraps=True))
+        pieces = self._with_blank_line(Piece(code.begin, wraps=True))
         text = tokens[0].content.removesuffix("\n")
         return [*pieces, *(code.lines(text) if text else []), code.end()]
 
-    def _separated(self, piece: Piece) -> list[Piece]:
+    def _with_blank_line(self, piece: Piece) -> list[Piece]:
         """The piece, after a blank line if it begins a block."""
         blank = [Piece(Text())] if self._separate() else []
         self._begun, self._continues = True, False
@@ -251,14 +251,14 @@ class _OpenCode:
         n_before = self._code.count("\n")
         self._code += f"{text}\n"
         lines = self._highlight.highlighted(self._code).split("\n", allow_blank=True)
-        shown = Text("\n").join(list(lines)[n_before : self._code.count("\n")])
-        return [Piece(shown, wraps=True)]
+        new_lines = Text("\n").join(list(lines)[n_before : self._code.count("\n")])
+        return [Piece(new_lines, wraps=True)]
 
 
 def _clear(source: str) -> str:
     """`source` without an end that may still become the beginning of something else."""
-    before, newline, line = source.rpartition("\n")
-    return before + newline if _UNCLEAR.fullmatch(line) else source
+    head, newline, line = source.rpartition("\n")
+    return head + newline if _UNCLEAR.fullmatch(line) else source
 
 
 def _is_closed(token: Token, lines: Sequence[str]) -> bool:

@@ -77,9 +77,9 @@ class CommandCompleter(Completer):
         self._names, self._arguments = words(names), arguments
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterator[Completion]:
-        name, space, rest = document.text_before_cursor.partition(" ")
+        name, space, argument = document.text_before_cursor.partition(" ")
         if space and name in self._arguments:
-            yield from self._arguments[name].get_completions(Document(rest), event)
+            yield from self._arguments[name].get_completions(Document(argument), event)
         elif not space and name.startswith("/"):
             yield from self._names.get_completions(document, event)
 

@@ -100,8 +100,8 @@ def show_many(k: int, work: Callable[[OnReplyEvent], list[Reply]]) -> list[Reply
 
     def picture() -> tuple[list[Piece], list[RenderableType]]:
         # a region may take half of the screen; its first rows would be left out
-        shown = list(enumerate(paces, 1))[: max(console.height // 2, 1)]
-        rows = (f"{i:2} {status_line(pace, console.width - 3)}" for i, pace in shown)
+        visible = list(enumerate(paces, 1))[: max(console.height // 2, 1)]
+        rows = (f"{i:2} {status_line(pace, console.width - 3)}" for i, pace in visible)
         return [], [_row(console, row) for row in rows]
 
     with region.Region(console, picture):

@@ -59,7 +59,7 @@ def parse(source: str) -> list[Token]:
 
 def rendered(tokens: Sequence[Token]) -> RenderableType:
     """Returns what a terminal shows for the tokens of whole blocks."""
-    return _Blocks(blocks(_shown(tokens)))
+    return _Blocks(blocks(_as_printed(tokens)))
 
 
 def blocks(tokens: Sequence[Token]) -> list[Sequence[Token]]:
@@ -89,12 +89,12 @@ def _escape(state: StateInline, silent: bool) -> bool:
         return False
     letter = state.src[state.pos + 1 : state.pos + 2]
     escapes = letter != "" and letter in _ESCAPABLE
-    taken = letter if escapes else "\\\\" if letter == "\\" else "\\"
+    text = letter if escapes else "\\\\" if letter == "\\" else "\\"
     if not silent:
         token = state.push("text_special", "", 0)
-        token.content = token.markup = taken
+        token.content = token.markup = text
         token.info = "escape"
-    state.pos += 2 if escapes else len(taken)
+    state.pos += 2 if escapes else len(text)
     return True
 
 
@@ -119,7 +119,7 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         if token.type == "tr_close" and line > start and cell is not None:
             # cells beyond the header's are the end of the last one
             more = escapedSplit(getLine(state, line).strip().removeprefix("|"))[n_columns:]
-            cell.content += "".join(f" | {one.strip()}" for one in more if one.strip())
+            cell.content += "".join(f" | {part.strip()}" for part in more if part.strip())
     return True
 
 
@@ -137,33 +137,33 @@ def _parser() -> MarkdownIt:
 _PARSER = _parser()
 
 
-def _shown(tokens: Iterable[Token]) -> list[Token]:
+def _as_printed(tokens: Iterable[Token]) -> list[Token]:
     """The tokens with printable texts, and with links and images as texts."""
-    shown = []
+    printed = []
     for token in tokens:
         token = token.copy(content=printable(token.content), info=printable(token.info))
         if token.children:
             token.children = _inline(token.children)
-        shown.append(token)
-    return shown
+        printed.append(token)
+    return printed
 
 
 def _inline(tokens: Sequence[Token]) -> list[Token]:
-    shown: list[Token] = []
+    parts: list[Token] = []
     links: list[tuple[str, int]] = []  # address, place of the text
     for token in tokens:
         if token.type == "link_open":
-            links.append((str(token.attrs.get("href", "")), len(shown)))
+            links.append((str(token.attrs.get("href", "")), len(parts)))
         elif token.type == "link_close":
             href, start = links.pop()
-            text = "".join(one.content for one in shown[start:])
+            text = "".join(part.content for part in parts[start:])
             if href not in (text, f"mailto:{text}"):
-                shown.append(_text(f" ({href})"))
+                parts.append(_text(f" ({href})"))
         elif token.type == "image":
-            shown.append(_text(f"{token.content} ({token.attrs.get('src', '')})"))
+            parts.append(_text(f"{token.content} ({token.attrs.get('src', '')})"))
         else:
-            shown.append(token.copy(content=printable(token.content)))
-    return shown
+            parts.append(token.copy(content=printable(token.content)))
+    return parts
 
 
 def _text(text: str) -> Token:
@@ -274,9 +274,9 @@ class _Blocks(markdown.Markdown):
         "table_open": _MarkdownTable,
     }
 
-    def __init__(self, found: list[Sequence[Token]]) -> None:
+    def __init__(self, blocks: list[Sequence[Token]]) -> None:
         super().__init__("", justify="default")  # "left" would pad every line
-        self._blocks = found
+        self._blocks = blocks
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for number, tokens in enumerate(self._blocks):

@@ -85,8 +85,8 @@ class ReplyProgress(ProgressLine):
     With `until_answer` the line is closed when the first text of the answer arrives.
     """
 
-    def __init__(self, *, shown: bool, until_answer: bool) -> None:
-        super().__init__("starting", shown)
+    def __init__(self, *, is_shown: bool, until_answer: bool) -> None:
+        super().__init__("starting", is_shown)
         self._until_answer, self._pace = until_answer, Pace()
 
     def watch(self, events: Iterable[Event]) -> Generator[Event, None, None]:

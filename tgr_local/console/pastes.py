@@ -78,9 +78,9 @@ class Pastes(Processor):
         starts = [0]  # column at which each character of the buffer begins
         for style, text, *_ in source.fragments:
             for letter in text:
-                shown = self._displayed(letter)
-                fragments.append(("reverse" if shown != letter else style, shown))
-                starts.append(starts[-1] + len(shown))
+                display = self._displayed(letter)
+                fragments.append(("reverse" if display != letter else style, display))
+                starts.append(starts[-1] + len(display))
         return Transformation(
             fragments,
             source_to_display=lambda i: starts[min(i, len(starts) - 1)],
@@ -91,29 +91,29 @@ class Pastes(Processor):
 def _waiting(event: KeyPressEvent) -> str:
     """The text that came together with a key, taken from the keys that wait."""
     waiting = event.key_processor.input_queue
-    text = _taken(waiting)
+    text = _take_text(waiting)
     while not waiting and _comes(event):
         waiting.extend(get_app().input.read_keys())
-        if not (more := _taken(waiting)):
+        if not (more := _take_text(waiting)):
             break
         text += more
     # the key may be the first half of a line end
     return text.removeprefix("\n").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _taken(waiting: deque[KeyPress]) -> str:
+def _take_text(waiting: deque[KeyPress]) -> str:
     """The text at the beginning of some keys, without them; answers of the terminal stay."""
-    text, kept = "", []
+    text, others = "", []
     while waiting:
         key = waiting.popleft()
         if key.key == Keys.CPRResponse:
-            kept.append(key)
+            others.append(key)
         elif len(key.data) == 1 and (key.data in "\r\n\t" or _is_text(key.data)):
             text += key.data
         else:
-            kept.append(key)
+            others.append(key)
             break
-    waiting.extendleft(reversed(kept))
+    waiting.extendleft(reversed(others))
     return text
 
 

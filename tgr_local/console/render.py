@@ -191,8 +191,8 @@ def score_bars(scores: Iterable[float]) -> str:
 def winner(scores: Iterable[float], chosen: int) -> str:
     """``best 2: -1.2345, 0.0213 ahead``: the chosen candidate and its lead over the best other."""
     scores = list(map(float, scores))
-    others = scores[:chosen] + scores[chosen + 1 :]
-    lead = f", {scores[chosen] - max(others):.4f} ahead" if others else ""
+    rest = scores[:chosen] + scores[chosen + 1 :]
+    lead = f", {scores[chosen] - max(rest):.4f} ahead" if rest else ""
     return f"best {chosen}: {scores[chosen]:.4f}{lead}"
 
 

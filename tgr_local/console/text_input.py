@@ -36,8 +36,8 @@ def read_block(line: str, next_line: Callable[[], str]) -> str:
     the quotes was pasted, and is the question as it stands. A TgrError that it raises is raised at
     the end of the block, whose other lines are not commands.
     """
-    before, quotes, text = line.partition(BLOCK)
-    if not quotes or before.strip():
+    head, quotes, text = line.partition(BLOCK)
+    if not quotes or head.strip():
         return line
     lines = [text]
     failure: TgrError | None = None

@@ -115,20 +115,20 @@ def make_header(engine: Engine, prompt: list[int], config: SearchConfig, method:
 def make_boundaries(engine: Engine, steps: Sequence[Step]) -> list[Boundary]:
     """A boundary for each step of a run; see `make_boundary`."""
     pairs = zip(steps, [None, *steps], strict=False)
-    return [make_boundary(engine, step, before) for step, before in pairs]
+    return [make_boundary(engine, step, previous) for step, previous in pairs]
 
 
-def make_boundary(engine: Engine, step: Step, before: Step | None) -> Boundary:
+def make_boundary(engine: Engine, step: Step, previous: Step | None) -> Boundary:
     """A step with its texts, its cosines, and the geometry of its candidates and of the turn from
-    `before`, the previous step."""
+    `previous`, the step before."""
 
     def text(tokens: NDArray[np.int32]) -> str:
         return engine.detokenize(tokens.tolist()).decode("utf-8", "replace")
 
-    found = step.candidates
-    cosines = None if found is None or step.origin is None else found.anchors @ step.origin
-    rollouts = tuple(text(tokens) for tokens in found.tokens) if found else ()
-    return Boundary(step, text(step.tokens), rollouts, cosines, measure(step, before))
+    drawn = step.candidates
+    cosines = None if drawn is None or step.origin is None else drawn.anchors @ step.origin
+    rollouts = tuple(text(tokens) for tokens in drawn.tokens) if drawn else ()
+    return Boundary(step, text(step.tokens), rollouts, cosines, measure(step, previous))
 
 
 def make_footer(reply: Reply) -> Footer:
@@ -214,15 +214,15 @@ def write_events(
     leaves the old content."""
     from tgr_local.generation import Reply
 
-    before = None
+    previous = None
     for number, event in enumerate(events):
         if number == 0:
             clear(file)
             _write_line(file, header, vectors)
         if isinstance(event, Step):
-            boundary = make_boundary(engine, event, before)
+            boundary = make_boundary(engine, event, previous)
             _write_line(file, boundary, vectors)
-            before = event
+            previous = event
         elif isinstance(event, Reply):
             _write_line(file, make_footer(event), vectors)
         yield event

@@ -61,7 +61,7 @@ def apply_template(
     """
     work = {"do": "apply", "template": template, "bos": bos, "eos": eos, "request": request}
     if request.get("tools") or any(  # for a template that knows none
-        one.get("tool_calls") or one.get("role") == "tool" for one in request["messages"]
+        m.get("tool_calls") or m.get("role") == "tool" for m in request["messages"]
     ):
         work["generic_tools"] = _generic_tools()
     result: dict[str, Any] = _call(work, cancel)
@@ -72,8 +72,8 @@ def apply_template(
 def abilities(template: str) -> dict[str, bool]:
     """Returns the capabilities of a chat template by llama.cpp's names: ``supports_tools``, …
     Raises ConfinedError."""
-    found: dict[str, bool] = _call({"do": "abilities", "template": template}, None)
-    return found
+    result: dict[str, bool] = _call({"do": "abilities", "template": template}, None)
+    return result
 
 
 def parse(
@@ -248,7 +248,7 @@ class _Worker:
             try:
                 self._write(data + b"\n", deadline)
             except OSError:  # the process has ended
-                self._failed(deadline, cancel)
+                self._raise_end(deadline, cancel)
             answer: dict[str, Any] = json.loads(self._line(deadline, cancel))
             return answer
 
@@ -256,13 +256,13 @@ class _Worker:
         """Gives the process all of the data, which it may take slowly or not at all. Raises
         OSError where it has ended."""
         assert self._process.stdin is not None
-        pipe, rest = self._process.stdin.fileno(), memoryview(data)
+        pipe, unsent = self._process.stdin.fileno(), memoryview(data)
         with self._wait(pipe, deadline, to_write=True) as comes:
-            while rest:
+            while unsent:
                 if not comes():
                     raise _late()
                 with contextlib.suppress(BlockingIOError):
-                    rest = rest[os.write(pipe, rest[:_PIECE]) :]
+                    unsent = unsent[os.write(pipe, unsent[:_PIECE]) :]
 
     def _line(self, deadline: float, cancel: Flag | None) -> bytearray:
         """The line that comes."""
@@ -274,7 +274,7 @@ class _Worker:
                     raise _late()
                 part = os.read(pipe, 1 << 20)
                 if not part:
-                    self._failed(deadline, cancel)
+                    self._raise_end(deadline, cancel)
                 data += part
                 if len(data) > _MOST_BYTES:
                     raise ConfinedError(f"answers with more than {RESULT_BYTES >> 20} MiB")
@@ -304,7 +304,7 @@ class _Worker:
         finally:
             timer.cancel()
 
-    def _failed(self, deadline: float, cancel: Flag | None) -> NoReturn:
+    def _raise_end(self, deadline: float, cancel: Flag | None) -> NoReturn:
         """Raises what its end says; the process may have closed its pipes and live on."""
         _check(cancel)
         try:

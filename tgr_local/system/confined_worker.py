@@ -76,8 +76,8 @@ def _apply(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _abilities(request: dict[str, Any]) -> dict[str, bool]:
-    found: dict[str, bool] = _template(request["template"], "", "").abilities()
-    return found
+    result: dict[str, bool] = _template(request["template"], "", "").abilities()
+    return result
 
 
 @functools.lru_cache(maxsize=_TEMPLATES)

@@ -49,16 +49,16 @@ def within_quota(cores: int) -> int:
 def quota(root: Path = _ROOT) -> Quota | None:
     """The least CPU quota of the control groups of this process and of those above them, in the
     files below `root`; None = there is none."""
-    found = [limit for folder in _groups(root) if (limit := _quota_in(folder))]
-    return min(found, key=lambda limit: limit.cores, default=None)
+    limits = [limit for folder in _groups(root) if (limit := _quota_in(folder))]
+    return min(limits, key=lambda limit: limit.cores, default=None)
 
 
 def _groups(root: Path) -> Iterator[Path]:
     """The folders of the groups, and of those above, of both versions of control groups."""
     mounts = _mounts(root)
     for line in _lines(root / "proc/self/cgroup"):  # number:controllers:group
-        _, _, rest = line.partition(":")
-        controllers, _, group = rest.partition(":")
+        _, _, about = line.partition(":")
+        controllers, _, group = about.partition(":")
         version = 1 if "cpu" in controllers.split(",") else 2
         if version == 2 and controllers:
             continue
@@ -73,7 +73,7 @@ def _groups(root: Path) -> Iterator[Path]:
 def _mounts(root: Path) -> dict[int, tuple[str, Path]]:
     """Version of control groups → the group that is its file system's root here, and where that is
     mounted."""
-    found: dict[int, tuple[str, Path]] = {}
+    mounts: dict[int, tuple[str, Path]] = {}
     for line in _lines(root / "proc/self/mountinfo"):
         fields, _, about = line.partition(" - ")
         kind, _, options = about.partition(" ")
@@ -81,8 +81,8 @@ def _mounts(root: Path) -> dict[int, tuple[str, Path]]:
         is_v1 = kind == "cgroup" and "cpu" in options.rpartition(" ")[2].split(",")
         if is_v1 or kind == "cgroup2":
             place = root / mount.lstrip("/").replace("\\040", " ")
-            found.setdefault(1 if is_v1 else 2, (begins.replace("\\040", " "), place))
-    return found
+            mounts.setdefault(1 if is_v1 else 2, (begins.replace("\\040", " "), place))
+    return mounts
 
 
 def _quota_in(folder: Path) -> Quota | None:

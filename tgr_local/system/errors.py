@@ -35,10 +35,10 @@ class ContextError(CapacityError):
         self.n_tokens, self.n_ctx = n_tokens, n_ctx
 
 
-def too_long(what: str, n_tokens: int, n_ctx: int) -> ContextError:
-    """The error about a text, named by `what`, that is longer than the model was trained for."""
+def too_long(subject: str, n_tokens: int, n_ctx: int) -> ContextError:
+    """The error about a text, named by `subject`, that is longer than the model was trained for."""
     return ContextError(
-        f"{what} has {n_tokens} tokens, but the model was trained for {n_ctx}; shorten it",
+        f"{subject} has {n_tokens} tokens, but the model was trained for {n_ctx}; shorten it",
         n_tokens,
         n_ctx,
     )

@@ -16,14 +16,14 @@ _known: dict[str, str] = {}
 
 def of(path: Path) -> str:
     """The sha256 of a file. Raises OSError."""
-    if (found := known(path)) is not None:
-        return found
+    if (sha256 := known(path)) is not None:
+        return sha256
     key = identity(path)
-    found = _known[key] = read(path)
+    sha256 = _known[key] = read(path)
     if identity(path) == key:
         with contextlib.suppress(OSError):  # a folder that cannot be written
-            paths.write_whole(_file(key), found.encode())
-    return found
+            paths.write_whole(_file(key), sha256.encode())
+    return sha256
 
 
 def read(path: Path) -> str:

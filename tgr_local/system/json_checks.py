@@ -34,23 +34,23 @@ def check(shape: Any, value: Any, key: str = "") -> None:
     elif isinstance(shape, list) or origin in (list, tuple):
         _check_type(list, value, key)
         (inner, *_) = shape if isinstance(shape, list) else args
-        for i, one in enumerate(value):
-            check(inner, one, f"{key}[{i}]")
+        for i, item in enumerate(value):
+            check(inner, item, f"{key}[{i}]")
     elif origin is Annotated:
         check(args[0], value, key)
         if value < args[1]:
-            raise ValueError(f"{_described(key, value)}, but must be at least {args[1]}")
+            raise ValueError(f"{_describe(key, value)}, but must be at least {args[1]}")
     elif origin in (types.UnionType, typing.Union):
         kinds = [kind for kind in args if kind is not types.NoneType]
         if value is not None or len(kinds) == len(args):
             _check_any(kinds, value, key)
     elif origin is typing.Literal:
         if value not in args or not isinstance(value, str):
-            raise ValueError(f"{_described(key, value)}, but must be one of {', '.join(args)}")
+            raise ValueError(f"{_describe(key, value)}, but must be one of {', '.join(args)}")
     elif origin is dict:
         _check_type(dict, value, key)
-        for name, one in value.items():
-            check(args[1], one, f"{key}.{name}".lstrip("."))
+        for name, item in value.items():
+            check(args[1], item, f"{key}.{name}".lstrip("."))
     elif shape is not Any:
         _check_type(shape, value, key)
 
@@ -58,7 +58,7 @@ def check(shape: Any, value: Any, key: str = "") -> None:
 def _check_type(kind: Any, value: Any, key: str) -> None:
     """ValueError where a value is not of a plain type."""
     if not _is(kind, value):
-        raise ValueError(f"{_described(key, value)}, but must be {_NAMES[kind]}")
+        raise ValueError(f"{_describe(key, value)}, but must be {_NAMES[kind]}")
 
 
 def _check_keys(shape: dict[str, Any], value: Any, key: str) -> None:
@@ -80,7 +80,7 @@ def _check_any(kinds: list[Any], value: Any, key: str) -> None:
                 raise
             last = error
     names = " or ".join(_NAMES.get(typing.get_origin(k) or k, str(k)) for k in kinds)
-    raise ValueError(f"{_described(key, value)}, but must be {names}") from last
+    raise ValueError(f"{_describe(key, value)}, but must be {names}") from last
 
 
 def _is(kind: Any, value: Any) -> bool:
@@ -91,7 +91,7 @@ def _is(kind: Any, value: Any) -> bool:
     return type(value) is kind and kind is not float
 
 
-def _described(key: str, value: Any) -> str:
+def _describe(key: str, value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return f"{key or 'it'} is {text if len(text) <= 60 else text[:60] + '…'}"
 

@@ -32,7 +32,7 @@ class OwnedFile:
         self.path = path
         self.is_owned = False
         self._lock = Lock(path.with_name(f".{path.name}.lock"))
-        self.left: bytes | None = None
+        self.last_digest: bytes | None = None
         """Digest of the content as this process saw it last; None = there was no file."""
 
     def create(self) -> bool:
@@ -53,7 +53,7 @@ class OwnedFile:
         except BaseException:
             self.release()
             raise
-        self.left, self.is_owned = _EMPTY, True
+        self.last_digest, self.is_owned = _EMPTY, True
         return True
 
     def take(self) -> bool:
@@ -61,7 +61,7 @@ class OwnedFile:
         cannot be known."""
         self.is_owned = self._lock.take(wait=False)
         if self.is_owned:
-            self.left = digest(self.path)
+            self.last_digest = digest(self.path)
         return self.is_owned
 
     def write(self, data: bytes) -> bool:
@@ -69,16 +69,16 @@ class OwnedFile:
         content is not what this process saw last: somebody wrote it who knows nothing of owners.
         A file that was removed is made again. Raises OSError; then the old content stays, and one
         that is empty still is removed."""
-        if digest(self.path) not in (None, self.left):
+        if digest(self.path) not in (None, self.last_digest):
             return False
         try:
             write_whole(self.path, data)
         except BaseException:
-            if self.left == _EMPTY:
+            if self.last_digest == _EMPTY:
                 with contextlib.suppress(OSError):
                     self.path.unlink()
             raise
-        self.left = hashlib.sha256(data).digest()
+        self.last_digest = hashlib.sha256(data).digest()
         return True
 
     def release(self) -> None:

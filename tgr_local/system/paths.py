@@ -104,7 +104,7 @@ def made(folder: Path, mode: int = 0o777) -> Path:
     try:
         folder.mkdir(mode=mode, parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        at = next((one for one in (folder, *folder.parents) if os.path.lexists(one)), folder)
+        at = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), folder)
         raise NotADirectoryError(
             errno.ENOTDIR, "it is not a folder; move it away, or name another", str(at)
         ) from None

@@ -50,17 +50,17 @@ class Pause:
 class ProgressLine:
     """Prints `line` and the seconds since its start until it is closed; use it in a ``with``.
 
-    The operation may assign `line` at any time. With `shown` false nothing is printed.
+    The operation may assign `line` at any time. With `is_shown` false nothing is printed.
     """
 
-    def __init__(self, line: str, shown: bool = True) -> None:
+    def __init__(self, line: str, is_shown: bool = True) -> None:
         self.line = line
         self._start = time.monotonic()
         self.closed = False
         """Whether `close` was called."""
         self._pause = Pause()
         self._thread = threading.Thread(target=self._draw, daemon=True)
-        if shown:
+        if is_shown:
             self._thread.start()
 
     def __enter__(self) -> Self:

@@ -28,25 +28,25 @@ def visible(text: str) -> str:
     are shown, is written as <U+202E>. Line breaks, tabs and the parts of an emoji stay."""
     if text.isascii():
         return printable(text)
-    shown = []
+    letters = []
     for place, letter in enumerate(text):
         is_seen = letter.isprintable() and letter not in _UNSEEN
         if ord(letter) in _REPLACED:
-            shown.append("\ufffd")
+            letters.append("\ufffd")
         elif is_seen or letter in "\n\t" or _is_in_emoji(text, place):
-            shown.append(letter)
+            letters.append(letter)
         else:
-            shown.append(f"<U+{ord(letter):04X}>")
-    return "".join(shown)
+            letters.append(f"<U+{ord(letter):04X}>")
+    return "".join(letters)
 
 
 def _is_in_emoji(text: str, place: int) -> bool:
-    before = text[place - 1 : place]
+    prior = text[place - 1 : place]
     if text[place] == "\ufe0f":
-        return unicodedata.category(before or " ") == "So"
-    after = text[place + 1 : place + 2] or " "
-    is_joined = text[place] == "\u200d" and unicodedata.category(after) == "So"
-    return is_joined and (before == "\ufe0f" or unicodedata.category(before or " ") in ("So", "Sk"))
+        return unicodedata.category(prior or " ") == "So"
+    later = text[place + 1 : place + 2] or " "
+    is_joined = text[place] == "\u200d" and unicodedata.category(later) == "So"
+    return is_joined and (prior == "\ufe0f" or unicodedata.category(prior or " ") in ("So", "Sk"))
 
 
 def printable_line(text: str, max_length: int = 0) -> str:

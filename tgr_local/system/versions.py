@@ -13,11 +13,11 @@ def versions() -> dict[str, str]:
     """The version of each part whose change can change a result."""
     import platform
 
-    found = {"tgr-local": __version__, "python": platform.python_version()}
+    parts = {"tgr-local": __version__, "python": platform.python_version()}
     for package in ("llama-cpp-python", "numpy"):
         if _is_needed(package):
-            found[package] = version(package)
-    return found
+            parts[package] = version(package)
+    return parts
 
 
 def version(package: str) -> str:

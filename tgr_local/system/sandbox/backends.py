@@ -71,11 +71,11 @@ def where(kind: Backend) -> str:
     return f"{place}: {ISOLATION[kind]}"
 
 
-def check_system(what: str) -> None:
+def check_system(part: str) -> None:
     """Raises InstallError, for what needs a sandbox, on a system that has none."""
     if not EXISTS:
         raise InstallError(
-            f"{what} needs a sandbox for programs, and Windows has none; install tgr-local in WSL"
+            f"{part} needs a sandbox for programs, and Windows has none; install tgr-local in WSL"
         )
 
 
@@ -163,10 +163,10 @@ def isolate(mounts: list[Mount], more: Sequence[str], disk: int, start: str) -> 
         command += ["--ro-bind-try", path, path]
     # a mount hides what is below its place: the outer ones first
     all_mounts: list[Mount] = [("--ro-bind", path, path) for path in _python()]
-    for how, what, place in sorted([*all_mounts, *mounts], key=lambda mount: len(mount[2].parts)):
+    for how, source, place in sorted([*all_mounts, *mounts], key=lambda mount: len(mount[2].parts)):
         for parent in reversed(place.parents[:-1]):
             command += ["--perms", "0755", "--dir", str(parent)]
-        command += [how, str(what), str(place)]
+        command += [how, str(source), str(place)]
     # bwrap's own file systems have no size limit, and an ordinary user may write there
     command += ["--remount-ro", "/dev", "--remount-ro", "/"]
     return [*command, "--setenv", "HOME", "/tmp", "--setenv", "TMPDIR", "/tmp", "--chdir", start]
@@ -174,8 +174,8 @@ def isolate(mounts: list[Mount], more: Sequence[str], disk: int, start: str) -> 
 
 def _python() -> list[Path]:
     """The folders of this Python outside of the system."""
-    found = dict.fromkeys([sys.prefix, sys.base_prefix, str(Path(sys.executable).parent)])
-    return [Path(path) for path in found if not path.startswith("/usr/")]
+    prefixes = dict.fromkeys([sys.prefix, sys.base_prefix, str(Path(sys.executable).parent)])
+    return [Path(path) for path in prefixes if not path.startswith("/usr/")]
 
 
 def tools(command: str, environments: Sequence[Path], seen_at: Path) -> list[Path]:
@@ -183,35 +183,35 @@ def tools(command: str, environments: Sequence[Path], seen_at: Path) -> list[Pat
     a folder ``bin`` that the command names by their whole paths, with what belongs to them, outside
     of the system and of the folder `seen_at`."""
     home = Path(os.path.expanduser("~"))
-    found: dict[Path, None] = {}
-    named = [Path(path).parent for path in _PROGRAM.findall(command) if os.access(path, os.X_OK)]
+    folders: dict[Path, None] = {}
+    programs = [Path(path).parent for path in _PROGRAM.findall(command) if os.access(path, os.X_OK)]
     wanted: list[Path] = []
-    for folder in (*named, *program_folders()):
+    for folder in (*programs, *program_folders()):
         roomy = folder.parent == home or folder.parent == home / ".local"
         is_part = folder.name in ("bin", "sbin", "shims", "condabin") and not roomy
         beside = [home / name for name in _BESIDE.get(folder.parent.name, ())]
         wanted += [folder.parent if is_part else folder, *beside]
     active = [Path(os.environ.get(name, "")) for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
-    for environment in (*active, *(folder.parent for folder in named), *environments):
+    for environment in (*active, *(folder.parent for folder in programs), *environments):
         wanted += _interpreter(environment)
     for path in wanted:
         is_out = path.is_relative_to(seen_at) or home.is_relative_to(path)
         if path.is_absolute() and not is_out and not _is_system(path) and os.path.isdir(path):
-            found[path] = None
-    return list(found)
+            folders[path] = None
+    return list(folders)
 
 
 def _interpreter(environment: Path) -> Iterator[Path]:
     """The folders of the Python of a virtual environment, as it says and as it is. Whoever made the
     environment may name any folder, so it is one that has the program and the standard library of
     Python, and of this one only what every Python has."""
-    named = [os.path.dirname(os.path.realpath(environment / "bin" / "python"))]
+    folders = [os.path.dirname(os.path.realpath(environment / "bin" / "python"))]
     with contextlib.suppress(OSError, UnicodeDecodeError):
         with open_plain(environment / "pyvenv.cfg") as file:
             lines = file.read(10_000).decode().splitlines()
         pairs = [line.partition("=") for line in lines]
-        named += [value.strip() for key, _, value in pairs if key.strip() == "home"]
-    for folder in map(Path, named):
+        folders += [value.strip() for key, _, value in pairs if key.strip() == "home"]
+    for folder in map(Path, folders):
         programs = [folder / name for name in ("python", "python3")]
         has_program = any(os.path.isfile(path) and os.access(path, os.X_OK) for path in programs)
         if has_program and folder.is_absolute() and any(folder.parent.glob(_STANDARD_LIBRARY)):

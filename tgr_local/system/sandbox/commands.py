@@ -89,8 +89,8 @@ class Place:
 
     def own_path(self) -> OwnPath:
         """Maps paths into the copy for a command that sees both it and the folder."""
-        kept = [path for path in self.mounted_read_only if path.is_relative_to(self.seen_at)]
-        return OwnPath(self.seen_at, self.folder, [path for path in kept if path != self.seen_at])
+        inside = [path for path in self.mounted_read_only if path.is_relative_to(self.seen_at)]
+        return OwnPath(self.seen_at, self.folder, [path for path in inside if path != self.seen_at])
 
 
 @dataclass(frozen=True)
@@ -281,37 +281,37 @@ def _command(
 
 def _environment(backend: Backend, place: Place) -> dict[str, str]:
     """The variables that a command needs, none of the caller's secrets."""
-    found = {name: os.environ[name] for name in _PASSED if name in os.environ} | _PLAIN
+    env = {name: os.environ[name] for name in _PASSED if name in os.environ} | _PLAIN
     home = Path(os.path.expanduser("~"))
-    found.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
-    found.setdefault("LANG", "C.UTF-8")
+    env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    env.setdefault("LANG", "C.UTF-8")
     for name, folder in {"CARGO_HOME": ".cargo", "RUSTUP_HOME": ".rustup"}.items():
         if os.path.isdir(home / folder):
-            found[name] = os.environ.get(name, str(home / folder))
+            env[name] = os.environ.get(name, str(home / folder))
     if backend != "bwrap":
         scratch = str(place.scratch or place.folder)
-        found |= {"HOME": scratch, "TMPDIR": scratch}
+        env |= {"HOME": scratch, "TMPDIR": scratch}
         own = place.own_path()
-        found |= {name: own.in_paths(found[name]) for name in _PATHS if name in found}
+        env |= {name: own.in_paths(env[name]) for name in _PATHS if name in env}
         # before packages that are installed from the original folder
         more = [own.in_path(str(path)) for path in editable(place)]
-        paths = [str(place.folder), str(place.folder / "src"), *more, found.get("PYTHONPATH", "")]
-        found["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
+        paths = [str(place.folder), str(place.folder / "src"), *more, env.get("PYTHONPATH", "")]
+        env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
         # git would find the repository of a folder around the copies, such as a home
-        found["GIT_CEILING_DIRECTORIES"] = str(place.folder.parent)
-    return found
+        env["GIT_CEILING_DIRECTORIES"] = str(place.folder.parent)
+    return env
 
 
 def editable(place: Place) -> list[Path]:
     """The folders that the Pythons which a command may start import from, of the original."""
-    found = {
+    pythons = {
         Path(os.environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if os.environ.get(name)
     }
-    found |= {path for path in place.mounted_read_only if os.path.exists(path / "pyvenv.cfg")}
+    pythons |= {path for path in place.mounted_read_only if os.path.exists(path / "pyvenv.cfg")}
     for folder in program_folders():
         if any(os.access(folder / name, os.X_OK) for name in ("python", "python3")):
-            found.add(folder.parent)
-    return own_path.editable(place.seen_at, [*sorted(found), Path("/usr/local")])
+            pythons.add(folder.parent)
+    return own_path.editable(place.seen_at, [*sorted(pythons), Path("/usr/local")])
 
 
 def _watch(

@@ -31,7 +31,7 @@ class OwnPath:
     folder: Path
     """Absolute path of the folder, without symbolic links."""
     copy: Path
-    kept: Sequence[Path] = ()
+    excluded: Sequence[Path] = ()
     """Paths that the copy does not hold; their names stay as they are."""
 
     def in_text(self, text: str) -> str:
@@ -54,10 +54,10 @@ class OwnPath:
         for n in range(2, len(parts) + 1):
             place = Path(os.path.realpath(os.path.join(*parts[:n])))
             if place.is_relative_to(self.folder):
-                found = place.joinpath(*parts[n:])
-                if any(found.is_relative_to(one) for one in self.kept):
+                end = place.joinpath(*parts[n:])
+                if any(end.is_relative_to(path) for path in self.excluded):
                     return path
-                return str(self.copy / found.relative_to(self.folder))
+                return str(self.copy / end.relative_to(self.folder))
         return path
 
     def in_paths(self, paths: str) -> str:
@@ -70,31 +70,31 @@ class OwnPath:
         if not _PLAIN.fullmatch(str(self.copy)):
             return command  # what a shell would read in another way
 
-        def moved(found: re.Match[str]) -> str:
-            word = re.sub(r"\\(.)", r"\1", found[0])
+        def move(match: re.Match[str]) -> str:
+            word = re.sub(r"\\(.)", r"\1", match[0])
             home = os.path.expanduser("~")
             path = re.sub(r"^(?:~|\$HOME|\$\{HOME\})(?=/)", lambda _: home, word)
-            made = self.in_path(path)
-            if made == path:
-                return found[0]
-            return made + "/" * path.endswith("/") if _PLAIN.fullmatch(made) else found[0]
+            copied = self.in_path(path)
+            if copied == path:
+                return match[0]
+            return copied + "/" * path.endswith("/") if _PLAIN.fullmatch(copied) else match[0]
 
-        return _WORD.sub(moved, self.in_text(command))
+        return _WORD.sub(move, self.in_text(command))
 
     def _names(self) -> list[str]:
         """The folder as it is, and as the person's shell names it."""
         shell = os.environ.get("PWD", "")
-        found = [str(self.folder)]
+        names = [str(self.folder)]
         with contextlib.suppress(OSError):
             if os.path.isabs(shell) and os.path.samefile(shell, self.folder):
-                found.append(os.path.normpath(shell))
-        return list(dict.fromkeys(found))
+                names.append(os.path.normpath(shell))
+        return list(dict.fromkeys(names))
 
     def _pattern(self) -> re.Pattern[str]:
         # a copy may lie in the folder itself: a home folder has a cache
-        kept = [str(one.relative_to(self.folder)) for one in [*self.kept, self.copy]
-                if one != self.folder and one.is_relative_to(self.folder)]  # fmt: skip
-        but = "".join(rf"(?!/{re.escape(one)}(?![\w.-]))" for one in kept)
+        excluded = [str(path.relative_to(self.folder)) for path in [*self.excluded, self.copy]
+                if path != self.folder and path.is_relative_to(self.folder)]  # fmt: skip
+        but = "".join(rf"(?!/{re.escape(path)}(?![\w.-]))" for path in excluded)
         spaced = [name.replace(" ", "\\ ") for name in self._names()]
         names = "|".join(map(re.escape, dict.fromkeys([*self._names(), *spaced])))
         return re.compile(rf"{_BEFORE}(?:{names}){but}{_AFTER}")
@@ -103,15 +103,15 @@ class OwnPath:
 def editable(folder: Path, environments: Sequence[Path]) -> list[Path]:
     """The folders in a project from which these Python environments import packages that are
     installed in editable mode."""
-    found: dict[Path, None] = {}
+    folders: dict[Path, None] = {}
     for environment in environments:
         for site in environment.glob("lib/python3*/*-packages"):
             for file in [*site.glob("*.pth"), *site.glob("__editable__*finder.py")]:
                 with contextlib.suppress(OSError):
                     for place in _imported_from(file):
                         if place.is_relative_to(folder):
-                            found[place] = None
-    return list(found)
+                            folders[place] = None
+    return list(folders)
 
 
 def _imported_from(file: Path) -> list[Path]:

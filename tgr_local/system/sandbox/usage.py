@@ -35,14 +35,14 @@ def tree(root: int) -> list[int]:
         if name.isdecimal():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 # "pid (any name) state parent …"
-                rest = (_PROC / name / "stat").read_text(errors="replace").rpartition(")")[2]
-                state, parent = rest.split()[:2]
+                about = (_PROC / name / "stat").read_text(errors="replace").rpartition(")")[2]
+                state, parent = about.split()[:2]
                 if state != "Z":
                     children[int(parent)].append(int(name))
-    found = [root]
-    for pid in found:
-        found += children[pid]
-    return found
+    pids = [root]
+    for pid in pids:
+        pids += children[pid]
+    return pids
 
 
 def end(process: subprocess.Popen[bytes], *, is_contained: bool = False) -> None:
@@ -50,11 +50,11 @@ def end(process: subprocess.Popen[bytes], *, is_contained: bool = False) -> None
     is contained in a process namespace, the system kills them, at once and however many."""
     # whole groups: processes that fork all the time are faster than a list of them
     for _ in range(0 if is_contained or process.poll() is not None else _MAX_ROUNDS):
-        others = _groups(tree(process.pid)[1:]) - {process.pid}
-        for group in others:
+        groups = _groups(tree(process.pid)[1:]) - {process.pid}
+        for group in groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
-        if not others:
+        if not groups:
             break
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -62,11 +62,11 @@ def end(process: subprocess.Popen[bytes], *, is_contained: bool = False) -> None
 
 
 def _groups(pids: Iterable[int]) -> set[int]:
-    found = set()
+    groups = set()
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            found.add(os.getpgid(pid))
-    return found
+            groups.add(os.getpgid(pid))
+    return groups
 
 
 def memory(pids: Iterable[int], enough: int) -> int:
@@ -96,18 +96,18 @@ def _sum(pid: int | str, name: str, fields: tuple[str, ...]) -> int:
 
 def _files(pids: Iterable[int]) -> int:
     """Bytes in /tmp and /dev/shm, where these are not those of the machine."""
-    found: dict[int, int] = {}
+    used_by_device: dict[int, int] = {}
     machines = {os.stat(f"/{name}").st_dev for name in _OWN if os.path.exists(f"/{name}")}
     for pid in pids:
         for name in _OWN:
             with contextlib.suppress(OSError):
                 path = _PROC / str(pid) / "root" / name
                 device = path.stat().st_dev
-                if device not in machines and device not in found:
+                if device not in machines and device not in used_by_device:
                     usage = os.statvfs(path)
                     used = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
-                    found[device] = used + (usage.f_files - usage.f_ffree) * _FILE_BYTES
-    return sum(found.values())
+                    used_by_device[device] = used + (usage.f_files - usage.f_ffree) * _FILE_BYTES
+    return sum(used_by_device.values())
 
 
 def size(folder: Path, on_error: Callable[[OSError], object] | None = None) -> int:
@@ -150,7 +150,7 @@ class ProcessMemory:
         """`limit` in bytes. The processes have held nothing so far."""
         self._limit = limit
         self._free = available()
-        self._others = _queued(_PROC / "self" / "net")
+        self._at_start = _queued(_PROC / "self" / "net")
         self._network = _network("self")
 
     def is_exceeded(self, pids: Sequence[int]) -> bool:
@@ -158,15 +158,15 @@ class ProcessMemory:
         used = memory(pids, self._limit)
         if used > self._limit:
             return True
-        left = available()
-        self._free = max(self._free, left)  # others may give back what they had at the beginning
-        return self._free - left > self._limit and used + self._buffers(pids) > self._limit
+        free = available()
+        self._free = max(self._free, free)  # others may give back what they had at the beginning
+        return self._free - free > self._limit and used + self._buffers(pids) > self._limit
 
     def _buffers(self, pids: Iterable[int]) -> int:
         networks = {_network(str(pid)): _PROC / str(pid) / "net" for pid in pids}
         total = _in_pipes(pids)
         for network, tables in networks.items():
-            total += max(0, _queued(tables) - (self._others if network == self._network else 0))
+            total += max(0, _queued(tables) - (self._at_start if network == self._network else 0))
         return total
 
 
@@ -222,10 +222,11 @@ class Disk:
     limit, which others can cause too, are the folders themselves measured.
     """
 
-    def __init__(self, folders: Sequence[Path], limit: int, before: int) -> None:
-        """Measures folders on one file system. `limit` in bytes; an empty file counts too. `before`
-        is what they hold, as `size` measures it."""
-        self._folders, self._limit, self._before = folders, limit, before
+    def __init__(self, folders: Sequence[Path], limit: int, size_before: int) -> None:
+        """Measures folders on one file system. `limit` in bytes; an empty file counts too.
+        `size_before` is what they hold, as `size` measures it."""
+        self._folders, self._limit = folders, limit
+        self._size_before = size_before
         self._device = os.stat(folders[0]).st_dev
         self._free = self._left()
 
@@ -238,7 +239,7 @@ class Disk:
         hidden: list[OSError] = []
         used = sum(size(folder, hidden.append) for folder in self._folders)
         used += self._deleted(pids)
-        return used - self._before > self._limit or bool(hidden and shrunk > 4 * self._limit)
+        return used - self._size_before > self._limit or bool(hidden and shrunk > 4 * self._limit)
 
     def _left(self) -> int:
         try:
