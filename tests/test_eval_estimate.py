@@ -24,7 +24,7 @@ def test_what_is_left_by_hand() -> None:
     """base may take 100 a sample and takes 30, so dear, which may take 1,000, is taken for 300."""
     one = Estimate({("toy", "base"): MissingWork(4, 400), ("toy", "dear"): MissingWork(2, 2000)})
     assert (one.most, one.expected, one.n_phases) == (2400, 2400, 2)
-    assert one.before() == "to do: 6 samples in 2 phases, at most 2.4 k forward tokens"
+    assert one.announcement() == "to do: 6 samples in 2 phases, at most 2.4 k forward tokens"
     assert one.line(1.0) == ""  # no speed is known
     for i in range(2):
         one.add(sample("base", "p", i, counts={"query": 20, "chunk": 10}))
@@ -51,7 +51,7 @@ def test_longer_prompts_than_the_average_do_not_raise_the_estimate_above_the_mos
 
 
 def test_a_complete_run_has_no_estimate() -> None:
-    assert Estimate({("toy", "base"): MissingWork(0, 0)}).before() == ""
+    assert Estimate({("toy", "base"): MissingWork(0, 0)}).announcement() == ""
 
 
 def test_numbers_of_tokens_and_durations_are_short() -> None:

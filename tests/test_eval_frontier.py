@@ -20,7 +20,7 @@ Systems = Mapping[str, tuple[int, Sequence[str]]]
 
 
 def one_of(folder: Path, rows: Systems, **changes: Any) -> Frontier:
-    found = compared(graded(folder, rows, **{"metric": "one", "k": [1], **changes})).one
+    found = compared(graded(folder, rows, **{"metric": "one", "k": [1], **changes})).frontier
     assert found is not None
     return found
 
@@ -77,7 +77,9 @@ def test_tokens_are_a_mean_over_problems_and_all_kinds(tmp_path: Path) -> None:
     ]
     config = dataclasses.asdict(SearchConfig())
     systems = [{"name": "base", "method": "base", "config": config}]
-    found = compared(write(tmp_path / "run", samples, systems=systems, k=[1], metric="one")).one
+    found = compared(
+        write(tmp_path / "run", samples, systems=systems, k=[1], metric="one")
+    ).frontier
     assert found and found.points[0].tokens == ((30 + 60) / 2 + 5) / 2
 
 
@@ -177,7 +179,7 @@ def test_a_report_begins_with_one_answer_and_leaves_out_what_k_1_repeats(tmp_pat
 def test_the_metric_of_samples_is_the_default_and_wins_where_runs_differ(tmp_path: Path) -> None:
     systems: Systems = {"base": (40, ["11", "10"]), "few": (10, ["11", "11"])}
     plain, one = graded(tmp_path / "a", systems), graded(tmp_path / "b", systems, metric="one")
-    assert run_folder.read(plain).manifest.metric == "samples" and compared(plain).one is None
+    assert run_folder.read(plain).manifest.metric == "samples" and compared(plain).frontier is None
     for folders, title in (([one], "One answer"), ([one, plain], "At equal k")):
         read = [run_folder.read(folder) for folder in folders]
         about = [dataclasses.replace(r.manifest, raw=r.folder == plain) for r in read]
@@ -188,5 +190,5 @@ def test_the_metric_of_samples_is_the_default_and_wins_where_runs_differ(tmp_pat
 
 def test_nothing_is_compared_before_the_first_grade(tmp_path: Path) -> None:
     folder = write(tmp_path / "run", [], metric="one", k=[1])
-    assert compared(folder).one is None
+    assert compared(folder).frontier is None
     assert "Nothing can be concluded yet" in verdict.of_task(compared(folder))

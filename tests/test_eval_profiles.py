@@ -141,7 +141,7 @@ def dense(tmp_path: Path) -> Comparison:
 
 
 def test_anchor_density_by_hand(tmp_path: Path) -> None:
-    found = dense(tmp_path).found
+    found = dense(tmp_path).outcomes
     table = table_geometry.density(found)
     pairs, chain = table.rows
     # means of problems: 0.3 and 0.9; 0.8 and 0.7

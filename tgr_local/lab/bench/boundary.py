@@ -58,13 +58,13 @@ class BoundaryParts:
 
     def rollouts(self, n: int, lengths: tuple[int, ...]) -> list[float]:
         """Seconds until n rollouts after Q + S have each of these lengths."""
-        start, done, marks = time.perf_counter(), 0, {}
+        start, n_done, marks = time.perf_counter(), 0, {}
 
         def mark(new: list[New]) -> None:
-            nonlocal done
-            done += len(new[0][0])
+            nonlocal n_done
+            n_done += len(new[0][0])
             for length in lengths:
-                if done >= length and length not in marks:
+                if n_done >= length and length not in marks:
                     marks[length] = time.perf_counter() - start
 
         self._forks.steps(n, lengths[-1], inject=True, states=True, on_tokens=mark)
@@ -110,16 +110,16 @@ def decomposition(plan: Plan) -> Iterator[Figure]:
         "chunk": injected,
         "delimiter": delimiter,
     }
-    what = f"one boundary, S={config.chunk_len} K={n} s={s}: "
+    title = f"one boundary, S={config.chunk_len} K={n} s={s}: "
     for name, took in seconds.items():
         values = {"s": Spread.of(took)}
-        yield Figure("boundary", f"{what}{name}", Spread.of(took / plain), "plain chunks", values)
+        yield Figure("boundary", f"{title}{name}", Spread.of(took / plain), "plain chunks", values)
     values = {"s plain chunk": Spread.of(plain)}
     total = sum(seconds.values())
     share = Spread.of(total / plain)
-    yield Figure("boundary", f"{what}all", share, "plain chunks", values, note=PAPER)
+    yield Figure("boundary", f"{title}all", share, "plain chunks", values, note=PAPER)
     saving = Spread.of((total - rebuild - injected * s / config.chunk_len) / plain)
-    yield Figure("boundary", f"{what}with reuse_winner and shift_cells", saving, "plain chunks")
+    yield Figure("boundary", f"{title}with reuse_winner and shift_cells", saving, "plain chunks")
 
 
 def _scoring_seconds(plan: Plan, config: SearchConfig) -> float:
@@ -133,8 +133,8 @@ def _scoring_seconds(plan: Plan, config: SearchConfig) -> float:
     steps = methods.get("tgr-latent").run(Run(plan.engine, request))
     start = time.perf_counter()
     for step in steps:
-        whole, parts = time.perf_counter() - start, step.seconds
-        seconds.append(whole - (parts.total - parts.scoring))
+        took, parts = time.perf_counter() - start, step.seconds
+        seconds.append(took - (parts.total - parts.scoring))
         start = time.perf_counter()
     return float(np.median(seconds[1:] or seconds))
 
@@ -164,8 +164,8 @@ def _swept(chunk_len: int, n: int, fixed: Floats, rollouts: Floats) -> Figure:
     }
     total = totals.pop(32)
     values = {f"s={s}": spread for s, spread in totals.items()}
-    what = f"one boundary, S={chunk_len} K={n} s=32: all"
-    return Figure("sweep", what, total, "plain chunks", values)
+    title = f"one boundary, S={chunk_len} K={n} s=32: all"
+    return Figure("sweep", title, total, "plain chunks", values)
 
 
 def whole_methods(plan: Plan) -> Iterator[Figure]:
@@ -189,7 +189,7 @@ def whole_methods(plan: Plan) -> Iterator[Figure]:
     )
     at = f"S={config.chunk_len} K={config.n_candidates} s={config.rollout_len}"
     gpu = not plan.settings.on_cpu  # targets there: docs/performance.md, "On a GPU"
-    for what, seconds, name, reference, bound in (
+    for system, seconds, name, reference, bound in (
         ("tgr-latent", tgr, "markov", markov, 1.18),
         ("tgr-latent", tgr, "base", base, 1.18 if gpu else 1.25),
         ("with reuse_winner", with_winner, "base", base, None),
@@ -198,10 +198,10 @@ def whole_methods(plan: Plan) -> Iterator[Figure]:
     ):
         yield Figure(
             "runs",
-            f"time per reply token, {at}: {what} / {name}",
+            f"time per reply token, {at}: {system} / {name}",
             Spread.of(seconds / reference),
             "times",
-            {f"ms {what}": Spread.of(1e3 * seconds), f"ms {name}": Spread.of(1e3 * reference)},
+            {f"ms {system}": Spread.of(1e3 * seconds), f"ms {name}": Spread.of(1e3 * reference)},
             Target(bound) if bound and not plan.quick else None,
         )
 

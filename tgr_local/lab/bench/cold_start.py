@@ -40,8 +40,8 @@ def search(k: int, seed: int) -> dict[str, float]:
 
 def peak_resident() -> int:
     """Peak bytes; 0 on Windows. On Linux ru_maxrss includes the parent's memory, VmHWM does not."""
-    if (found := of_status("VmHWM")) or resource is None:
-        return found
+    if (peak := of_status("VmHWM")) or resource is None:
+        return peak
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most * (1 if sys.platform == "darwin" else 1024)
 

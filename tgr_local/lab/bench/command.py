@@ -149,15 +149,15 @@ def run(args: Arguments) -> int:
         say(f"{'measures':14} {_purpose(names, bounded)}")
         for name, fact in measure.facts(about):
             say(f"{name:14} {fact}")
-        read, written = subject.speeds(engine)  # what most people want to know, at once
-        say(f"{'speed':14} reading {read:,.0f} tokens/s, writing {written:,.1f} tokens/s")
+        read_speed, write_speed = subject.speeds(engine)  # what most people want to know, at once
+        say(f"{'speed':14} reading {read_speed:,.0f} tokens/s, writing {write_speed:,.1f} tokens/s")
         if bounded and args.repeats is None:
-            repeats = quick_repeats(written)
+            repeats = quick_repeats(write_speed)
         conditions = plan.Plan(engine, settings, repeats, args.quick, long_tokens)
         for i, name in enumerate(names):
             if bounded and time.monotonic() - started > QUICK_SECONDS - _QUICK_LEFT:
-                left = ",".join(names[i:])
-                say(f"\nleft out after {time.monotonic() - started:.0f} s: {left} (--only {left})")
+                late = ",".join(names[i:])
+                say(f"\nleft out after {time.monotonic() - started:.0f} s: {late} (--only {late})")
                 break
             say(f"\n# {name}: {GROUPS[name]}")
             for row in measured(name, conditions):
@@ -172,18 +172,18 @@ def run(args: Arguments) -> int:
     if args.json == "-":
         print(measure.as_json(about, rows))
     if args.model is None:
-        kept = f"{path}, {size(path.stat().st_size)}"
+        model = f"{path}, {size(path.stat().st_size)}"
         print(
-            f"kept for the next time: {kept}; to delete: tgr-local bench shapes delete",
+            f"kept for the next time: {model}; to delete: tgr-local bench shapes delete",
             file=sys.stderr,
         )
     return 0
 
 
-def quick_repeats(written: float) -> int:
+def quick_repeats(speed: float) -> int:
     """Measurements of each row that fit into the time of --quick, where a reply is written at
-    `written` tokens a second: one takes about a minute at 15."""
-    return min(REPEATS, max(1, int(written / 15)))
+    `speed` tokens a second: one takes about a minute at 15."""
+    return min(REPEATS, max(1, int(speed / 15)))
 
 
 def _purpose(names: Sequence[str], bounded: bool) -> str:

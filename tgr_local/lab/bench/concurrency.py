@@ -73,13 +73,13 @@ def searches(plan: Plan) -> Iterator[Figure]:
     memory is that of k searches only. Rates count decoded positions, since replies differ in
     length."""
     counts = (1, 8) if plan.quick else (1, 2, 4, 8, 16, 32)
-    found: dict[int, list[dict[str, float]]] = {k: [] for k in counts}
+    results: dict[int, list[dict[str, float]]] = {k: [] for k in counts}
     for i in range(plan.repeats):
         for k in counts if i % 2 == 0 else reversed(counts):
-            found[k].append(cold_start(k, 1000 * i))
+            results[k].append(cold_start(k, 1000 * i))
 
     def measured(k: int, name: str) -> np.ndarray:
-        return np.array([one[name] for one in found[k]])
+        return np.array([result[name] for result in results[k]])
 
     for k in counts:
         yield Figure(
@@ -93,10 +93,10 @@ def searches(plan: Plan) -> Iterator[Figure]:
                 "cached tokens": Spread.of(measured(k, "cells")),
             },
         )
-    one, eight = (measured(k, "positions") / measured(k, "seconds") for k in (1, 8))
-    what = "8 searches at a time / one"
+    single, eight = (measured(k, "positions") / measured(k, "seconds") for k in (1, 8))
+    title = "8 searches at a time / one"
     yield Figure(
-        "searches", what, Spread.of(eight / one), "times", target=Target(2.5, at_least=True)
+        "searches", title, Spread.of(eight / single), "times", target=Target(2.5, at_least=True)
     )
 
 
@@ -118,16 +118,16 @@ def startup(plan: Plan) -> Iterator[Figure]:
             return time.perf_counter() - start
 
     (seconds,) = alternate_timed(plan.repeats, [first_byte])
-    what = "from the start of a process to the first token of the embedded model"
-    yield Figure("startup", what, Spread.of(seconds), "s", target=Target(0.6))
+    title = "from the start of a process to the first token of the embedded model"
+    yield Figure("startup", title, Spread.of(seconds), "s", target=Target(0.6))
 
 
 def cold_start(k: int, seed: int) -> dict[str, float]:
     """The measurements of `bench.cold_start` for k searches in a new process."""
     command = [sys.executable, "-m", "tgr_local.lab.bench.cold_start", str(k), str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    completed = subprocess.run(command, capture_output=True, text=True)
+    if completed.returncode != 0:
+        last = (completed.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise TgrError(f"a measurement in a separate process failed: {last}")
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    figures: dict[str, float] = json.loads(completed.stdout)
+    return figures

@@ -133,18 +133,18 @@ def capture(plan: Plan) -> Iterator[Figure]:
 
 def sampling(plan: Plan) -> Iterator[Figure]:
     """The parts of a step by the engine's own clocks."""
-    share, rest = np.zeros(plan.repeats), np.zeros(plan.repeats)
+    share, remainder = np.zeros(plan.repeats), np.zeros(plan.repeats)
     n = plan.n_steps
     with subject.Forks(plan.engine, subject.prompt(plan.engine, PREFIX), K, n) as forks:
         forks.steps(K, n, inject=True, states=True)
         for i in range(plan.repeats):
-            before, start = plan.engine.stats(), time.perf_counter()
+            at_start, start = plan.engine.stats(), time.perf_counter()
             forks.steps(K, n, inject=True, states=True)
-            whole, after = time.perf_counter() - start, plan.engine.stats()
-            sampling_seconds = after.sample_seconds - before.sample_seconds
-            decoded = after.decode_seconds - before.decode_seconds
-            share[i] = 100 * sampling_seconds / whole
-            rest[i] = 1e6 * (whole - sampling_seconds - decoded) / n
+            took, at_end = time.perf_counter() - start, plan.engine.stats()
+            sampling_seconds = at_end.sample_seconds - at_start.sample_seconds
+            decoded = at_end.decode_seconds - at_start.decode_seconds
+            share[i] = 100 * sampling_seconds / took
+            remainder[i] = 1e6 * (took - sampling_seconds - decoded) / n
     yield Figure(
         "sampling",
         f"sampling of {K} sequences, {plan.engine.n_vocab:,} tokens, log-probabilities included",
@@ -155,7 +155,7 @@ def sampling(plan: Plan) -> Iterator[Figure]:
     yield Figure(
         "sampling",
         f"everything except decoding and sampling, {K} sequences",
-        Spread.of(rest),
+        Spread.of(remainder),
         "µs a step",
         target=Target(100),
     )
@@ -174,21 +174,21 @@ def lookup(plan: Plan) -> Iterator[Figure]:
     prompt, new = words[:n_prompt], words[n_prompt : n_prompt + n]
     copied = [new[i] if i % CHANGE == CHANGE - 1 else prompt[i] for i in range(n)]
     few = [prompt[int(i)] for i in rng.integers(0, 8, n)]
-    for what, text, least in (
+    for kind, text, least in (
         (f"that copies its prompt but for every {CHANGE}th token", copied, 1.8),
         ("that repeats nothing", new, 0.98),
         ("of eight words in random order", few, 0.98),
     ):
-        before = engine.stats()
+        at_start = engine.stats()
         plain, drafted = alternate_timed(
             plan.few, [partial(_write, engine, prompt, text, drafts) for drafts in (False, True)]
         )
-        after = engine.stats()
-        n_drafted = after.n_drafted - before.n_drafted
-        n_accepted = after.n_accepted - before.n_accepted
+        at_end = engine.stats()
+        n_drafted = at_end.n_drafted - at_start.n_drafted
+        n_accepted = at_end.n_accepted - at_start.n_accepted
         yield Figure(
             "lookup",
-            f"text of {n} tokens {what}: with drafts / without",
+            f"text of {n} tokens {kind}: with drafts / without",
             Spread.of(plain / drafted),
             "of its speed",
             {"tokens/s with": Spread.of(n / drafted), "tokens/s without": Spread.of(n / plain)},

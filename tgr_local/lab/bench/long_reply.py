@@ -125,19 +125,19 @@ def _crossings(lengths: list[int], seconds: Floats) -> Iterator[Figure]:
     grows linearly with the length."""
     if len(lengths) < 2:
         return
-    found = []
+    crossings = []
     for base, tgr in zip(seconds[:, 0].T, seconds[:, 2].T, strict=True):
         slope, at_zero = np.polyfit(lengths, base, 1)
         if slope <= 0:  # too short a reply, or too noisy a machine, to see it
             return
-        found.append(max(0.0, (tgr.mean() - at_zero) / slope))
+        crossings.append(max(0.0, (tgr.mean() - at_zero) / slope))
     note = f"from a line through {len(lengths)} lengths up to {lengths[-1]:,} tokens"
-    for what, tokens in (
-        ("the next token", np.array(found)),
-        ("the whole reply", 2 * np.array(found)),  # its mean token is in its middle
+    for part, tokens in (
+        ("the next token", np.array(crossings)),
+        ("the whole reply", 2 * np.array(crossings)),  # its mean token is in its middle
     ):
-        what = f"reply length from which {what} takes less time with tgr-latent than with base"
-        yield Figure("long", what, Spread.of(tokens), "tokens", note=note)
+        title = f"reply length from which {part} takes less time with tgr-latent than with base"
+        yield Figure("long", title, Spread.of(tokens), "tokens", note=note)
 
 
 def computed_memory(lengths: list[int], n_cells: int) -> Iterator[Figure]:

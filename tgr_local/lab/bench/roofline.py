@@ -127,10 +127,10 @@ def shares(plan: Plan) -> Iterator[Figure]:
             f"ms by memory, {read / 1e6:,.0f} MB": Spread.of([1e3 * by_memory]),
             f"ms by products, {products / 1e9:,.2f} G": Spread.of([1e3 * by_products]),
         }
-        what = f"decode step of {count} sequence{'s' * (count > 1)}: share of its roofline"
+        name = f"decode step of {count} sequence{'s' * (count > 1)}: share of its roofline"
         limit = "memory" if by_memory >= by_products else "multiply-adds"
         yield Figure(
-            "roofline", what, Spread.of(100 * least / took), "%", values, note=f"limited by {limit}"
+            "roofline", name, Spread.of(100 * least / took), "%", values, note=f"limited by {limit}"
         )
 
 

@@ -103,7 +103,7 @@ def kept(shape: str | None = None, kind: str | None = None) -> list[Path]:
     """The files of random weights in the cache folder, sorted: all, or those of a shape or type.
     Those of other versions are among them, and what interrupted processes left. ValueError as
     `model_file`."""
-    shape = "*" if shape is None else _checked("shape", shape, SHAPES)
+    shape = "*" if shape is None else _check("shape", shape, SHAPES)
     kind = "*" if kind is None else _kind(kind)
     files = cache_folder().glob(f"{_PREFIX}{shape}-{kind}-v*")
     return sorted(path for path in files if path.suffix == ".gguf" or _is_left_over(path))
@@ -123,20 +123,20 @@ def _is_left_over(path: Path) -> bool:
     return False
 
 
-def _checked(what: str, name: str, known: Collection[str]) -> str:
+def _check(option: str, name: str, known: Collection[str]) -> str:
     if name not in known:
-        raise ValueError(f"{what} is {name!r}, but must be one of {', '.join(known)}")
+        raise ValueError(f"{option} is {name!r}, but must be one of {', '.join(known)}")
     return name
 
 
 def _kind(name: str) -> str:
-    return _checked("type", name.lower().removesuffix("_m"), TYPES)
+    return _check("type", name.lower().removesuffix("_m"), TYPES)
 
 
 def model_file(shape: str, kind: str) -> Path:
     """The file of that shape and type, made if it is missing. ValueError for a name that is not in
     SHAPES or TYPES, TgrError when the disk has too little space."""
-    shape, kind = _checked("shape", shape, SHAPES), _kind(kind)
+    shape, kind = _check("shape", shape, SHAPES), _kind(kind)
     folder = cache_folder()
     path = folder / f"{_PREFIX}{shape}-{kind}-v{VERSION}.gguf"
     if path.exists():
@@ -267,8 +267,8 @@ def _byte_texts() -> list[str]:
     """GPT-2's printable stand-in for each byte: itself where it is one, else the next from U+0100,
     the printable ones first."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [chr(0x100 + i) for i in range(256 - len(printable))]
-    return [chr(byte) for byte in printable] + others
+    stand_ins = [chr(0x100 + i) for i in range(256 - len(printable))]
+    return [chr(byte) for byte in printable] + stand_ins
 
 
 _BYTES = _byte_texts()

@@ -24,34 +24,34 @@ _NOTE = (
 
 def tables(compared: Sequence[Comparison], recipes: Sequence[str]) -> list[Table]:
     """The table of these tasks, and the paper's for the same tasks and model."""
-    found = [ours(compared)]
+    all_tables = [ours(compared)]
     if len(compared) > 1:
-        tasks = [one.found[0].task for one in compared]
-        model = compared[0].found[0].run.manifest.model["name"]
-        found += [theirs(recipe, tasks, model) for recipe in recipes]
-    return [table for table in found if table.rows]
+        tasks = [c.outcomes[0].task for c in compared]
+        model = compared[0].outcomes[0].run.manifest.model["name"]
+        all_tables += [theirs(recipe, tasks, model) for recipe in recipes]
+    return [table for table in all_tables if table.rows]
 
 
 def ours(compared: Sequence[Comparison]) -> Table:
     """AUC of every system on every task that compares it; the mean of those that are on all."""
-    with_auc = [one for one in compared if any(len(o.aucs) for o in one.graded)]
-    of_task = [{o.label: o for o in one.graded} for one in with_auc]
+    with_auc = [c for c in compared if any(len(o.aucs) for o in c.graded)]
+    of_task = [{o.label: o for o in c.graded} for c in with_auc]
     labels = dict.fromkeys(label for some in of_task for label in some)
-    whole = {
+    complete = {
         label: [some[label] for some in of_task]
         for label in labels
         if all(label in some for some in of_task)
     }
-    if len(of_task) < 2 or not whole:
+    if len(of_task) < 2 or not complete:
         return Table("All tasks", [], [])
-    first = [outcomes[0] for outcomes in whole.values()]
-    base = reference(first, lambda o: _average(whole[o.label])).label
+    first = [outcomes[0] for outcomes in complete.values()]
+    base = reference(first, lambda o: _average(complete[o.label])).label
     rows = []
     for label in labels:
         cells = [mean(some[label].aucs, scale=1) if label in some else "-" for some in of_task]
-        cells += _summary(whole[label], whole[base]) if label in whole else ["-"] * 4
+        cells += _summary(complete[label], complete[base]) if label in complete else ["-"] * 4
         rows.append([label, *cells])
-    tasks = [one.found[0].task for one in with_auc]
+    tasks = [c.outcomes[0].task for c in with_auc]
     return Table(
         "All tasks",
         ["system", *tasks, "Avg AUC", "Δ%", f"Avg AUC, minus {base}", "forward tokens"],
@@ -68,8 +68,8 @@ def _summary(outcomes: Sequence[Outcome], base: Sequence[Outcome]) -> list[str]:
     if outcomes[0].label == base[0].label:
         return [points(average), "-", "-", tokens]
     gains = [
-        metrics.paired(own.aucs, other.aucs, top=100)
-        for own, other in zip(outcomes, base, strict=True)
+        metrics.paired(own.aucs, theirs.aucs, top=100)
+        for own, theirs in zip(outcomes, base, strict=True)
     ]
     return [
         points(average), _change(average.mean, _average(base)), signed(over_tasks(gains)), tokens,
@@ -81,11 +81,11 @@ def _average(outcomes: Sequence[Outcome]) -> float:
     return float(np.mean([o.aucs.mean() for o in outcomes]))
 
 
-def over_tasks(found: Sequence[Interval]) -> Interval:
+def over_tasks(intervals: Sequence[Interval]) -> Interval:
     """The mean of independent means; the distances of its edges add as standard errors do."""
-    middle = float(np.mean([one.mean for one in found]))
-    below = math.hypot(*(one.mean - one.low for one in found)) / len(found)
-    above = math.hypot(*(one.high - one.mean for one in found)) / len(found)
+    middle = float(np.mean([i.mean for i in intervals]))
+    below = math.hypot(*(i.mean - i.low for i in intervals)) / len(intervals)
+    above = math.hypot(*(i.high - i.mean for i in intervals)) / len(intervals)
     return Interval(middle, middle - below, middle + above)
 
 
@@ -96,21 +96,21 @@ def _change(value: float, reference: float) -> str:
 def theirs(recipe: str, tasks: Sequence[str], model: str) -> Table:
     """The paper's AUC on those of these tasks that its table has, for its model of that name or
     the one that `paper.reported` shows; without rows for fewer than two such tasks."""
-    found = paper.aucs(recipe, tasks, model)
-    shown = list(dict.fromkeys(task for values in found.values() for task in values))
-    whole = {name: values for name, values in found.items() if len(values) == len(shown)}
-    if len(shown) < 2 or not whole:
+    reported = paper.aucs(recipe, tasks, model)
+    columns = list(dict.fromkeys(task for values in reported.values() for task in values))
+    complete = {name: values for name, values in reported.items() if len(values) == len(columns)}
+    if len(columns) < 2 or not complete:
         return Table("Reported by the paper", [], [])
-    base = "base" if "base" in whole else next(iter(whole))
-    reference = float(np.mean(list(whole[base].values())))
+    base = "base" if "base" in complete else next(iter(complete))
+    reference = float(np.mean(list(complete[base].values())))
     rows = []
-    for name, values in whole.items():
+    for name, values in complete.items():
         average = float(np.mean(list(values.values())))
         change = "-" if name == base else _change(average, reference)
-        rows.append([name, *(f"{values[task]:.1f}" for task in shown), f"{average:.1f}", change])
+        rows.append([name, *(f"{values[task]:.1f}" for task in columns), f"{average:.1f}", change])
     return Table(
         "All tasks, reported by the paper",
-        ["system", *shown, "Avg AUC", "Δ%"],
+        ["system", *columns, "Avg AUC", "Δ%"],
         rows,
         f"For full-precision models; not measured here. {_NOTE} The reference is {base}; both "
         "columns are computed here from the paper's AUC.",

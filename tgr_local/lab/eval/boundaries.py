@@ -35,38 +35,38 @@ def measured(steps: Sequence[Step], config: SearchConfig) -> list[dict[str, Any]
     if not any(step.candidates or step.origin is not None or step.figures for step in steps):
         return []
     return [
-        found
-        for step, before in zip(steps, [None, *steps], strict=False)
-        if (found := _of(step, measure(step, before)) | _acceptance(step, before, config))
+        measures
+        for step, previous in zip(steps, [None, *steps], strict=False)
+        if (measures := _of(step, measure(step, previous)) | _acceptance(step, previous, config))
     ]
 
 
-def _acceptance(step: Step, before: Step | None, config: SearchConfig) -> dict[str, float]:
+def _acceptance(step: Step, previous: Step | None, config: SearchConfig) -> dict[str, float]:
     """Judges the first proposals of the boundary's own seed; they pass through no model."""
-    if before is None or before.origin is None or step.origin is None:
+    if previous is None or previous.origin is None or step.origin is None:
         return {}
     if "proposals" not in step.figures:
         return {}
     rng = np.random.default_rng(derived_seed(config.seed, step.index, PROPOSE))
-    share = acceptance(before.origin, step.origin, config, rng, N_JUDGED)
+    share = acceptance(previous.origin, step.origin, config, rng, N_JUDGED)
     return {"acceptance": share}
 
 
 def acceptance(
-    before: NDArray[np.float64],
+    previous: NDArray[np.float64],
     z: NDArray[np.float64],
     config: SearchConfig,
     rng: np.random.Generator,
     n: int,
 ) -> float:
     """α at one boundary: the share of n proposals around z [d_z] that follow the rule, 0 to 1. All
-    are judged, unlike in a search. `before` [d_z] led to z. ValueError for n < 1."""
+    are judged, unlike in a search. `previous` [d_z] led to z. ValueError for n < 1."""
     anchors = geometry.propose(z, n, config.sigma, rng)
-    return float(np.mean(hard_geometry.breaches(before, z, anchors, config) == 0))
+    return float(np.mean(hard_geometry.breaches(previous, z, anchors, config) == 0))
 
 
 def _of(step: Step, shape: Geometry) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if step.candidates is not None:
         scores = step.candidates.scores
         terms = {
@@ -75,14 +75,14 @@ def _of(step: Step, shape: Geometry) -> dict[str, Any]:
             "P_uni": scores.uniformity,
             "S": scores.total,
         }
-        found |= {name: _rounded(term) for name, term in terms.items()}
-        found["chosen"] = scores.chosen
-        found |= _cosines(step)
+        fields |= {name: _rounded(term) for name, term in terms.items()}
+        fields["chosen"] = scores.chosen
+        fields |= _cosines(step)
     measures = vars(shape).items()
-    found |= {name: _rounded(value) for name, value in measures if value is not None}
+    fields |= {name: _rounded(value) for name, value in measures if value is not None}
     if step.figures:
-        found["figures"] = {name: _rounded(value) for name, value in step.figures.items()}
-    return {"chunk": step.index, "tokens": len(step.tokens), **found} if found else {}
+        fields["figures"] = {name: _rounded(value) for name, value in step.figures.items()}
+    return {"chunk": step.index, "tokens": len(step.tokens), **fields} if fields else {}
 
 
 def _cosines(step: Step) -> dict[str, Any]:

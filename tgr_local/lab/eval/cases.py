@@ -36,18 +36,18 @@ class Case:
     """Outcome of the reply, and of the reference on the same problem."""
 
 
-def of_task(found: Sequence[Outcome], base: Outcome) -> list[Case]:
+def of_task(outcomes: Sequence[Outcome], base: Outcome) -> list[Case]:
     """Returns at most one case of each kind: the search is correct and the reference wrong, the
     other way round, and the boundary with the clearest choice."""
-    searching = [o for o in found if any("rollouts" in b for b in o.boundaries)]
+    searching = [o for o in outcomes if any("rollouts" in b for b in o.boundaries)]
     if not searching:
         return []
     outcome = max(searching, key=lambda o: o.label == "tgr-latent")
     pairs = [
-        (drawn[0], others[0])
+        (drawn[0], theirs[0])
         for problem, drawn in outcome.by_problem.items()
         if any("rollouts" in boundary for boundary in drawn[0].boundaries)
-        and (others := base.by_problem.get(problem))
+        and (theirs := base.by_problem.get(problem))
     ]
     pairs.sort(key=lambda pair: not _differ(_clearest(pair[0])))  # different rollouts first
     wanted = {
@@ -62,16 +62,16 @@ def of_task(found: Sequence[Outcome], base: Outcome) -> list[Case]:
     return [_case(title, outcome, *some[0]) for title, some in wanted.items() if some]
 
 
-def _case(title: str, outcome: Outcome, sample: Sample, other: Sample) -> Case:
-    found = _clearest(sample)
-    order = np.argsort(-np.array(found["S"]), kind="stable").tolist()
-    order.remove(found["chosen"])
-    order.insert(0, found["chosen"])
+def _case(title: str, outcome: Outcome, sample: Sample, reference: Sample) -> Case:
+    boundary = _clearest(sample)
+    order = np.argsort(-np.array(boundary["S"]), kind="stable").tolist()
+    order.remove(boundary["chosen"])
+    order.insert(0, boundary["chosen"])
     rows = [
         [
-            "chosen" if k == found["chosen"] else "",
-            *(f"{found[term][k]:.4f}" for term in ("V", "P_bum", "P_uni", "S")),
-            found["rollouts"][k],
+            "chosen" if k == boundary["chosen"] else "",
+            *(f"{boundary[term][k]:.4f}" for term in ("V", "P_bum", "P_uni", "S")),
+            boundary["rollouts"][k],
         ]
         for k in order
     ]
@@ -79,19 +79,19 @@ def _case(title: str, outcome: Outcome, sample: Sample, other: Sample) -> Case:
     return Case(
         title,
         prompt[:_SHOWN],
-        f"problem {sample.problem}, chunk {found['chunk'] + 1} of "
-        f"{sample.boundaries[-1]['chunk'] + 1}, margin {_margin(found):.4f}",
+        f"problem {sample.problem}, chunk {boundary['chunk'] + 1} of "
+        f"{sample.boundaries[-1]['chunk'] + 1}, margin {_margin(boundary):.4f}",
         rows,
-        _divergence([found["rollouts"][k] for k in order]),
-        found["text"],
-        f"{result(sample)}; {other.system}: {result(other)}",
+        _divergence([boundary["rollouts"][k] for k in order]),
+        boundary["text"],
+        f"{result(sample)}; {reference.system}: {result(reference)}",
     )
 
 
 def _divergence(rollouts: Sequence[str]) -> str:
     """Describes the place where the first rollout and the next different one diverge."""
-    chosen, *others = rollouts
-    rejected = next((text for text in others if text != chosen), None)
+    chosen, *unchosen = rollouts
+    rejected = next((text for text in unchosen if text != chosen), None)
     if rejected is None:
         return "all rollouts are equal"
     pairs = zip(chosen, rejected, strict=False)
@@ -104,8 +104,8 @@ def _divergence(rollouts: Sequence[str]) -> str:
 
 def _clearest(sample: Sample) -> dict[str, Any]:
     """The boundary with the largest margin, among those whose rollouts differ if there are any."""
-    shown = [b for b in sample.boundaries if "rollouts" in b]
-    return max(shown, key=lambda b: (_differ(b), _margin(b)))
+    recorded = [b for b in sample.boundaries if "rollouts" in b]
+    return max(recorded, key=lambda b: (_differ(b), _margin(b)))
 
 
 def _differ(boundary: dict[str, Any]) -> bool:
@@ -162,18 +162,20 @@ class SideBySide:
 def side_by_side(graded: Sequence[Outcome], base: Outcome) -> list[SideBySide]:
     """The problems that `RULE` chooses for the compared outcomes of one task; `base` is the
     reference. None where fewer than two systems are compared or they never disagree."""
-    shown = _systems(graded, base)
-    found = []
+    systems = _systems(graded, base)
+    chosen = []
     for (task, problem), prompt in base.run.problems.items():
-        if task != base.task or not all(problem in outcome.graded for outcome in shown):
+        if task != base.task or not all(problem in outcome.graded for outcome in systems):
             continue
-        first = [outcome.graded[problem][0] for outcome in shown]
+        first = [outcome.graded[problem][0] for outcome in systems]
         if len({bool(sample.correct) for sample in first}) > 1:
-            replies = [_shown(o.label, sample) for o, sample in zip(shown, first, strict=True)]
-            found.append(SideBySide(problem, _cut(prompt, _PROMPT_SHOWN), replies))
-        if len(found) == N_PROBLEMS:
+            replies = [
+                _system_reply(o.label, sample) for o, sample in zip(systems, first, strict=True)
+            ]
+            chosen.append(SideBySide(problem, _cut(prompt, _PROMPT_SHOWN), replies))
+        if len(chosen) == N_PROBLEMS:
             break
-    return found
+    return chosen
 
 
 def _systems(graded: Sequence[Outcome], base: Outcome) -> list[Outcome]:
@@ -184,7 +186,7 @@ def _systems(graded: Sequence[Outcome], base: Outcome) -> list[Outcome]:
     return [outcome for outcome in dict.fromkeys(ranked) if outcome in graded][:N_SYSTEMS]
 
 
-def _shown(label: str, sample: Sample) -> ShownReply:
+def _system_reply(label: str, sample: Sample) -> ShownReply:
     parts = [part.strip() for part in (sample.thinking, sample.text) if part.strip()]
     text = _cut("\n\n".join(parts), _REPLY_SHOWN)
     return ShownReply(label, bool(sample.correct), result(sample), text)

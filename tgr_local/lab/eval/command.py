@@ -91,7 +91,7 @@ def run(args: Arguments) -> int:
                 file=sys.stderr,
             )
             raise
-    code = _report([str(folder)], None, shown=True)
+    code = _report([str(folder)], None, prints=True)
     if empty:
         raise TgrError("; ".join(empty))
     return code
@@ -165,7 +165,7 @@ def _report(
     metric: str | None = None,
     systems: Sequence[str] | None = None,
     *,
-    shown: bool = False,
+    prints: bool = False,
 ) -> int:
     """Writes report.md and report.html to the first run folder, or to `out`; a name that ends in
     .md gets the tables only. `reference`, `k` and `metric` replace those of the runs; `systems`
@@ -190,13 +190,13 @@ def _report(
     ]
     built = report.build(read, request.read_ks(k) if k else ())
     _write(path.with_suffix(".md"), report.as_markdown(built))
-    if shown:
+    if prints:
         print(printable(report.as_markdown(built, brief=True)))
     try:
         if path.suffix == ".html":
             _write(path, page.as_html(built))
     except TgrError as error:
-        if not shown:
+        if not prints:
             raise
         print(f"tgr-local: warning: {printable_line(str(error))}", file=sys.stderr)
         path = path.with_suffix(".md")

@@ -54,15 +54,15 @@ class Curves:
     def gain(self, outcome: Outcome) -> Interval | None:
         """Returns the system's gain over `base` in points, paired by problem: of the area under the
         curve at equal k, and at the largest budget. None where there is no comparison."""
-        own, other = self._headline(outcome), self._headline(self.base)
-        if outcome is self.base or own is None or other is None:
+        own, theirs = self._headline(outcome), self._headline(self.base)
+        if outcome is self.base or own is None or theirs is None:
             return None
-        return metrics.paired(own, other, top=100)
+        return metrics.paired(own, theirs, top=100)
 
     def n_differing(self, outcome: Outcome) -> int:
         """The number of problems that separate the system from `base`."""
-        own, other = self._headline(outcome), self._headline(self.base)
-        return 0 if own is None or other is None else int((np.abs(own - other) > 1e-9).sum())
+        own, theirs = self._headline(outcome), self._headline(self.base)
+        return 0 if own is None or theirs is None else int((np.abs(own - theirs) > 1e-9).sum())
 
     def _headline(self, outcome: Outcome) -> Floats | None:
         """0 … 100 for each problem; `summary` gives every outcome the same problems in the same
@@ -77,14 +77,14 @@ class Curves:
 class Comparison:
     """The outcomes of one task."""
 
-    found: list[Outcome]
+    outcomes: list[Outcome]
     """Every system."""
     graded: list[Outcome]
     """Compared systems."""
     at_k: Curves | None
     at_tokens: Curves | None
-    """None where nothing is graded, and where `one` says all that there is at k = 1."""
-    one: Frontier | None = None
+    """None where nothing is graded, and where `frontier` says all that there is at k = 1."""
+    frontier: Frontier | None = None
     """None unless the runs ask for the metric "one", and where nothing is graded."""
 
     @functools.cached_property
@@ -93,21 +93,21 @@ class Comparison:
         return profiles.of_task(self.graded)
 
 
-def of(found: Sequence[Outcome]) -> Comparison:
+def of(outcomes: Sequence[Outcome]) -> Comparison:
     """The comparison of all outcomes of a task."""
-    graded = [outcome for outcome in found if outcome.graded]
+    graded = [outcome for outcome in outcomes if outcome.graded]
     if not graded:
-        return Comparison(list(found), [], None, None)
-    is_one = all(outcome.run.manifest.metric == "one" for outcome in found)
-    one = frontier.of(graded) if is_one and found[0].metric != "diversity" else None
-    if one and graded[0].ks == (1,):
-        return Comparison(list(found), graded, None, None, one)
-    return Comparison(list(found), graded, _at_k(graded), _at_tokens(graded), one)
+        return Comparison(list(outcomes), [], None, None)
+    is_one = all(outcome.run.manifest.metric == "one" for outcome in outcomes)
+    of_one = frontier.of(graded) if is_one and outcomes[0].metric != "diversity" else None
+    if of_one and graded[0].ks == (1,):
+        return Comparison(list(outcomes), graded, None, None, of_one)
+    return Comparison(list(outcomes), graded, _at_k(graded), _at_tokens(graded), of_one)
 
 
 def _at_k(graded: Sequence[Outcome]) -> Curves:
     ks = graded[0].ks
-    curves = [Curve(one, [one.passed(k) for k in ks], float(ks[-1])) for one in graded]
+    curves = [Curve(o, [o.passed(k) for k in ks], float(ks[-1])) for o in graded]
     return Curves([float(k) for k in ks], curves, reference(graded), [])
 
 

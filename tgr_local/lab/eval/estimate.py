@@ -35,9 +35,9 @@ class Estimate:
     """
 
     def __init__(self, work: Mapping[Place, MissingWork]) -> None:
-        self._left = dict(work)
-        self.n_samples = sum(one.n_samples for one in work.values())
-        self.n_phases = sum(one.n_samples > 0 for one in work.values())
+        self._missing = dict(work)
+        self.n_samples = sum(missing.n_samples for missing in work.values())
+        self.n_phases = sum(missing.n_samples > 0 for missing in work.values())
         """Phases with missing samples."""
         self.n_done = 0
         """Samples that were made since the start."""
@@ -46,7 +46,7 @@ class Estimate:
     @property
     def most(self) -> int:
         """Forward tokens that the missing samples take at most."""
-        return sum(one.most for one in self._left.values())
+        return sum(missing.most for missing in self._missing.values())
 
     @property
     def expected(self) -> float:
@@ -59,17 +59,17 @@ class Estimate:
         """Counts a sample that was made. One that could not be made shows nothing about the cost of
         the others; one of a phase that lacks none does not count."""
         place = sample.task, sample.system
-        work = self._left.get(place)
+        work = self._missing.get(place)
         if work is None or not work.n_samples:
             return
         share = work.most / work.n_samples
-        self._left[place] = MissingWork(work.n_samples - 1, round(work.most - share))
+        self._missing[place] = MissingWork(work.n_samples - 1, round(work.most - share))
         self.n_done += 1
         if sample.finish != "error":
             self._spent += sample.cost
             self._allowed += share
 
-    def before(self) -> str:
+    def announcement(self) -> str:
         """The line before the start; empty where nothing is missing."""
         if not self.n_samples:
             return ""

@@ -49,14 +49,14 @@ def manifest_of(
         for system in request.systems:
             if methods.get(system.method).of_thinking.steers:
                 config = configs[system.name]
-                found = strength.prepare(engine, config)
-                if found is None and strength.is_needed(config):
+                measured = strength.prepare(engine, config)
+                if measured is None and strength.is_needed(config):
                     raise CapacityError(
                         f"the strength of {system.name}'s injection cannot be measured, so it "
                         "would inject nothing; raise n_ctx or divergence, or set calibration to "
                         "absolute"
                     )
-                strengths.update({system.name: found} if found else {})
+                strengths.update({system.name: measured} if measured else {})
     return manifest.Manifest(
         format=manifest.FORMAT,
         created=manifest.now(),
@@ -130,15 +130,15 @@ def phases_of(
     engine: Engine, request: EvaluationRequest, problems: dict[str, list[Problem]], raw: bool
 ) -> list[Phase]:
     """Every system on every task, with the options that it has there."""
-    configs, found = _configs(engine, request), []
+    configs, phases = _configs(engine, request), []
     for task in request.tasks:
         lens = _rollout_lens(engine, request, task)
         for system in request.systems:
             config = configs[system.name]
             if system.name in lens:
                 config = dataclasses.replace(config, rollout_len=lens[system.name])
-            found.append(Phase(task, system, config, problems[task], raw))
-    return found
+            phases.append(Phase(task, system, config, problems[task], raw))
+    return phases
 
 
 def _configs(engine: Engine, request: EvaluationRequest) -> dict[str, SearchConfig]:

@@ -119,11 +119,11 @@ class Grader:
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                future.set_result(self._graded(worker, problem, text))
+                future.set_result(self._grade(worker, problem, text))
             except Exception as error:
                 future.set_exception(error)
 
-    def _graded(self, worker: WorkerProcess, problem: Problem, text: str) -> Grade:
+    def _grade(self, worker: WorkerProcess, problem: Problem, text: str) -> Grade:
         task = get(problem.task)
         seconds = max(self._timeout, task.seconds(problem))
         answer = worker.prepare(problem.task)

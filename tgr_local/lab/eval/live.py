@@ -41,7 +41,7 @@ class Live:
     def __enter__(self) -> Live:
         if self._bar:
             self._bar.start()
-        self._say(self._estimate.before())
+        self._say(self._estimate.announcement())
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -58,7 +58,7 @@ class Live:
                 if self._title and not self._bar:
                     self._print()
                 if self._title:
-                    self._estimated()
+                    self._show_estimate()
                 self._title, self._phase = title, self._phase + 1
             self._done = self._failed = self._tokens = 0
             self._total = n_total
@@ -77,7 +77,7 @@ class Live:
             self._add(sample)
             self._estimate.add(sample)
             if self._is_first and self._estimate.n_done >= FIRST:
-                self._estimated()
+                self._show_estimate()
             if self._bar:
                 self._bar.update(self._task, completed=self._done, state=self._state())
             elif time.monotonic() - self._shown > LOG_INTERVAL:
@@ -93,7 +93,7 @@ class Live:
         failed = f"{self._failed} could not be made, " if self._failed else ""
         return f"{failed}{self._tokens / seconds if seconds else 0:.0f} tokens/s"
 
-    def _estimated(self) -> None:
+    def _show_estimate(self) -> None:
         """Shows what is left of the run."""
         line = self._estimate.line(time.monotonic() - (self._start or time.monotonic()))
         self._is_first = self._is_first and not line
@@ -107,9 +107,9 @@ class Live:
 
     def _print(self) -> None:
         self._shown = time.monotonic()
-        made, seconds = self._done - self._n_before, self._shown - self._begun
-        left = (self._total - self._done) * seconds / made if made else 0.0
-        more = f", {clock(left)} left" if left >= 1 else ""
+        n_made, seconds = self._done - self._n_before, self._shown - self._begun
+        seconds_left = (self._total - self._done) * seconds / n_made if n_made else 0.0
+        more = f", {clock(seconds_left)} left" if seconds_left >= 1 else ""
         place = f"{self._phase} of {self._n_phases}"
         print(
             f"{self._title} ({place}): {self._done}/{self._total} samples{more}, {self._state()}",

@@ -156,5 +156,5 @@ def _free_bytes(engine: Engine) -> int:
     used = set(engine.devices())
     devices = [device for device in backend_devices() if device.name in used]
     gpus = sum(device.memory_free for device in devices if device.kind != "cpu")
-    rest = sum(device.memory_free for device in devices if device.kind == "cpu")
-    return int(0.85 * gpus) or rest // 2
+    ram = sum(device.memory_free for device in devices if device.kind == "cpu")
+    return int(0.85 * gpus) or ram // 2

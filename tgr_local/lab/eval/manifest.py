@@ -158,8 +158,8 @@ def anywhere(facts: Mapping[str, Any]) -> dict[str, Any]:
 def digest(problems: Sequence[Problem]) -> str:
     """sha256 of the problems with their expected answers, without their groups."""
     facts = [dataclasses.asdict(problem) for problem in problems]
-    for one in facts:
-        del one["groups"]
+    for fact in facts:
+        del fact["groups"]
     text = json.dumps(facts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -186,10 +186,10 @@ def read(folder: Path) -> Manifest:
                 raise ValueError(f"{name} is {items!r:.60}, but must be a list without repetition")
         for system in data["systems"]:
             system["config"] = without_former(system["config"])
-        for one in data["machines"]:
-            if "settings" in one:
-                one["settings"] = without_former(one["settings"])
-        found: Manifest = from_json_value(Manifest, data)
+        for machine in data["machines"]:
+            if "settings" in machine:
+                machine["settings"] = without_former(machine["settings"])
+        manifest: Manifest = from_json_value(Manifest, data)
     except OSError as error:
         raise TgrError(
             f"{folder} is not a run folder of tgr-local eval ({describe(error)})"
@@ -198,7 +198,7 @@ def read(folder: Path) -> Manifest:
         raise TgrError(
             f"{path} is damaged: {error}; restore it, or name another folder (eval run: --out)"
         ) from None
-    return found
+    return manifest
 
 
 def without_former(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -231,10 +231,10 @@ def settle(folder: Path, wanted: Manifest, in_use: Set[str]) -> Manifest:
         grading={k: v for k, v in known.grading.items() if k in in_use and v != ""},
     )
     fixed = [f.name for f in dataclasses.fields(Manifest) if f.name not in _MAY_CHANGE]
-    asked = json.loads(json.dumps(to_json_value(wanted)))
-    asked["grading"] = {name: asked["grading"].get(name, "absent") for name in known.grading}
+    plain = json.loads(json.dumps(to_json_value(wanted)))
+    plain["grading"] = {name: plain["grading"].get(name, "absent") for name in known.grading}
     changes = [
-        change for name in fixed for change in _differences(name, getattr(known, name), asked[name])
+        change for name in fixed for change in _differences(name, getattr(known, name), plain[name])
     ]
     if changes:
         more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
@@ -286,12 +286,12 @@ def grading_settings(
     URL and a model."""
     url, model = judge
     tasks = list(tasks)
-    found = {"seconds": seconds, "allow_exec": allow_exec, "judge": url}
+    settings = {"seconds": seconds, "allow_exec": allow_exec, "judge": url}
     if allow_exec and any(get(task).needs_exec for task in tasks):
-        found["sandbox"] = backend
+        settings["sandbox"] = backend
     if model:
-        found["judge_model"] = model
-    return found | {name: version(name) for task in tasks for name in _packages(get(task))}
+        settings["judge_model"] = model
+    return settings | {name: version(name) for task in tasks for name in _packages(get(task))}
 
 
 def is_judged(task: EvalTask) -> bool:
@@ -302,16 +302,16 @@ def is_judged(task: EvalTask) -> bool:
 def grading_in_use(samples: Iterable[Sample]) -> set[str]:
     """The names of the settings that the grades of these samples depend on. A timeout gives no
     grade, except for a program, which is then wrong."""
-    found: set[str] = set()
+    names: set[str] = set()
     for sample in samples:
         if sample.correct is not None:
             task = get(sample.task)
-            found.update(_packages(task))
+            names.update(_packages(task))
             if task.needs_exec:
-                found |= {"seconds", "allow_exec", "sandbox"}
+                names |= {"seconds", "allow_exec", "sandbox"}
             if is_judged(task) and sample.answer is not None:
-                found |= {"judge", "judge_model"}
-    return found - {"sacrebleu"}  # every report computes it again
+                names |= {"judge", "judge_model"}
+    return names - {"sacrebleu"}  # every report computes it again
 
 
 def _packages(task: EvalTask) -> list[str]:

@@ -68,8 +68,8 @@ def best_of_k(values: Floats, keys: Floats, k: int) -> float:
     _check_draw(n, k)
     order = np.argsort(-np.asarray(keys, np.float64), kind="stable")
     # the r-th best is taken when the other k−1 are among the n−1−r after it: C(n−1−r, k−1)/C(n, k)
-    left = n - np.arange(1, n)
-    chances = np.cumprod([k / n, *(np.maximum(left - k + 1, 0) / left)])
+    n_after = n - np.arange(1, n)
+    chances = np.cumprod([k / n, *(np.maximum(n_after - k + 1, 0) / n_after)])
     return float(np.sum(chances * np.asarray(values, np.float64)[order]))
 
 
@@ -88,11 +88,11 @@ def majority_at_k(
     orders = rng.permuted(np.tile(np.arange(n), (_ORDERS, 1)), axis=1)[:, :k]  # [orders, k]
     wins = []
     for name in set(names.values()):
-        given = codes[orders] == name
-        first = np.where(given.any(axis=1), given.argmax(axis=1), 0)
+        votes = codes[orders] == name
+        first = np.where(votes.any(axis=1), votes.argmax(axis=1), 0)
         right = np.asarray(correct, bool)[orders[np.arange(_ORDERS), first]]
         # one more vote outweighs any position in the draw
-        wins.append(np.stack([given.sum(axis=1) * (k + 1) + k - first, right]))
+        wins.append(np.stack([votes.sum(axis=1) * (k + 1) + k - first, right]))
     if not wins:
         return 0.0
     ranks, rights = np.stack(wins, axis=1)  # [answers, orders] each
@@ -147,9 +147,9 @@ def at_budgets(
     n = len(correct)
     orders = rng.permuted(np.tile(np.arange(n), (_ORDERS, 1)), axis=1)  # [orders, n]
     each = np.asarray(costs, np.float64)[orders]
-    before = np.cumsum(each, axis=1) - each
+    spent = np.cumsum(each, axis=1) - each
     right = np.asarray(correct, bool)[orders]
-    bought = [((budget - before) / np.maximum(each, 1)).clip(0, 1) for budget in budgets]
+    bought = [((budget - spent) / np.maximum(each, 1)).clip(0, 1) for budget in budgets]
     return [
         Spending(float((share * right).max(axis=1).mean()), float(share.sum(axis=1).mean()))
         for share in bought
@@ -189,8 +189,8 @@ def paired(a: Sequence[float] | Floats, b: Sequence[float] | Floats, top: float 
     spread = gains.std() * losses.std() if len(x) else 0.0
     related = -gain * loss / spread if spread else 0.0  # no problem has both a gain and a loss
 
-    def arm(one: float, other: float) -> float:
-        return math.sqrt(max(0.0, one**2 + other**2 - 2 * related * one * other))
+    def arm(first: float, second: float) -> float:
+        return math.sqrt(max(0.0, first**2 + second**2 - 2 * related * first * second))
 
     low = gain - loss - arm(gain - gain_low, loss_high - loss)
     high = gain - loss + arm(gain_high - gain, loss - loss_low)
@@ -251,9 +251,9 @@ def rank_correlation(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -
     products = weights @ np.stack([a, b, a * a, b * b, a * b], axis=1)  # [1 + resamples, 5]
     mean_a, mean_b, aa, bb, ab = products.T
     spread = np.sqrt((aa - mean_a**2).clip(0) * (bb - mean_b**2).clip(0))
-    found = np.divide(ab - mean_a * mean_b, spread, where=spread > 1e-9, out=np.zeros_like(ab))
-    low, high = np.percentile(found[1:], (2.5, 97.5))
-    return Interval(float(found[0]), float(low), float(high))
+    rhos = np.divide(ab - mean_a * mean_b, spread, where=spread > 1e-9, out=np.zeros_like(ab))
+    low, high = np.percentile(rhos[1:], (2.5, 97.5))
+    return Interval(float(rhos[0]), float(low), float(high))
 
 
 def ranks(values: Sequence[float] | Floats) -> Floats:

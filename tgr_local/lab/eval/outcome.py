@@ -127,11 +127,11 @@ class Outcome:
     def seeds(self) -> dict[int, list[list[Sample]]]:
         """Graded samples of every compared problem, for each seed that has some of each."""
         problems = self.graded.values()
-        found = {
+        by_seed = {
             seed: [[s for s in drawn if s.seed == seed] for drawn in problems]
             for seed in sorted({s.seed for drawn in problems for s in drawn})
         }
-        return {seed: drawn for seed, drawn in found.items() if all(drawn)}
+        return {seed: drawn for seed, drawn in by_seed.items() if all(drawn)}
 
     def auc_of_seed(self, seed: int, ks: Sequence[int]) -> float:
         """AUC over these k of one seed's samples alone, a mean over problems; 0 to 100."""
@@ -169,7 +169,7 @@ class Outcome:
     def at_budgets(self, budgets: Sequence[Budget]) -> tuple[Floats, Floats]:
         """Pass@budget and the number of samples that each budget buys: [budgets, problems] each."""
         rng = np.random.default_rng(0)
-        found = [
+        spendings = [
             metrics.at_budgets(
                 _correct(drawn),
                 _array(drawn, lambda s: s.cost),
@@ -178,15 +178,15 @@ class Outcome:
             )
             for problem, drawn in self.graded.items()
         ]
-        table = np.array([[(s.passed, s.fitting) for s in row] for row in found])
-        shaped = table.reshape(len(found), len(budgets), 2)
+        table = np.array([[(s.passed, s.fitting) for s in row] for row in spendings])
+        shaped = table.reshape(len(spendings), len(budgets), 2)
         return shaped[:, :, 0].T, shaped[:, :, 1].T
 
     @functools.cached_property
     def texts(self) -> dict[str, list[str]]:
         """Texts of the replies, by problem."""
-        made = {p: [s for s in d if s.finish != "error"] for p, d in self.by_problem.items()}
-        return {problem: [s.text for s in drawn] for problem, drawn in made.items()}
+        samples = {p: [s for s in d if s.finish != "error"] for p, d in self.by_problem.items()}
+        return {problem: [s.text for s in drawn] for problem, drawn in samples.items()}
 
     def self_bleu(self, n: int, problems: Sequence[str]) -> Floats:
         """Self-BLEU of the first n texts of each of these problems."""
@@ -253,19 +253,19 @@ class Outcome:
     def several(self, name: str) -> list[Floats]:
         """The values of a measure that boundaries have several of: those of each problem with
         some."""
-        found = [
+        lists = [
             [value for sample in drawn for b in sample.boundaries for value in b.get(name, ())]
             for drawn in self.by_problem.values()
         ]
-        return [np.array(values, float) for values in found if values]
+        return [np.array(values, float) for values in lists if values]
 
     def method_count(self, name: str) -> Floats:
         """A count that the method itself reports, summed over the steps of each sample that has
         it; the mean of a number that is none."""
         steps = ([b.get("figures", {}) for b in s.boundaries] for s in self.all_samples)
-        found = ([figures[name] for figures in some if name in figures] for some in steps)
-        one = np.mean if name in _NO_COUNTS else sum
-        return np.array([one(values) for values in found if values], float)
+        counts = ([figures[name] for figures in some if name in figures] for some in steps)
+        combine = np.mean if name in _NO_COUNTS else sum
+        return np.array([combine(values) for values in counts if values], float)
 
     @property
     def _made(self) -> list[Sample]:
@@ -275,13 +275,15 @@ class Outcome:
         return np.array([measure(drawn) for drawn in self.graded.values()])
 
 
-def reference(found: Sequence[Outcome], value: Callable[[Outcome], float] | None = None) -> Outcome:
+def reference(
+    outcomes: Sequence[Outcome], value: Callable[[Outcome], float] | None = None
+) -> Outcome:
     """The outcome that the others are compared with: the one named in the manifest, else the best
     `base` by `value` (default: `headline`), else the first."""
     value = value or headline
-    wanted = [o for o in found if o.system["name"] == o.run.manifest.reference]
-    plain = [o for o in found if o.system["method"] == "base" and o.graded]
-    return (wanted or sorted(plain, key=value, reverse=True) or list(found))[0]
+    wanted = [o for o in outcomes if o.system["name"] == o.run.manifest.reference]
+    plain = [o for o in outcomes if o.system["method"] == "base" and o.graded]
+    return (wanted or sorted(plain, key=value, reverse=True) or list(outcomes))[0]
 
 
 def headline(outcome: Outcome) -> float:
@@ -290,12 +292,12 @@ def headline(outcome: Outcome) -> float:
     return float(values.mean()) if len(values) else -math.inf
 
 
-def common_budgets(found: Sequence[Outcome], n: int = 5) -> list[Budget]:
+def common_budgets(outcomes: Sequence[Outcome], n: int = 5) -> list[Budget]:
     """The largest budget that the samples of every system fill, and its halves down to one sample
     of the cheapest system, smallest first. For each problem it is the run's budget, or the cost of
     all samples of the cheapest system."""
     spent: dict[str, float] = {}
-    for outcome in found:
+    for outcome in outcomes:
         fixed = outcome.run.manifest.budget or math.inf
         for problem, drawn in outcome.graded.items():
             most = min(fixed, sum(sample.cost for sample in drawn))
@@ -304,26 +306,26 @@ def common_budgets(found: Sequence[Outcome], n: int = 5) -> list[Budget]:
         Budget({problem: most / 2**i for problem, most in spent.items()})
         for i in reversed(range(n))
     ]
-    least = min(outcome.cost for outcome in found)
+    least = min(outcome.cost for outcome in outcomes)
     return [budget for budget in halves if budget.mean >= least] or halves[-1:]
 
 
-def common_seeds(found: Sequence[Outcome]) -> tuple[list[int], list[int]]:
+def common_seeds(outcomes: Sequence[Outcome]) -> tuple[list[int], list[int]]:
     """The seeds with samples of every compared problem in every outcome, and the k that each of
     them has samples for."""
-    if not found:
+    if not outcomes:
         return [], []
-    seeds = sorted(set(found[0].seeds).intersection(*(o.seeds for o in found)))
-    sizes = [len(drawn) for o in found for seed in seeds for drawn in o.seeds[seed]]
-    return seeds, [k for k in found[0].ks if k <= min(sizes, default=0)]
+    seeds = sorted(set(outcomes[0].seeds).intersection(*(o.seeds for o in outcomes)))
+    sizes = [len(drawn) for o in outcomes for seed in seeds for drawn in o.seeds[seed]]
+    return seeds, [k for k in outcomes[0].ks if k <= min(sizes, default=0)]
 
 
-def equal_texts(found: Sequence[Outcome], most: int = 32) -> tuple[int, list[str]]:
+def equal_texts(outcomes: Sequence[Outcome], most: int = 32) -> tuple[int, list[str]]:
     """The number of texts of a problem that are compared with each other in every system, and the
     problems that have that many: as many as half of the problems have, at most `most`; 0 for
     none."""
-    problems = found[0].texts
-    fewest = {p: min(len(outcome.texts.get(p, ())) for outcome in found) for p in problems}
+    problems = outcomes[0].texts
+    fewest = {p: min(len(outcome.texts.get(p, ())) for outcome in outcomes) for p in problems}
     several = sorted((n for n in fewest.values() if n > 1), reverse=True)
     if not several:
         return 0, []

@@ -131,13 +131,13 @@ def _section(section: Section, pictures: Sequence[Plot]) -> Iterator[str]:
     yield from _side_by_side(section.side_by_side)
 
 
-def _side_by_side(found: Sequence[SideBySide]) -> Iterator[str]:
-    if found:
+def _side_by_side(problems: Sequence[SideBySide]) -> Iterator[str]:
+    if problems:
         yield f'<h3>Side by side</h3>\n<p class="note">{html.escape(cases.RULE)}</p>'
-    for one in found:
-        yield f"<h4>Problem {html.escape(one.problem)}</h4>"
-        yield f'<p class="text">{html.escape(one.prompt)}</p><div class="columns">'
-        for reply in one.replies:
+    for problem in problems:
+        yield f"<h4>Problem {html.escape(problem.problem)}</h4>"
+        yield f'<p class="text">{html.escape(problem.prompt)}</p><div class="columns">'
+        for reply in problem.replies:
             kind, mark = ("right", "✓") if reply.correct else ("wrong", "✗")
             yield f'<section class="{kind}"><h5>{mark} {html.escape(reply.system)}</h5>'
             yield f'<p class="note">{html.escape(reply.result)}</p>'
@@ -183,5 +183,5 @@ def _rows(
 def _cell(text: str, *, is_text: bool) -> str:
     if is_text:
         return f'<td class="text">{html.escape(text)}</td>'
-    shown = _INTERVAL.sub(r"<small>\1</small>", html.escape(text))
-    return f"<td>{shown}</td>"
+    cell = _INTERVAL.sub(r"<small>\1</small>", html.escape(text))
+    return f"<td>{cell}</td>"

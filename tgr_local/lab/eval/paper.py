@@ -14,10 +14,10 @@ _PAPER_MODEL = "Qwen3-8B"  # shown where the paper has no numbers for the run's 
 
 def reported(recipe: str, task: str, model: str) -> list[Table]:
     """The paper's numbers for a recipe's table and a task; none where it has no such table."""
-    lines = [one for one in _lines(recipe) if task in one["task"] or one["task"] == "all"]
+    lines = [line for line in _lines(recipe) if task in line["task"] or line["task"] == "all"]
     models = {line["model"] for line in lines}
     own = _own(models, model)
-    other = "" if own else f", and {model} is another model"
+    remark = "" if own else f", and {model} is another model"
     own = own or sorted(models & {_PAPER_MODEL})
     if recipe == "hard-filter":
         own = sorted(models, key=lambda name: float(name.removeprefix("Qwen3-").rstrip("B")))
@@ -30,7 +30,7 @@ def reported(recipe: str, task: str, model: str) -> list[Table]:
             [system, *(cells.get((system, column), "-") for column in columns)]
             for system in dict.fromkeys(line["system"] for line in some)
         ]
-        note = f"From the paper, for the full-precision {name}; not measured here{other}."
+        note = f"From the paper, for the full-precision {name}; not measured here{remark}."
         tables.append(Table(f"Reported by the paper: {name}", ["system", *columns], rows, note))
     return tables
 
@@ -39,12 +39,12 @@ def aucs(recipe: str, tasks: Sequence[str], model: str) -> dict[str, dict[str, f
     """System → task → AUC in the paper's table of a recipe, for the model that `reported` shows."""
     lines = [line for line in _lines(recipe) if line["measure"] == "AUC" and line["task"] in tasks]
     models = {line["model"] for line in lines}
-    shown = _own(models, model) or sorted(models & {_PAPER_MODEL})
-    found: dict[str, dict[str, float]] = {}
+    own = _own(models, model) or sorted(models & {_PAPER_MODEL})
+    by_system: dict[str, dict[str, float]] = {}
     for line in lines:
-        if line["model"] in shown[:1]:
-            found.setdefault(line["system"], {})[line["task"]] = float(line["value"])
-    return found
+        if line["model"] in own[:1]:
+            by_system.setdefault(line["system"], {})[line["task"]] = float(line["value"])
+    return by_system
 
 
 def _lines(recipe: str) -> list[dict[str, str]]:

@@ -91,7 +91,7 @@ def work(
     limits of its system. Samples that cannot be made count nothing; a budget may end in the middle
     of a wave, so that it is exceeded by one sample of each seed, or a little more."""
     prompts: dict[tuple[Any, ...], dict[str, list[int]]] = {}
-    found = {}
+    missing_work = {}
     for phase in todo:
         # systems with the same prompt options share their prompts
         config = phase.config
@@ -107,8 +107,8 @@ def work(
             begun = {problem.id for problem, _, _ in missing}
             each = ((plan.budget + len(plan.seeds) * most.get(problem, 0)) for problem in begun)
             total = max(total, sum(each))
-        found[phase.task, phase.system.name] = MissingWork(len(missing), total)
-    return found
+        missing_work[phase.task, phase.system.name] = MissingWork(len(missing), total)
+    return missing_work
 
 
 def _most(engine: Engine, phase: Phase, n_query: int) -> int:
@@ -123,12 +123,12 @@ def _most(engine: Engine, phase: Phase, n_query: int) -> int:
 
 def why_empty(phase: Phase, store: Store) -> str:
     """Names why no sample of a phase could be made, in one line; empty where at least one could."""
-    found = _samples(phase, store)
-    if not found or any(sample.finish != "error" for sample in found):
+    samples = _samples(phase, store)
+    if not samples or any(sample.finish != "error" for sample in samples):
         return ""
-    ((why, _),) = Counter(sample.detail for sample in found).most_common(1)
+    ((why, _),) = Counter(sample.detail for sample in samples).most_common(1)
     of_it = f"{phase.system.name} on {phase.task}"
-    return f"none of the {len(found)} samples of {of_it} could be made: {why}"
+    return f"none of the {len(samples)} samples of {of_it} could be made: {why}"
 
 
 def _samples(phase: Phase, store: Store) -> list[Sample]:
@@ -139,11 +139,11 @@ def _samples(phase: Phase, store: Store) -> list[Sample]:
 def _prompts(engine: Engine, phase: Phase) -> dict[str, list[int]]:
     """Prompt tokens by problem, without the problems whose prompts are invalid: their samples
     record the reason."""
-    found = {}
+    prompts = {}
     for problem in phase.problems:
         with contextlib.suppress(*SAMPLE_ERRORS):
-            found[problem.id] = prompt_of(engine, phase, problem)
-    return found
+            prompts[problem.id] = prompt_of(engine, phase, problem)
+    return prompts
 
 
 def _missing(phase: Phase, plan: SamplePlan, store: Store) -> list[Job]:

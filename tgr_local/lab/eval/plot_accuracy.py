@@ -38,11 +38,11 @@ _GAP, _STEP = 0.16, 0.11  # inches between two groups, and between the systems o
 
 
 def one_answer(panels: Panels, compared: Comparison) -> Legend:
-    if compared.one is None:
+    if compared.frontier is None:
         return []
     axes = panels.new(1.3 * HEIGHT)
     best, x = [], 0.0
-    for point in compared.one.points:
+    for point in compared.frontier.points:
         x, accuracy = max(point.tokens, 1.025 * x), in_percent(point.accuracy)
         number = number_of(compared, point.outcome)
         errorbar(axes, [x], [accuracy.mean], ys_of=[accuracy], number=number)
@@ -56,9 +56,10 @@ def one_answer(panels: Panels, compared: Comparison) -> Legend:
     ticks = [x for x in np.outer(decades, (1, 2, 5)).ravel() if low <= x <= high]
     axes.set_xticks(ticks, [f"{x:,.0f}" for x in ticks])
     axes.margins(y=0.1)
-    _name_points(axes, best, [cut(point.outcome.label) for point in compared.one.best])
+    _name_points(axes, best, [cut(point.outcome.label) for point in compared.frontier.best])
     return [
-        (point.outcome.label, number_of(compared, point.outcome)) for point in compared.one.points
+        (point.outcome.label, number_of(compared, point.outcome))
+        for point in compared.frontier.points
     ]
 
 
@@ -71,9 +72,9 @@ def _name_points(axes: Any, points: Sequence[tuple[float, float]], names: Sequen
     line = (top - bottom) * LINE / height
     low, high = np.log(axes.get_xlim())
     lefts = [(np.log(x) - low) / (high - low) * width for x, _ in points]
-    named = list(zip(points, names, lefts, strict=True))
-    above = [(x, y, name) for (x, y), name, left in named if left >= LETTER * len(name)]
-    below = [(x, y, name) for (x, y), name, left in named if left < LETTER * len(name)]
+    placed = list(zip(points, names, lefts, strict=True))
+    above = [(x, y, name) for (x, y), name, left in placed if left >= LETTER * len(name)]
+    below = [(x, y, name) for (x, y), name, left in placed if left < LETTER * len(name)]
     edge = -np.inf
     for x, y, name in above:
         edge = max(y + line / 3, edge + line)
@@ -95,15 +96,15 @@ def _name(axes: Any, x: float, y: float, name: str, side: str) -> None:
 
 
 def differences(panels: Panels, compared: Comparison) -> Legend:
-    shown = []
-    if compared.one:
-        ones = [(point.outcome, point.gain) for point in compared.one.points]
-        shown.append(("one answer", compared.one.base.outcome, ones))
+    groups = []
+    if compared.frontier:
+        ones = [(point.outcome, point.gain) for point in compared.frontier.points]
+        groups.append(("one answer", compared.frontier.base.outcome, ones))
     for curves, title in ((compared.at_k, "equal k"), (compared.at_tokens, "equal forward tokens")):
         if curves is not None:
             gains = [(curve.outcome, curves.gain(curve.outcome)) for curve in curves.curves]
-            shown.append((title, curves.base, gains))
-    for title, base, gains in shown:
+            groups.append((title, curves.base, gains))
+    for title, base, gains in groups:
         rows = [(outcome, gain) for outcome, gain in gains if gain is not None]
         if not rows:
             continue
@@ -120,11 +121,11 @@ def differences(panels: Panels, compared: Comparison) -> Legend:
 def curves(panels: Panels, compared: Comparison) -> Legend:
     if compared.at_k is None or compared.at_tokens is None:
         return []
-    shown = [(compared.at_k, "equal k", "k")]
-    shown.append((compared.at_tokens, "equal forward tokens", "forward tokens per problem"))
-    if all(len(curves.places) < 2 for curves, *_ in shown):
+    drawn = [(compared.at_k, "equal k", "k")]
+    drawn.append((compared.at_tokens, "equal forward tokens", "forward tokens per problem"))
+    if all(len(curves.places) < 2 for curves, *_ in drawn):
         return []
-    for curves, title, name in shown:
+    for curves, title, name in drawn:
         axes = panels.new()
         _draw_curves(axes, curves, compared)
         axes.set(xscale="log", xlabel=name, ylabel="Pass (%)", title=title)
@@ -139,9 +140,9 @@ def _draw_curves(axes: Any, curves: Curves, compared: Comparison) -> None:
     n = len(curves.curves)
     for i, curve in enumerate(curves.curves):
         moved = [place * 1.012 ** (2 * i - n + 1) for place in curves.places]
-        points = [(x, found) for x, found in zip(moved, curve.intervals, strict=True) if found]
-        found = [in_percent(one) for _, one in points]
-        errorbar(axes, [x for x, _ in points], [one.mean for one in found], ys_of=found,
+        points = [(x, span) for x, span in zip(moved, curve.intervals, strict=True) if span]
+        percent = [in_percent(interval) for _, interval in points]
+        errorbar(axes, [x for x, _ in points], [p.mean for p in percent], ys_of=percent,
                   number=number_of(compared, curve.outcome), line="-")  # fmt: skip
 
 
@@ -167,10 +168,10 @@ def by_group(panels: Panels, compared: Comparison) -> Legend:
         row = _GAP + _STEP * n  # inches
         axes = panels.new(max(HEIGHT / 2, 0.8 + row * n_groups))
         for i, (outcome, cells) in enumerate(profile.rows):
-            found = [in_percent(cell) for cell in cells]
+            percent = [in_percent(cell) for cell in cells]
             ys = [y + (i - (n - 1) / 2) * _STEP / row for y in range(n_groups)]
             number = number_of(compared, outcome)
-            errorbar(axes, [one.mean for one in found], ys, xs_of=found, number=number)
+            errorbar(axes, [p.mean for p in percent], ys, xs_of=percent, number=number)
         heads = [
             f"{short(group)} ({size})"
             for group, size in zip(profile.groups, profile.sizes, strict=True)
@@ -210,7 +211,7 @@ def scaling(panels: Panels, compared: Comparison) -> Legend:
         plain = [outcome for outcome in some if outcome.system["method"] == "base"]
         for outcome in some if plain else ():
             if outcome.system["method"] != "base":
-                best = max(plain, key=lambda one: float(one.aucs.mean()))
+                best = max(plain, key=lambda o: float(o.aucs.mean()))
                 size = outcome.run.manifest.model["parameters"] / 1e9
                 gain = metrics.paired(outcome.aucs, best.aucs, top=100)
                 lines[outcome.system["name"]].append((size, gain))
@@ -257,24 +258,24 @@ def sensitivity(panels: Panels, compared: Comparison) -> Legend:
         axes, ticks = panels.new(), set()
         for title, line in lines.items():
             xs = [outcome.system["config"][name] for outcome in line]
-            found = [metrics.interval(outcome.aucs, top=100) for outcome in line]
+            aucs = [metrics.interval(outcome.aucs, top=100) for outcome in line]
             number = legend.setdefault(title, len(legend))
-            errorbar(axes, xs, [one.mean for one in found], ys_of=found, number=number, line="-")
+            errorbar(axes, xs, [a.mean for a in aucs], ys_of=aucs, number=number, line="-")
             ticks |= set(xs)
         axes.set_xticks(sorted(ticks), [str(x) for x in sorted(ticks)])
         axes.set(xlabel=label, ylabel="AUC")
     return list(legend.items())
 
 
-def _differing_in(found: Sequence[Outcome], name: str) -> dict[str, list[Outcome]]:
+def _differing_in(outcomes: Sequence[Outcome], name: str) -> dict[str, list[Outcome]]:
     """Groups of two or more systems of one method that differ in this option only."""
     alike: dict[str, list[Outcome]] = defaultdict(list)
-    for outcome in found:
+    for outcome in outcomes:
         if len(outcome.aucs) and any("S" in boundary for boundary in outcome.boundaries):
-            rest = {key: v for key, v in outcome.system["config"].items() if key != name}
+            other_options = {key: v for key, v in outcome.system["config"].items() if key != name}
             model = outcome.run.manifest.model["sha256"]
-            alike[json.dumps([model, outcome.system["method"], rest], sort_keys=True)].append(
-                outcome
-            )
+            alike[
+                json.dumps([model, outcome.system["method"], other_options], sort_keys=True)
+            ].append(outcome)
     lines = [sorted(some, key=lambda o: o.system["config"][name]) for some in alike.values()]
     return {line[0].system["method"]: line for line in lines if len(line) > 1}

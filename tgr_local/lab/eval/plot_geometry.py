@@ -34,7 +34,7 @@ _SHOWN = 99.5  # percent of values in a histogram; larger ones are in the last b
 
 
 def terms(panels: Panels, compared: Comparison) -> Legend:
-    searching = [o for o in compared.found if any("S" in b for b in o.boundaries)]
+    searching = [o for o in compared.outcomes if any("S" in b for b in o.boundaries)]
     for term, name in _TERMS.items() if searching else ():
         boxes, labels = [], []
         for outcome in searching:
@@ -66,7 +66,7 @@ def spread(panels: Panels, compared: Comparison) -> Legend:
 def density(panels: Panels, compared: Comparison) -> Legend:
     """The table `table_geometry.density` as histograms: the same cosines."""
     legend = {}
-    for axes, label, measured in _drawn(panels, compared.found, MEASURES, Outcome.several):
+    for axes, label, measured in _panels(panels, compared.outcomes, MEASURES, Outcome.several):
         everything = np.concatenate([values for some in measured.values() for values in some])
         low = np.percentile(everything, 100 - _SHOWN)
         bins = np.linspace(low, everything.max() + 1e-9, 31)
@@ -88,7 +88,7 @@ def movement(panels: Panels, compared: Comparison) -> Legend:
 
 def _histograms(panels: Panels, compared: Comparison, names: dict[str, str]) -> Legend:
     legend = {}
-    for axes, label, measured in _drawn(panels, compared.found, names, Outcome.measure):
+    for axes, label, measured in _panels(panels, compared.outcomes, names, Outcome.measure):
         everything = np.concatenate(list(measured.values()))
         high = np.percentile(everything, _SHOWN)  # a few outliers would squeeze the rest
         bins = np.linspace(everything.min(), high + 1e-9, 31)
@@ -106,7 +106,7 @@ def _histograms(panels: Panels, compared: Comparison, names: dict[str, str]) -> 
 def against_auc(panels: Panels, compared: Comparison) -> Legend:
     legend = {}
     names = {"curvature": "mean curvature κ", "n_eff": "mean N_eff"}
-    for axes, label, measured in _drawn(panels, compared.graded, names, Outcome.against_auc):
+    for axes, label, measured in _panels(panels, compared.graded, names, Outcome.against_auc):
         for outcome, points in measured.items():
             number = number_of(compared, outcome)
             own = COLORS[number % len(COLORS)]
@@ -119,14 +119,14 @@ def against_auc(panels: Panels, compared: Comparison) -> Legend:
     return list(legend.items())
 
 
-def _drawn(
+def _panels(
     panels: Panels,
-    found: Sequence[Outcome],
+    outcomes: Sequence[Outcome],
     names: Mapping[str, str],
     measure: Callable[[Outcome, str], Any],
 ) -> Iterator[tuple[Any, str, dict[Outcome, Any]]]:
     """The axes of a panel for each measure that some outcomes have, its label, and their values."""
     for name, label in names.items():
-        values = {outcome: own for outcome in found if len(own := measure(outcome, name))}
+        values = {outcome: own for outcome in outcomes if len(own := measure(outcome, name))}
         if values:
             yield panels.new(), label, values

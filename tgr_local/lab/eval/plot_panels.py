@@ -68,7 +68,7 @@ def svg(figure: Any) -> str:
         text = text.replace(hex_color, color(i))
     text = text.replace(PAPER, "var(--page)")
     used = set(re.findall(r"#([\w-]+)", text))
-    return re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", text)
+    return re.sub(r' id="([^"]*)"', lambda match: match[0] if match[1] in used else "", text)
 
 
 def errorbar(
@@ -88,11 +88,11 @@ def errorbar(
     )  # fmt: skip
 
 
-def arms(found: Sequence[Interval]) -> list[list[float]] | None:
+def arms(intervals: Sequence[Interval]) -> list[list[float]] | None:
     """[2, n] the distances of the edges of intervals from their means."""
-    if not found:
+    if not intervals:
         return None
-    return [[one.mean - one.low for one in found], [one.high - one.mean for one in found]]
+    return [[i.mean - i.low for i in intervals], [i.high - i.mean for i in intervals]]
 
 
 def in_percent(share: Interval) -> Interval:
@@ -100,7 +100,7 @@ def in_percent(share: Interval) -> Interval:
 
 
 def number_of(compared: Comparison, outcome: Outcome) -> int:
-    return compared.found.index(outcome)
+    return compared.outcomes.index(outcome)
 
 
 def short(label: str) -> str:

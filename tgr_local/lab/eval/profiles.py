@@ -55,15 +55,15 @@ def of_task(graded: Sequence[Outcome]) -> list[Profile]:
 
 def _profile(name: str, groups: dict[str, list[int]], graded: Sequence[Outcome]) -> Profile:
     large = [group for group, own in groups.items() if len(own) >= FEWEST]
-    shown = sorted(sorted(large, key=lambda group: -len(groups[group]))[:MOST], key=_order)
+    largest = sorted(sorted(large, key=lambda group: -len(groups[group]))[:MOST], key=_order)
     shares = {outcome: outcome.passed(1) for outcome in graded}
     rows = [
-        (outcome, [metrics.interval(share[np.array(groups[group])]) for group in shown])
+        (outcome, [metrics.interval(share[np.array(groups[group])]) for group in largest])
         for outcome, share in shares.items()
     ]
-    sizes = [len(groups[group]) for group in shown]
+    sizes = [len(groups[group]) for group in largest]
     n_left_out = len(graded[0].graded) - sum(sizes)
-    return Profile(name, shown, sizes, n_left_out, rows)
+    return Profile(name, largest, sizes, n_left_out, rows)
 
 
 def _order(group: str) -> tuple[float, str]:
@@ -73,19 +73,19 @@ def _order(group: str) -> tuple[float, str]:
         return float("inf"), group
 
 
-def table(found: Profile) -> Table:
+def table(profile: Profile) -> Table:
     """Pass@1 of every system in every group."""
-    heads = [f"{group} ({n})" for group, n in zip(found.groups, found.sizes, strict=True)]
+    heads = [f"{group} ({n})" for group, n in zip(profile.groups, profile.sizes, strict=True)]
     left_out = (
-        f" Shown are the {MOST} largest groups of at least {FEWEST} problems; {found.n_left_out} "
+        f" Shown are the {MOST} largest groups of at least {FEWEST} problems; {profile.n_left_out} "
         "problems are in none of them."
-        if found.n_left_out
+        if profile.n_left_out
         else ""
     )
     return Table(
-        f"By {found.name}",
+        f"By {profile.name}",
         ["system", *heads],
-        [[outcome.label, *map(percent, cells)] for outcome, cells in found.rows],
+        [[outcome.label, *map(percent, cells)] for outcome, cells in profile.rows],
         "Pass@1 in percent, with 95% intervals over the problems of a group, whose number is in "
         f"brackets in the head.{left_out} Of many groups some differ by chance.",
     )

@@ -97,10 +97,10 @@ def check(backend: Backend | None = None) -> None:
     backends.check_name(backend)
     backends.check_system("eval --allow-exec")
     if why := obstacle(backend):
-        others = [f"{kind} ({backends.ISOLATION[kind]})" for kind in (*usable(), backends.NONE)]
+        choices = [f"{kind} ({backends.ISOLATION[kind]})" for kind in (*usable(), backends.NONE)]
         raise InstallError(
             f"the sandbox {backend} does not work here: {why}; install bubblewrap (apt install "
-            f"bubblewrap), or, at your risk, name another with --sandbox: {', or '.join(others)}"
+            f"bubblewrap), or, at your risk, name another with --sandbox: {', or '.join(choices)}"
         )
 
 
@@ -178,10 +178,10 @@ def _command(kind: Backend, folder: Path, disk: int) -> list[str]:
 def _environment(folder: Path) -> dict[str, str]:
     """Environment variables without the caller's secrets, and with one thread for each library: the
     limit on processes counts threads."""
-    one = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    thread_limits = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     home = str(folder / "work")
     plain = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": home, "TMPDIR": home}
-    return plain | dict.fromkeys(one, "1") | {"MPLBACKEND": "Agg"}
+    return plain | dict.fromkeys(thread_limits, "1") | {"MPLBACKEND": "Agg"}
 
 
 def _wait(
@@ -212,14 +212,14 @@ def _watch(
     deadline, pause = time.monotonic() + limits.seconds, _INTERVAL
     memory = usage.ProcessMemory(limits.memory)
     while True:
-        left = deadline - time.monotonic()
+        seconds_left = deadline - time.monotonic()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, min(pause, left)))
+            process.wait(max(0.0, min(pause, seconds_left)))
         if any(os.fstat(file.fileno()).st_size > OUTPUT for file in outputs):
             return f"output limit of {OUTPUT:,} bytes"
         if process.returncode is not None:
             return ""
-        if left <= 0:
+        if seconds_left <= 0:
             return "time limit"
         start = time.monotonic()
         pids = usage.tree(process.pid)

@@ -94,8 +94,8 @@ class RayNode:
         return int(self._result(called, Cancel()))
 
     def make(self, job: Job, prompt: list[int] | None, cancel: Cancel) -> tuple[Sample, int]:
-        found: tuple[Sample, int] = self._result(self._actor.make.remote(job, prompt), cancel)
-        return found
+        result: tuple[Sample, int] = self._result(self._actor.make.remote(job, prompt), cancel)
+        return result
 
     def _result(self, called: Any, cancel: Cancel) -> Any:
         errors = self._ray.exceptions
@@ -228,10 +228,10 @@ def connected(
         adapters = named_adapters(config.lora)
         config = dataclasses.replace(
             config,
-            lora=tuple(f"{absolute(str(one.path))}:{one.scale!r}" for one in adapters),
+            lora=tuple(f"{absolute(str(adapter.path))}:{adapter.scale!r}" for adapter in adapters),
             chat_template=absolute(config.chat_template),
         )
-        yield _started(ray, absolute(model or "") or None, config, probes, own)
+        yield _start_nodes(ray, absolute(model or "") or None, config, probes, own)
     finally:
         ray.shutdown()  # its actors end with their driver
 
@@ -251,14 +251,14 @@ def absolute(path: str) -> str:
 def facts_of(engine: Engine, probes: Sequence[str]) -> dict[str, str]:
     """Returns the facts that all engines of a run must have in common. `probes` are paths, empty
     for the probe next to the model file."""
-    found = {"sha256": engine.model_hash, **manifest.anywhere(versions())}
-    found["chat template"] = hashlib.sha256(engine.chat_template.encode()).hexdigest()[:12]
+    facts = {"sha256": engine.model_hash, **manifest.anywhere(versions())}
+    facts["chat template"] = hashlib.sha256(engine.chat_template.encode()).hexdigest()[:12]
     for path in probes:
-        found[f"probe {path}".strip()] = probe_digest(engine, path)[:12]
-    return found
+        facts[f"probe {path}".strip()] = probe_digest(engine, path)[:12]
+    return facts
 
 
-def _started(
+def _start_nodes(
     ray: Any,
     model: str | None,
     config: EngineConfig,
@@ -287,14 +287,14 @@ def _started(
                 "other work in Ray, or stop Ray there"
             )
         try:
-            found = ray.get(load)
+            answer = ray.get(load)
         except ray.exceptions.RayError as error:
             raise TgrError(
                 f"{place.name} cannot run an engine ({_first_line(error)}); install the same "
                 "tgr-local there, or stop Ray there"
             ) from None
-        check_facts(place.name, found, own)
-        nodes.append(RayNode(ray, place.name, actor, found["machine"]))
+        check_facts(place.name, answer, own)
+        nodes.append(RayNode(ray, place.name, actor, answer["machine"]))
     return nodes
 
 
@@ -314,11 +314,11 @@ class _Machine:
         return _Machine(node["NodeID"], name, free.get("CPU", 0), free.get("GPU", 0))
 
 
-def check_facts(name: str, found: Mapping[str, Any], own: Mapping[str, str]) -> None:
+def check_facts(name: str, answer: Mapping[str, Any], own: Mapping[str, str]) -> None:
     """TgrError where a node's answer to `NodeWorker.load` is an error, or differs from `own`."""
-    if "error" in found:
-        raise TgrError(f"{name}: {found['error']}")
-    facts = found["facts"]
+    if "error" in answer:
+        raise TgrError(f"{name}: {answer['error']}")
+    facts = answer["facts"]
     for key in sorted({*own, *facts}):
         mine, theirs = own.get(key, "absent"), facts.get(key, "absent")
         if mine != theirs and key == "sha256":
@@ -332,11 +332,11 @@ def check_facts(name: str, found: Mapping[str, Any], own: Mapping[str, str]) -> 
 
 def machines(nodes: Sequence[RayNode]) -> list[dict[str, Any]]:
     """The different machines of the nodes, as a manifest lists them."""
-    found: list[dict[str, Any]] = []
+    different: list[dict[str, Any]] = []
     for node in nodes:
-        if node.machine not in found:
-            found.append(node.machine)
-    return found
+        if node.machine not in different:
+            different.append(node.machine)
+    return different
 
 
 def _first_line(error: BaseException) -> str:

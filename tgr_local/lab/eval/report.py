@@ -43,7 +43,7 @@ class Section:
     @property
     def n_first(self) -> int:
         """Tables that go before the plots, and into a brief report."""
-        return 1 if self.compared.one else 2
+        return 1 if self.compared.frontier else 2
 
 
 @dataclass(frozen=True)
@@ -64,17 +64,17 @@ def build(runs: Sequence[EvaluationRun], ks: Sequence[int] = ()) -> Page:
     recipes = list(dict.fromkeys(run.manifest.recipe for run in runs))
     known = [recipe.load(name).title for name in recipes if name in recipe.names()]
     sections = []
-    for task, found in summary.outcomes(runs, ks).items():
-        compared = comparison.of(found)
+    for task, outcomes in summary.outcomes(runs, ks).items():
+        compared = comparison.of(outcomes)
         sections.append(
             Section(
                 task,
                 verdict.of_task(compared),
                 compared,
-                _notes(found),
+                _notes(outcomes),
                 tables.of_task(compared, recipes),
-                cases.of_task(found, reference(found)),
-                cases.side_by_side(compared.graded, reference(found)),
+                cases.of_task(outcomes, reference(outcomes)),
+                cases.side_by_side(compared.graded, reference(outcomes)),
             )
         )
     all_tasks = average.tables([section.compared for section in sections], recipes)
@@ -133,41 +133,41 @@ def _options(systems: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         if all(options.get(name) == value for options in changed)
     }
     if shared:
-        yield "options of all systems", _listed(shared)
+        yield "options of all systems", _list(shared)
     for system, options in zip(systems, changed, strict=True):
         own = {name: value for name, value in options.items() if name not in shared}
         if own or system["name"] != system["method"]:
-            yield system["name"], f"{system['method']} {_listed(own)}".strip()
+            yield system["name"], f"{system['method']} {_list(own)}".strip()
 
 
 def _rollout_lens(tasks: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     """The rollout_len of the systems that have another one on a task."""
     for task in tasks:
         if lens := task.get("rollout_len"):
-            yield f"rollout_len on {task['name']}", _listed(lens)
+            yield f"rollout_len on {task['name']}", _list(lens)
 
 
-def _listed(options: dict[str, Any]) -> str:
+def _list(options: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in options.items())
 
 
-def _notes(found: Sequence[Outcome]) -> list[str]:
+def _notes(outcomes: Sequence[Outcome]) -> list[str]:
     """Missing samples and grades, and their effect on the comparison."""
-    late = [o for o in found if len(o.all_samples) < o.n_planned]
-    ungraded = [o for o in found if o.ungraded]
-    compared = [o for o in found if o.graded]
+    late = [o for o in outcomes if len(o.all_samples) < o.n_planned]
+    ungraded = [o for o in outcomes if o.ungraded]
+    compared = [o for o in outcomes if o.graded]
     notes = []
     if late:
-        made = (f"{o.label} {len(o.all_samples):,} of {o.n_planned:,}" for o in late)
-        notes.append(f"Unfinished. Samples so far: {', '.join(made)}.")
+        counts = (f"{o.label} {len(o.all_samples):,} of {o.n_planned:,}" for o in late)
+        notes.append(f"Unfinished. Samples so far: {', '.join(counts)}.")
     if ungraded:
         notes.append(f"Samples without a grade: {'; '.join(map(_why_ungraded, ungraded))}.")
     if compared and (late or ungraded):
-        notes.append(_compared(found, compared))
-    if cut := [o for o in found if _n_cut(o)]:
-        made = (f"{o.label} {_n_cut(o):,} of {len(o.all_samples):,}" for o in cut)
+        notes.append(_comparison_note(outcomes, compared))
+    if cut := [o for o in outcomes if _n_cut(o)]:
+        counts = (f"{o.label} {_n_cut(o):,} of {len(o.all_samples):,}" for o in cut)
         notes.append(
-            f"Texts that a limit cut before their end: {', '.join(made)}. A higher max_tokens or "
+            f"Texts that a limit cut before their end: {', '.join(counts)}. A higher max_tokens or "
             "budget may change the result."
         )
     return notes
@@ -179,15 +179,15 @@ def _n_cut(outcome: Outcome) -> int:
 
 
 def _why_ungraded(outcome: Outcome) -> str:
-    (why, _), *others = Counter(s.detail for s in outcome.ungraded).most_common()
-    more = f" and {len(others)} other reasons" if others else ""
+    (why, _), *other_reasons = Counter(s.detail for s in outcome.ungraded).most_common()
+    more = f" and {len(other_reasons)} other reasons" if other_reasons else ""
     return f"{outcome.label}: {len(outcome.ungraded):,} ({why:.120}{more})"
 
 
-def _compared(found: Sequence[Outcome], compared: Sequence[Outcome]) -> str:
+def _comparison_note(outcomes: Sequence[Outcome], compared: Sequence[Outcome]) -> str:
     first = compared[0]
-    n_all, most = max(o.n_expected for o in found), max(first.ks)
-    without = [o.label for o in found if o not in compared]
+    n_all, most = max(o.n_expected for o in outcomes), max(first.ks)
+    without = [o.label for o in outcomes if o not in compared]
     why = "Left out, because fewer than half of the problems are graded:"
     left_out = f" {why} {', '.join(without)}." if without else ""
     return (
@@ -238,12 +238,13 @@ def _markdown(page: Page, brief: bool) -> Iterator[str]:
         yield from () if brief else _markdown_side_by_side(section.side_by_side)
 
 
-def _markdown_side_by_side(found: Sequence[SideBySide]) -> Iterator[str]:
-    if found:
+def _markdown_side_by_side(problems: Sequence[SideBySide]) -> Iterator[str]:
+    if problems:
         yield f"\n### Side by side\n\n{cases.RULE}"
-    for one in found:
-        yield f"\n#### Problem {_one_line(one.problem)}\n\n- prompt: `{_one_line(one.prompt)}`"
-        for reply in one.replies:
+    for problem in problems:
+        yield f"\n#### Problem {_one_line(problem.problem)}\n"
+        yield f"- prompt: `{_one_line(problem.prompt)}`"
+        for reply in problem.replies:
             mark = "✓" if reply.correct else "✗"
             said = f"`{_one_line(reply.result)}`: `{_one_line(reply.text)}`"
             yield f"- {mark} **{_one_line(reply.system)}**, {said}"

@@ -56,21 +56,21 @@ def from_arguments(args: Arguments) -> EvaluationRequest:
     methods = args.methods or ("" if base.systems or args.variant else METHODS)
     texts = [*filter(None, methods.split(",")), *args.variant]
     of_recipe = () if args.methods else base.systems
-    found = systems.distinct([*of_recipe, *map(systems.from_text, texts)])
+    chosen = systems.distinct([*of_recipe, *map(systems.from_text, texts)])
     reference = args.reference or (base.reference if of_recipe else "")
     seeds = base.injection_seeds
     if args.injection_seeds:
         seeds = _seeds(args.injection_seeds, "injection_seeds")
     if seeds:
-        found = systems.at_injection_seeds(found, seeds)
+        chosen = systems.at_injection_seeds(chosen, seeds)
         first = f"{reference}{systems.SEED_IN_NAME}{seeds[0]}"
-        reference = first if first in [system.name for system in found] else reference
-    check_reference(reference, [system.name for system in found])
+        reference = first if first in [system.name for system in chosen] else reference
+    check_reference(reference, [system.name for system in chosen])
     metric = read_metric(args.metric or base.metric or METRIC)
     return EvaluationRequest(
         name=base.name,
         tasks=names,
-        systems=found,
+        systems=chosen,
         ks=read_ks(args.k or base.k or (K_OF_ONE if metric == "one" else K)),
         seeds=_seeds(args.seeds) if args.seeds else base.seeds or _seeds(SEEDS),
         limit=number(args, "limit", base.limit),
@@ -86,8 +86,8 @@ def load_problems(args: Arguments, request: EvaluationRequest) -> dict[str, list
     """The problems of each task. ValueError where several tasks would read one file, unless it is
     the official file of all of them."""
     path = paths.expanded("data", args.data) if args.data is not None else None
-    found = [tasks.get(name) for name in request.tasks]
-    sources = [task.source for task in found if isinstance(task, Benchmark)]
+    some = [tasks.get(name) for name in request.tasks]
+    sources = [task.source for task in some if isinstance(task, Benchmark)]
     if path and path.is_file() and any(source != sources[0] for source in sources):
         raise ValueError(
             f"data is the file {path}, but {', '.join(request.tasks)} have a file each; name the "
@@ -95,7 +95,7 @@ def load_problems(args: Arguments, request: EvaluationRequest) -> dict[str, list
         )
     if sources and all(source == sources[0] for source in sources):
         path = only_file(sources[0], path)
-    return {task.name: task.load(path, limit=request.limit, fetch=args.fetch) for task in found}
+    return {task.name: task.load(path, limit=request.limit, fetch=args.fetch) for task in some}
 
 
 def command_line(args: Arguments) -> str:
@@ -108,10 +108,10 @@ def command_line(args: Arguments) -> str:
         if isinstance(value, bool):
             words += [flag] if value else [] if name in OWN else [f"--no-{flag[2:]}"]
             continue
-        for one in value if isinstance(value, list) else [value]:
-            if one is not None:
-                is_path = name in ("data", "model", "recipe") and os.path.isabs(one)
-                words += [flag, Path(one).name if is_path else str(one)]
+        for item in value if isinstance(value, list) else [value]:
+            if item is not None:
+                is_path = name in ("data", "model", "recipe") and os.path.isabs(item)
+                words += [flag, Path(item).name if is_path else str(item)]
     return shlex.join(words)
 
 

@@ -40,13 +40,13 @@ _PROBLEM = {"task": str, "id": str, "prompt": str, "groups?": dict[str, str]}
 
 def read(folder: Path) -> EvaluationRun:
     """The run of a folder. TgrError for a folder that is not a run folder, or a damaged file."""
-    found = manifest.read(folder)
+    its_manifest = manifest.read(folder)
     problems = {
         (line["task"], line["id"]): line for line in _lines(folder / "problems.jsonl", _PROBLEM)
     }
     return EvaluationRun(
         folder,
-        found,
+        its_manifest,
         list(samples.read(folder / "samples.jsonl")),
         _lines(folder / "phases.jsonl", _PHASE),
         {place: line["prompt"] for place, line in problems.items()},
@@ -64,25 +64,25 @@ def limited(runs: Sequence[EvaluationRun], systems: Sequence[str]) -> list[Evalu
     return [
         dataclasses.replace(
             run,
-            manifest=dataclasses.replace(run.manifest, systems=kept),
+            manifest=dataclasses.replace(run.manifest, systems=remaining),
             samples=[sample for sample in run.samples if sample.system in systems],
             phases=[phase for phase in run.phases if phase["system"] in systems],
         )
         for run in runs
-        if (kept := [system for system in run.manifest.systems if system["name"] in systems])
+        if (remaining := [system for system in run.manifest.systems if system["name"] in systems])
     ]
 
 
 def _lines(path: Path, shape: dict[str, Any]) -> list[dict[str, Any]]:
     """The JSON lines of a file, none if it does not exist; an incomplete last line is left out."""
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     *lines, _ = path.read_bytes().split(b"\n") if path.exists() else [b""]
     for number, line in enumerate(lines, 1):
         try:
-            found.append(json_checks.loads(line))
-            json_checks.check(shape, found[-1])
+            records.append(json_checks.loads(line))
+            json_checks.check(shape, records[-1])
         except ValueError as error:
             raise TgrError(
                 f"{path} line {number} is damaged: {error}; restore it, or delete the line"
             ) from None
-    return found
+    return records

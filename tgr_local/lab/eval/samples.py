@@ -184,8 +184,8 @@ class SamplePlan:
         """
         n, share = self.n, self.budget / len(self.seeds)
         while share:
-            found = itertools.takewhile(lambda s: s is not None, map(at, range(n)))
-            costs = [s.cost for s in found if s is not None and s.finish != "error"]
+            drawn = itertools.takewhile(lambda s: s is not None, map(at, range(n)))
+            costs = [s.cost for s in drawn if s is not None and s.finish != "error"]
             if len(costs) < n or not sum(costs) or sum(costs) >= share:
                 return n
             n += math.ceil((share - sum(costs)) * n / sum(costs))

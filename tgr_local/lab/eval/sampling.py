@@ -89,7 +89,7 @@ class Sampler:
         workers = Workers()
         try:
             for work in works:
-                workers.start(functools.partial(self._guarded, work))
+                workers.start(functools.partial(self._guard, work))
             workers.wait()
             while self._pending and not self._failure:
                 self._graded.get()
@@ -102,7 +102,7 @@ class Sampler:
         if self._failure:
             raise self._failure
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guard(self, work: Callable[[], None]) -> None:
         try:
             work()
         except BaseException as error:

@@ -43,12 +43,12 @@ class Store:
             print_note(
                 f"warning: the file system of {path} has no locks; run this command once at a time"
             )
-        whole = 0
+        n_bytes = 0
         for end, sample in read_lines(path):
             self.known[sample.key] = _light(sample)
-            whole = end
-        if whole < self._path.stat().st_size:
-            self._file.truncate(whole)  # an incomplete last line
+            n_bytes = end
+        if n_bytes < self._path.stat().st_size:
+            self._file.truncate(n_bytes)  # an incomplete last line
         # of samples, of queues that get an answer (`flush`), and None at the end; Ctrl-C cannot
         # leave a SimpleQueue locked
         self._queue: queue.SimpleQueue[Sample | queue.SimpleQueue[None] | None]
@@ -64,9 +64,9 @@ class Store:
 
     def flush(self) -> None:
         """Waits until every added sample is on the disk. Raises the error of a failed write."""
-        done: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._queue.put(done)
-        done.get()
+        answer: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._queue.put(answer)
+        answer.get()
         self._check()
 
     def whole(self, keys: Set[Key]) -> Iterator[Sample]:

@@ -45,12 +45,12 @@ def outcomes(runs: Sequence[EvaluationRun], ks: Sequence[int] = ()) -> dict[str,
         for sample in run.samples:
             if place := keys.get((sample.task, sample.system)):
                 drawn[place].setdefault(sample.key, sample)
-    found: dict[str, list[Outcome]] = defaultdict(list)
+    by_task: dict[str, list[Outcome]] = defaultdict(list)
     for key, some in parts.items():
-        alike = [others[0] for other, others in parts.items() if other[:2] == key[:2]]
+        alike = [own_runs[0] for place, own_runs in parts.items() if place[:2] == key[:2]]
         outcome = _outcome(key[0], key[1], some, drawn[key], _tail(some[0], alike))
-        found[key[0]].append(dataclasses.replace(outcome, ks=tuple(ks) or outcome.ks))
-    return {task: _aligned(some) for task, some in found.items()}
+        by_task[key[0]].append(dataclasses.replace(outcome, ks=tuple(ks) or outcome.ks))
+    return {task: _align(some) for task, some in by_task.items()}
 
 
 def _check_prompts(runs: Sequence[EvaluationRun]) -> None:
@@ -91,7 +91,7 @@ def _tail(run: EvaluationRun, alike: Sequence[EvaluationRun]) -> str:
         lambda run: run.folder.name,
     ]
     for tail in tails:
-        if len({tail(other) for other in alike}) == len(alike):
+        if len({tail(r) for r in alike}) == len(alike):
             return f" ({tail(run)})"
     return f" ({run.folder})"
 
@@ -114,14 +114,16 @@ def _outcome(
         metric=of_task["metric"],
         ks=tuple(max((run.manifest.k for run in runs), key=max)),
         n_expected=len(problems),
-        n_planned=_planned(task, runs, by_problem),
+        n_planned=_n_planned(task, runs, by_problem),
         by_problem=by_problem,
         phases=[p for r in runs for p in r.phases if (p["task"], p["system"]) == (task, name)],
         run=runs[0],
     )
 
 
-def _planned(task: str, runs: Sequence[EvaluationRun], by_problem: dict[str, list[Sample]]) -> int:
+def _n_planned(
+    task: str, runs: Sequence[EvaluationRun], by_problem: dict[str, list[Sample]]
+) -> int:
     """Number of samples that the runs are expected to make; with a budget, as known so far."""
     targets: dict[tuple[str, int], int] = {}
     for run in runs:
@@ -134,7 +136,7 @@ def _planned(task: str, runs: Sequence[EvaluationRun], by_problem: dict[str, lis
     return sum(targets.values())
 
 
-def _aligned(found: Sequence[Outcome]) -> list[Outcome]:
+def _align(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """The outcomes, limited to the k and the problems at which all can be compared.
 
     The k are those that all runs have, up to the largest that keeps at least half of the problems
@@ -142,12 +144,12 @@ def _aligned(found: Sequence[Outcome]) -> list[Outcome]:
     with fewer than half of the problems of the most complete one is left out: it was interrupted
     early.
     """
-    common = set(found[0].ks).intersection(*(outcome.ks for outcome in found))
+    common = set(outcomes[0].ks).intersection(*(outcome.ks for outcome in outcomes))
     ks = sorted(common) or [1]  # every run has Pass@1
-    if not any(outcome.with_graded(ks[0]) for outcome in found):
+    if not any(outcome.with_graded(ks[0]) for outcome in outcomes):
         ks = metrics.doublings(1, ks[0])  # interrupted before the first problem was complete
-    counts = [len(outcome.with_graded(ks[0])) for outcome in found]
-    compared = [o for o, n in zip(found, counts, strict=True) if 2 * n >= max(counts) > 0]
+    counts = [len(outcome.with_graded(ks[0])) for outcome in outcomes]
+    compared = [o for o, n in zip(outcomes, counts, strict=True) if 2 * n >= max(counts) > 0]
     shared = {k: _in_all(compared, k) for k in ks}
     most = max(k for k in ks if 2 * len(shared[k]) >= len(shared[ks[0]]))
     return [
@@ -156,11 +158,11 @@ def _aligned(found: Sequence[Outcome]) -> list[Outcome]:
             ks=tuple(k for k in ks if k <= most),
             shared=shared[most] if outcome in compared else frozenset(),
         )
-        for outcome in found
+        for outcome in outcomes
     ]
 
 
-def _in_all(found: Sequence[Outcome], n: int) -> frozenset[str]:
+def _in_all(outcomes: Sequence[Outcome], n: int) -> frozenset[str]:
     """The problems with n graded samples in every outcome."""
-    problems = [outcome.with_graded(n) for outcome in found]
+    problems = [outcome.with_graded(n) for outcome in outcomes]
     return frozenset.intersection(*problems) if problems else frozenset()

@@ -68,9 +68,9 @@ def _value(config: SearchConfig, name: str, n_embd: int, text: Any) -> Any:
 
 def from_text(text: str) -> System:
     """``method`` or ``method:option=value,option=value``; the text is the name."""
-    method, _, rest = text.strip().partition(":")
+    method, _, settings = text.strip().partition(":")
     options: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in rest.split(","))):
+    for part in filter(None, (part.strip() for part in settings.split(","))):
         name, sign, value = part.partition("=")
         if not sign:
             cut = f" ({part!r} has no =; a comma ends a value, except in a recipe)"
@@ -101,31 +101,31 @@ def distinct(systems: Sequence[System]) -> tuple[System, ...]:
     return tuple(known.values())
 
 
-def at_injection_seeds(found: Sequence[System], seeds: Sequence[int]) -> tuple[System, ...]:
+def at_injection_seeds(systems: Sequence[System], seeds: Sequence[int]) -> tuple[System, ...]:
     """The systems, each that injects once for every seed of the maps, unless it sets one itself.
     ValueError where no system takes a seed."""
-    made: list[System] = []
-    for system in found:
+    seeded: list[System] = []
+    for system in systems:
         if methods.get(system.method).of_thinking.steers and "injection_seed" not in system.options:
             for seed in seeds:
                 options = {**system.options, "injection_seed": str(seed)}
-                made.append(System(f"{system.name}{SEED_IN_NAME}{seed}", system.method, options))
+                seeded.append(System(f"{system.name}{SEED_IN_NAME}{seed}", system.method, options))
         else:
-            made.append(system)
-    if made == list(found):
+            seeded.append(system)
+    if seeded == list(systems):
         raise ValueError(
             "injection_seeds has no effect: no system injects without a seed of its own; add "
             "tgr-latent to --methods"
         )
-    return distinct(made)
+    return distinct(seeded)
 
 
-def rollout_lens(found: Sequence[System], source: str) -> dict[str, int]:
+def rollout_lens(systems: Sequence[System], source: str) -> dict[str, int]:
     """Tokens of a rollout by system where answers are programs: the paper's 64, of each system that
     searches and has the default. `source` is where the run has its rollout_len from."""
     return {
         system.name: PROGRAM_ROLLOUT_LEN
-        for system in found
+        for system in systems
         if source == resolve.DEFAULT and "rollout_len" not in system.options
         if methods.get(system.method).of_thinking.searches
     }

@@ -22,7 +22,7 @@ def equal_k(at_k: Curves) -> Table:
     rows = []
     for curve in at_k.curves:
         outcome = curve.outcome
-        cells = [percent(found) for found in curve.intervals]
+        cells = [percent(share) for share in curve.intervals]
         cells += [mean(outcome.aucs, scale=1)] if several else []
         n_samples = sum(map(len, outcome.graded.values()))
         sizes = f"{len(outcome.graded):,}", f"{n_samples:,}"
@@ -92,7 +92,7 @@ def equal_tokens(at_tokens: Curves) -> Table:
     rows = [
         [
             curve.outcome.label,
-            *(percent(found) for found in curve.intervals),
+            *(percent(share) for share in curve.intervals),
             signed(at_tokens.gain(curve.outcome)),
             f"{curve.bought:.1f}",
         ]
@@ -153,13 +153,13 @@ def first_k(graded: Sequence[Outcome]) -> Table:
     )
 
 
-def open_ended(found: Sequence[Outcome]) -> Table:
+def open_ended(outcomes: Sequence[Outcome]) -> Table:
     """Scores from 0 to 1, and the similarity of the texts of a problem."""
-    ks = found[0].ks
-    scored = found[0].metric == "score"
-    n, problems = equal_texts(found)
+    ks = outcomes[0].ks
+    scored = outcomes[0].metric == "score"
+    n, problems = equal_texts(outcomes)
     rows = []
-    for outcome in found:
+    for outcome in outcomes:
         cells = [mean(outcome.top_score(k)) for k in ks] if scored else []
         rows.append([outcome.label, *cells, mean(outcome.self_bleu(n, problems), scale=1)])
     columns = [f"best score of {k}" for k in ks] if scored else []
@@ -176,5 +176,5 @@ def _chosen_base(curves: Curves, measure: str) -> str:
     """States how the reference was chosen, where there were several `base` systems."""
     base = curves.base
     n = sum(curve.outcome.system["method"] == "base" for curve in curves.curves)
-    named = base.system["name"] == base.run.manifest.reference
-    return "" if named or n < 2 else f" {base.label} is the best of {n} base systems by {measure}."
+    fixed = base.system["name"] == base.run.manifest.reference
+    return "" if fixed or n < 2 else f" {base.label} is the best of {n} base systems by {measure}."

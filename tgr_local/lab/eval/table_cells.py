@@ -26,29 +26,29 @@ class Table:
 
 def mean(values: Floats, *, scale: float = 100) -> str:
     """The mean of values from 0 to 100/scale, with its 95% interval; - without a value."""
-    found = metrics.interval(values, top=100 / scale)
-    return _with_interval(found, scale, ".1f") if len(values) else "-"
+    interval = metrics.interval(values, top=100 / scale)
+    return _with_interval(interval, scale, ".1f") if len(values) else "-"
 
 
-def percent(found: Interval | None) -> str:
+def percent(interval: Interval | None) -> str:
     """A share, 0 … 1, in percent with its interval; - without a value."""
-    return "-" if found is None else _with_interval(found, 100, ".1f")
+    return "-" if interval is None else _with_interval(interval, 100, ".1f")
 
 
-def points(found: Interval | None) -> str:
+def points(interval: Interval | None) -> str:
     """A number from 0 to 100 with its interval; - without a value."""
-    return "-" if found is None else _with_interval(found, 1, ".1f")
+    return "-" if interval is None else _with_interval(interval, 1, ".1f")
 
 
-def signed(found: Interval | None) -> str:
+def signed(interval: Interval | None) -> str:
     """A difference in points with its sign and interval; - without a value."""
-    return "-" if found is None else _with_interval(found, 1, "+.1f")
+    return "-" if interval is None else _with_interval(interval, 1, "+.1f")
 
 
-def _with_interval(found: Interval, scale: float, shape: str) -> str:
+def _with_interval(interval: Interval, scale: float, shape: str) -> str:
     """Formats a mean with its interval; without one that has no width."""
-    low, high = format(scale * found.low, shape), format(scale * found.high, shape)
-    mean = format(scale * found.mean, shape)
+    low, high = format(scale * interval.low, shape), format(scale * interval.high, shape)
+    mean = format(scale * interval.mean, shape)
     return f"{mean} [{low}, {high}]" if low != high else mean
 
 
@@ -73,7 +73,7 @@ def number(value: float, shape: str) -> str:
 
 def correlation(points: Floats) -> str:
     """Rank correlation of [n, 2] points with its interval; - where it is undefined."""
-    found = metrics.rank_correlation(*points.T)
-    if math.isnan(found.mean):
+    interval = metrics.rank_correlation(*points.T)
+    if math.isnan(interval.mean):
         return "-"
-    return f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+    return f"{interval.mean:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"

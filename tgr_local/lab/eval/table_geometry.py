@@ -16,7 +16,7 @@ MEASURES = {"pairwise": "between candidates", "to_chain": "candidate to z_t-1"}
 """Cosines of `boundaries.measured`, and their names."""
 
 
-def latent(found: Sequence[Outcome]) -> Table:
+def latent(outcomes: Sequence[Outcome]) -> Table:
     """Means of the measures of method.md over boundaries."""
     names = {
         "apcs": "APCS",
@@ -27,7 +27,7 @@ def latent(found: Sequence[Outcome]) -> Table:
         "curvature": "curvature",
     }
     rows = []
-    for outcome in found:
+    for outcome in outcomes:
         if not any(len(outcome.measure(name)) for name in names):
             continue
         cells = [mean_and_sd(outcome.measure(name)) for name in names]
@@ -44,10 +44,10 @@ def latent(found: Sequence[Outcome]) -> Table:
     )
 
 
-def density(found: Sequence[Outcome]) -> Table:
+def density(outcomes: Sequence[Outcome]) -> Table:
     """Mean with interval, and quantiles, of the cosines."""
     rows = []
-    for outcome in found:
+    for outcome in outcomes:
         for measure, name in MEASURES.items():
             some = outcome.several(measure)
             if not some:
@@ -92,12 +92,12 @@ def against_auc(graded: Sequence[Outcome]) -> Table:
     )
 
 
-def method_counts(found: Sequence[Outcome]) -> Table:
+def method_counts(outcomes: Sequence[Outcome]) -> Table:
     """Counts that methods report themselves, such as accepted proposals."""
-    seen = (b.get("figures", {}) for outcome in found for b in outcome.boundaries)
-    names = sorted({name for figures in seen for name in figures})
+    reported = (b.get("figures", {}) for outcome in outcomes for b in outcome.boundaries)
+    names = sorted({name for figures in reported for name in figures})
     pooled = {"accepted", "proposals"} <= set(names)
-    judged = any(len(outcome.measure("acceptance")) for outcome in found)
+    judged = any(len(outcome.measure("acceptance")) for outcome in outcomes)
     columns = ["system", *names]
     note = "Each method's own counts, as means over samples."
     if pooled:
@@ -111,16 +111,16 @@ def method_counts(found: Sequence[Outcome]) -> Table:
             "proposals where the same number is judged at every boundary, a mean over boundaries."
         )
     rows = []
-    for outcome in found:
+    for outcome in outcomes:
         counts = {name: outcome.method_count(name) for name in names}
         if any(map(len, counts.values())):
             cells = [plain_mean(values) for values in counts.values()]
-            cells += [_pooled(counts)] if pooled else []
+            cells += [_pool(counts)] if pooled else []
             rows.append([outcome.label, *cells, *(_acceptance(outcome) if judged else [])])
     return Table("Measurements of the methods", columns, rows, note)
 
 
-def _pooled(counts: Mapping[str, Floats]) -> str:
+def _pool(counts: Mapping[str, Floats]) -> str:
     proposed, accepted = counts["proposals"].sum(), counts["accepted"].sum()
     return f"{accepted / proposed:.3g}" if proposed else "-"
 

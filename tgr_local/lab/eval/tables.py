@@ -15,8 +15,8 @@ from tgr_local.lab.eval.table_cells import Table, number
 def of_task(compared: Comparison, recipes: Sequence[str]) -> list[Table]:
     """Every table for which the outcomes of one task have data, and the paper's for these
     recipes."""
-    found, graded = compared.found, compared.graded
-    tables = [frontier.table(compared.one)] if compared.one else []
+    outcomes, graded = compared.outcomes, compared.graded
+    tables = [frontier.table(compared.frontier)] if compared.frontier else []
     tables += [table_accuracy.equal_k(compared.at_k)] if compared.at_k else []
     tables += [table_accuracy.equal_tokens(compared.at_tokens)] if compared.at_tokens else []
     tables += map(profiles.table, compared.profiles)
@@ -27,23 +27,23 @@ def of_task(compared: Comparison, recipes: Sequence[str]) -> list[Table]:
             table_accuracy.votes(graded),
             table_accuracy.first_k(graded),
         ]
-    if found[0].metric != "pass" or "open-ended" in recipes:
-        tables.append(table_accuracy.open_ended(graded or found))
-    tables += [cost(found), overhead(found)]
-    tables += [table_geometry.latent(found), table_geometry.density(found)]
-    tables += [table_geometry.against_auc(graded), table_geometry.method_counts(found)]
+    if outcomes[0].metric != "pass" or "open-ended" in recipes:
+        tables.append(table_accuracy.open_ended(graded or outcomes))
+    tables += [cost(outcomes), overhead(outcomes)]
+    tables += [table_geometry.latent(outcomes), table_geometry.density(outcomes)]
+    tables += [table_geometry.against_auc(graded), table_geometry.method_counts(outcomes)]
     for recipe in recipes:
-        tables += reported(recipe, found[0].task, found[0].run.manifest.model["name"])
+        tables += reported(recipe, outcomes[0].task, outcomes[0].run.manifest.model["name"])
     return [table for table in tables if table.rows]
 
 
-def cost(found: Sequence[Outcome]) -> Table:
+def cost(outcomes: Sequence[Outcome]) -> Table:
     """Forward tokens and seconds of a sample."""
-    made = [outcome for outcome in found if outcome.all_samples]
+    drawn = [outcome for outcome in outcomes if outcome.all_samples]
     kinds = [
         kind
-        for kind in dict.fromkeys(kind for outcome in made for kind in outcome.counts)
-        if any(outcome.counts.get(kind) for outcome in made)
+        for kind in dict.fromkeys(kind for outcome in drawn for kind in outcome.counts)
+        if any(outcome.counts.get(kind) for outcome in drawn)
     ]
     rows = [
         [
@@ -55,7 +55,7 @@ def cost(found: Sequence[Outcome]) -> Table:
             number(outcome.rate, "{:,.0f}"),
             ", ".join(f"{name} {n}" for name, n in outcome.finishes.most_common()),
         ]
-        for outcome in made
+        for outcome in drawn
     ]
     return Table(
         "Cost of a sample",
@@ -74,20 +74,20 @@ def cost(found: Sequence[Outcome]) -> Table:
     )
 
 
-def overhead(found: Sequence[Outcome]) -> Table:
+def overhead(outcomes: Sequence[Outcome]) -> Table:
     """Seconds by part, relative to generating the chunks. Only samples that were made one at a time
     count: in a shared batch the seconds of a reply include those of others."""
-    made = [o for o in found if o.parts.get("chunk") and o.was_alone]
-    if not made:
+    timed = [o for o in outcomes if o.parts.get("chunk") and o.was_alone]
+    if not timed:
         return Table("Overhead", [], [])
-    base = reference(made)
-    parts = [p for p in dict.fromkeys(p for o in made for p in o.parts) if p != "chunk"]
+    base = reference(timed)
+    parts = [p for p in dict.fromkeys(p for o in timed for p in o.parts) if p != "chunk"]
 
     def per_token(outcome: Outcome) -> float:
         return sum(outcome.parts.values()) / max(outcome.reply_tokens, 1)
 
     rows = []
-    for outcome in made:
+    for outcome in timed:
         chunk = outcome.parts["chunk"]
         shares = (f"{outcome.parts.get(part, 0) / chunk:.2f}" for part in parts)
         ratio = per_token(outcome) / per_token(base)

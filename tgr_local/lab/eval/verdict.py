@@ -39,40 +39,40 @@ class _SystemGain:
 
 def of_task(compared: Comparison) -> str:
     """The sentence on one task."""
-    found, graded = compared.found, compared.graded
-    if found[0].metric == "diversity":
+    outcomes, graded = compared.outcomes, compared.graded
+    if outcomes[0].metric == "diversity":
         return "This task has no wrong answers, so it cannot tell which system is better."
-    unfinished = any(len(outcome.all_samples) < outcome.n_planned for outcome in found)
-    if compared.one:
-        return _begun(unfinished, _one_answer(compared.one, len(found) - len(graded)))
+    unfinished = any(len(outcome.all_samples) < outcome.n_planned for outcome in outcomes)
+    if compared.frontier:
+        return _begin(unfinished, _one_answer(compared.frontier, len(outcomes) - len(graded)))
     if compared.at_k is None or compared.at_tokens is None:
         return "Nothing can be concluded yet: no problem has a graded sample in every system."
     if len(graded) == 1:
-        return _begun(unfinished, _alone(compared.at_k, len(found) - 1))
+        return _begin(unfinished, _alone(compared.at_k, len(outcomes) - 1))
     at_cost = _findings(compared.at_tokens)
     sentence = (
-        _compared(_at_cost(compared.at_tokens), at_cost, compared.at_tokens)
+        _compare(_at_cost(compared.at_tokens), at_cost, compared.at_tokens)
         if at_cost
-        else _compared(_at_k(compared.at_k), _findings(compared.at_k), compared.at_k)
+        else _compare(_at_k(compared.at_k), _findings(compared.at_k), compared.at_k)
     )
-    return _begun(unfinished, f"{sentence}{_out_of_reach(compared.at_tokens)}.")
+    return _begin(unfinished, f"{sentence}{_out_of_reach(compared.at_tokens)}.")
 
 
-def _one_answer(one: Frontier, n_left_out: int) -> str:
+def _one_answer(frontier: Frontier, n_left_out: int) -> str:
     """The frontier, and the cheapest system that keeps up with the reference."""
-    place, base = f"with one answer to each of {_problems(one.n_problems)}", one.base
-    if len(one.points) == 1:
+    place, base = f"with one answer to each of {_problems(frontier.n_problems)}", frontier.base
+    if len(frontier.points) == 1:
         return (
             f"{place}, {base.outcome.label} is right in {100 * base.accuracy.mean:.1f}% (95% "
             f"interval {100 * base.accuracy.low:.1f} to {100 * base.accuracy.high:.1f}) for "
             f"{base.tokens:,.0f} forward tokens; {_nothing_compared(n_left_out)}."
         )
-    names = _all_listed([_accuracy(point) for point in one.best])
-    order = ", fewest tokens first," if len(one.best) > 1 else ""
-    is_or_are = "is" if len(one.best) == 1 else "are"
+    names = _all_listed([_accuracy(point) for point in frontier.best])
+    order = ", fewest tokens first," if len(frontier.best) > 1 else ""
+    is_or_are = "is" if len(frontier.best) == 1 else "are"
     return (
         f"{place}, {names}{order} {is_or_are} on the frontier of accuracy against forward tokens; "
-        f"{_cheapest(one)}."
+        f"{_cheapest(frontier)}."
     )
 
 
@@ -80,22 +80,23 @@ def _accuracy(point: Point) -> str:
     return f"{point.outcome.label} ({100 * point.accuracy.mean:.1f}%, {point.tokens:,.0f} tokens)"
 
 
-def _cheapest(one: Frontier) -> str:
-    found, label = one.cheapest, one.base.outcome.label
-    if one.points[0] is one.base:
+def _cheapest(frontier: Frontier) -> str:
+    cheapest, label = frontier.cheapest, frontier.base.outcome.label
+    if frontier.points[0] is frontier.base:
         return f"no system is cheaper than {label}"
-    if found.gain is None:
+    if cheapest.gain is None:
         return (
             f"that a cheaper system loses at most {MARGIN:g} point to {label} cannot be concluded"
         )
     return (
-        f"the cheapest one that loses at most {MARGIN:g} point to {label} is {found.outcome.label} "
-        f"({found.gain.mean:+.1f} points, 95% interval {found.gain.low:+.1f} to "
-        f"{found.gain.high:+.1f}), with {100 * found.share:.0f}% of its tokens"
+        f"the cheapest one that loses at most {MARGIN:g} point to {label} is "
+        f"{cheapest.outcome.label} ({cheapest.gain.mean:+.1f} points, 95% interval "
+        f"{cheapest.gain.low:+.1f} to {cheapest.gain.high:+.1f}), "
+        f"with {100 * cheapest.share:.0f}% of its tokens"
     )
 
 
-def _begun(unfinished: bool, sentence: str) -> str:
+def _begin(unfinished: bool, sentence: str) -> str:
     return f"So far, {sentence}" if unfinished else sentence[:1].upper() + sentence[1:]
 
 
@@ -141,29 +142,29 @@ def _problems(n: int) -> str:
     return "1 problem" if n == 1 else f"{n:,} problems"
 
 
-def _compared(place: str, findings: Sequence[_SystemGain], curves: Curves) -> str:
+def _compare(place: str, findings: Sequence[_SystemGain], curves: Curves) -> str:
     """The comparison of two or more systems, without its full stop."""
     n = len(curves.base.graded)
     if level := _all_equal(curves, findings):
         return f"{place}, {level}"
     if len(findings) == 1:
-        (one,) = findings
-        meaning = _meaning(one, curves.base, n, at_cost=bool(curves.budgets))
+        (finding,) = findings
+        meaning = _meaning(finding, curves.base, n, at_cost=bool(curves.budgets))
         return (
-            f"{place}, {one.outcome.label} solves {_more(one.gain, n)} {curves.base.label} "
-            f"(95% interval {_interval(one.gain)}): {meaning}"
+            f"{place}, {finding.outcome.label} solves {_more(finding.gain, n)} {curves.base.label} "
+            f"(95% interval {_interval(finding.gain)}): {meaning}"
         )
     return f"{place}, on {_problems(n)}, {_several(findings, curves.base)}"
 
 
 def _all_equal(curves: Curves, findings: Sequence[_SystemGain]) -> str:
     """Returns the sentence for systems that no problem separates; else empty."""
-    if any(one.n_differing for one in findings):
+    if any(f.n_differing for f in findings):
         return ""
-    shown = [curves.base, *(one.outcome for one in findings)]
-    n, who = len(curves.base.graded), _listed([outcome.label for outcome in shown])
-    each = "both" if len(shown) == 2 else "all"
-    last = [curve.values[-1] for curve in curves.curves if curve.outcome in shown]
+    outcomes = [curves.base, *(f.outcome for f in findings)]
+    n, who = len(curves.base.graded), _list_names([outcome.label for outcome in outcomes])
+    each = "both" if len(outcomes) == 2 else "all"
+    last = [curve.values[-1] for curve in curves.curves if curve.outcome in outcomes]
     everything = np.concatenate([row for row in last if row is not None])
     if (everything == 1).all():
         return f"{who} {each} solve all of {_problems(n)}, which are too easy to tell them apart"
@@ -188,20 +189,22 @@ def _interval(gain: Interval) -> str:
     return f"{-low:.1f} fewer to {high:.1f} more"
 
 
-def _meaning(one: _SystemGain, base: Outcome, n: int, *, at_cost: bool) -> str:
-    if one.n_differing < FEWEST:
+def _meaning(finding: _SystemGain, base: Outcome, n: int, *, at_cost: bool) -> str:
+    if finding.n_differing < FEWEST:
         return (
-            f"{_problems(one.n_differing)} that differ between them are too few to conclude which "
-            "is better"
+            f"{_problems(finding.n_differing)} that differ between them are too few to conclude "
+            "which is better"
         )
-    if one.is_clear:
-        ahead = one.outcome if one.gain.mean > 0 else base
+    if finding.is_clear:
+        ahead = finding.outcome if finding.gain.mean > 0 else base
         at = "" if at_cost else " at an equal number of tries"
         return (
             f"{ahead.label} is ahead{at}, with this model and these problems; about others nothing "
             "can be concluded"
         )
-    unseen = max(abs(one.gain.low - one.gain.mean), abs(one.gain.high - one.gain.mean))
+    unseen = max(
+        abs(finding.gain.low - finding.gain.mean), abs(finding.gain.high - finding.gain.mean)
+    )
     return (
         f"which of them is better cannot be concluded, because with {_problems(n)} a difference "
         f"below about {unseen:.0f} points is not seen"
@@ -216,11 +219,11 @@ def _several(findings: Sequence[_SystemGain], base: Outcome) -> str:
     ]
     unclear = [f for f in findings if not f.is_clear]
     if unclear:
-        named = [
+        names = [
             f"{f.outcome.label} (95% interval {f.gain.low:+.1f} to {f.gain.high:+.1f} points)"
             for f in unclear
         ]
-        whom = _listed(named, last="or")
+        whom = _list_names(names, last="or")
         parts.append(f"whether {whom} is ahead of {base.label} cannot be concluded")
     if len(unclear) < len(findings):
         parts.append(
@@ -234,12 +237,12 @@ def _clear_ones(findings: Sequence[_SystemGain], relation: str) -> str:
     if not findings:
         return ""
     ordered = sorted(findings, key=lambda f: -abs(f.gain.mean))
-    named = [
+    names = [
         f"{f.outcome.label} (by {abs(f.gain.mean):.1f} points, 95% interval "
         f"{' to '.join(f'{edge:.1f}' for edge in sorted((abs(f.gain.low), abs(f.gain.high))))})"
         for f in ordered
     ]
-    return f"{_listed(named)} {'is' if len(named) == 1 else 'are'} {relation}"
+    return f"{_list_names(names)} {'is' if len(names) == 1 else 'are'} {relation}"
 
 
 def _out_of_reach(at_tokens: Curves) -> str:
@@ -247,20 +250,20 @@ def _out_of_reach(at_tokens: Curves) -> str:
     last = [curve.outcome.label for curve in at_tokens.curves if curve.values[-1] is None]
     if not last:
         return ""
-    what = "it" if len(last) == 1 else "each"
+    pronoun = "it" if len(last) == 1 else "each"
     return (
-        f"; at equal cost nothing can be concluded about {_listed(last)}, because the "
+        f"; at equal cost nothing can be concluded about {_list_names(last)}, because the "
         f"{at_tokens.places[-1]:,.0f} forward tokens that every system spent on a problem buy less "
-        f"than one sample of {what} (a larger --budget is spent by all)"
+        f"than one sample of {pronoun} (a larger --budget is spent by all)"
     )
 
 
-def _listed(names: Sequence[str], last: str = "and") -> str:
+def _list_names(names: Sequence[str], last: str = "and") -> str:
     """`a, b and c`; the names beyond `_NAMED` as their number."""
-    shown = list(names[:_NAMED])
+    listed = list(names[:_NAMED])
     if len(names) > _NAMED:
-        shown.append(f"{len(names) - _NAMED} more")
-    return _all_listed(shown, last)
+        listed.append(f"{len(names) - _NAMED} more")
+    return _all_listed(listed, last)
 
 
 def _all_listed(names: Sequence[str], last: str = "and") -> str:

@@ -75,10 +75,12 @@ def _fit(args: Arguments) -> int:
     with _engine(args) as engine:
         folder = place.with_name(place.name + ".samples")
         config = _config(args, engine)
-        cut, found = _drawn(args, engine, config, folder, args.tasks, args.cut, least=fit.FEWEST)
-        samples = joined([part for parts in found.values() for part in parts])
+        cut, by_task = _draw_samples(
+            args, engine, config, folder, args.tasks, args.cut, least=fit.FEWEST
+        )
+        samples = joined([part for parts in by_task.values() for part in parts])
         about = {
-            "tasks": {label: len(found[name]) for name, label in _labels([*found]).items()},
+            "tasks": {label: len(by_task[name]) for name, label in _labels([*by_task]).items()},
             "samples": args.samples,
             "labels": "grades, and agreement with the majority where a question has no answer",
             "temperature": config.temperature,
@@ -107,8 +109,8 @@ def _test(args: Arguments) -> int:
                 f"{engine.path.name} has no probe ({record.place(engine.path)}); fit one with "
                 "tgr-local probe fit"
             )
-        _, found = _drawn(args, engine, _config(args, engine), None, args.tasks, probe.cut)
-        results = {name: fit.judged(probe, joined(parts)) for name, parts in found.items()}
+        _, by_task = _draw_samples(args, engine, _config(args, engine), None, args.tasks, probe.cut)
+        results = {name: fit.judged(probe, joined(parts)) for name, parts in by_task.items()}
     if args.json:
         print(printable_json(results))
         return 0
@@ -155,7 +157,7 @@ def _config(args: Arguments, engine: Engine) -> SearchConfig:
     return resolve(engine.metadata, args.user_options).config
 
 
-def _drawn(
+def _draw_samples(
     args: Arguments,
     engine: Engine,
     config: SearchConfig,
@@ -190,24 +192,24 @@ def _drawn(
             )
         drawer = Drawer(engine, config, args.samples, folder, raw=raw)
         cut = cut or drawer.cut(everything)
-        found: dict[str, list[Samples]] = {name: [] for name in loaded}
-        start, done = time.monotonic(), 0
+        by_task: dict[str, list[Samples]] = {name: [] for name in loaded}
+        start, n_done = time.monotonic(), 0
         for name, some in loaded.items():
             for part in drawer.each(some, cut):
-                done += 1
+                n_done += 1
                 if part is not None:
-                    found[name].append(part)
-                left = (time.monotonic() - start) / done * (len(everything) - done)
+                    by_task[name].append(part)
+                seconds_left = (time.monotonic() - start) / n_done * (len(everything) - n_done)
                 progress.line = (
-                    f"drawing samples: question {done} of {len(everything)}, "
-                    f"about {_duration(left)} left"
+                    f"drawing samples: question {n_done} of {len(everything)}, "
+                    f"about {_duration(seconds_left)} left"
                 )
-    if not any(found.values()):
+    if not any(by_task.values()):
         raise TgrError(
             "no text ended with an answer that can be judged; raise max_tokens, or take questions "
             "with a final answer"
         )
-    return cut, {name: parts for name, parts in found.items() if parts}
+    return cut, {name: parts for name, parts in by_task.items() if parts}
 
 
 def _labels(names: Sequence[str]) -> dict[str, str]:

@@ -81,8 +81,8 @@ def likeness(features: Floats) -> Likeness:
     projected = (x - mean) / scale @ projection(x.shape[1], width)
     spread = np.cov(projected.T) + _RIDGE * np.eye(width)
     root = np.linalg.cholesky(np.linalg.inv(spread))
-    found = Likeness(mean, scale, root, 0.0)
-    limit = _MARGIN * float(np.quantile(found.distance(x), _LIMIT))
+    unlimited = Likeness(mean, scale, root, 0.0)
+    limit = _MARGIN * float(np.quantile(unlimited.distance(x), _LIMIT))
     return Likeness(mean, scale, root, limit)
 
 
@@ -91,22 +91,22 @@ def best_strength(
 ) -> tuple[float, Floats]:
     """The C of `_STRENGTHS` with the highest likelihood on problems that a regression has not seen,
     and its log-odds [n] there."""
-    found = [(strength, held_out(features, right, problems, strength)) for strength in _STRENGTHS]
+    tried = [(strength, held_out(features, right, problems, strength)) for strength in _STRENGTHS]
     sign = np.where(right, -1.0, 1.0)
-    return min(found, key=lambda pair: float(np.logaddexp(0, sign * pair[1]).mean()))
+    return min(tried, key=lambda pair: float(np.logaddexp(0, sign * pair[1]).mean()))
 
 
 def held_out(
     features: Floats, right: Flags, problems: NDArray[np.int64], strength: float
 ) -> Floats:
     """[n] the log-odds of each text by a regression that was fitted on the other problems."""
-    found = np.zeros(len(right))
+    log_odds = np.zeros(len(right))
     for fold in range(FOLDS):
-        held = problems % FOLDS == fold
-        if held.any():
-            part = regression.fit(features[~held], right[~held], strength=strength)
-            found[held] = part.log_odds(features[held])
-    return found
+        unseen = problems % FOLDS == fold
+        if unseen.any():
+            part = regression.fit(features[~unseen], right[~unseen], strength=strength)
+            log_odds[unseen] = part.log_odds(features[unseen])
+    return log_odds
 
 
 def simulated_votes(
@@ -166,11 +166,11 @@ def _interval(
     """95%, percentile bootstrap over problems."""
     rng = np.random.default_rng(0)
     rows = [np.flatnonzero(problems == problem) for problem in np.unique(problems)]
-    found = []
+    values = []
     for _ in range(_RESAMPLES):
         drawn = np.concatenate([rows[i] for i in rng.integers(len(rows), size=len(rows))])
-        found.append(measure(odds[drawn], right[drawn]))
-    low, high = np.nanpercentile(found, (2.5, 97.5))
+        values.append(measure(odds[drawn], right[drawn]))
+    low, high = np.nanpercentile(values, (2.5, 97.5))
     return float(low), float(high)
 
 

@@ -63,8 +63,8 @@ def load(
     def judged(problem: Problem) -> Callable[[Sequence[str]], list[bool] | None]:
         def judge(texts: Sequence[str]) -> list[bool] | None:
             grades = [grader.submit(problem, text) for text in texts]
-            found = [grade.result().correct for grade in grades]
-            return None if None in found else [bool(one) for one in found]
+            flags = [grade.result().correct for grade in grades]
+            return None if None in flags else [bool(flag) for flag in flags]
 
         return judge
 
@@ -80,10 +80,10 @@ def load(
 def of_file(file: Path, limit: int) -> list[Question]:
     """The first `limit` questions of a file. ValueError for a file of another form, OSError for an
     unreadable one."""
-    found: list[Question] = []
+    questions: list[Question] = []
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            if len(found) >= min(limit, _MOST):
+            if len(questions) >= min(limit, _MOST):
                 break
             if not line.strip():
                 continue
@@ -96,10 +96,10 @@ def of_file(file: Path, limit: int) -> list[Question]:
             answer = data.get("answer")
             judge = agreement if answer is None else _equality(normalised(answer))
             judged_by = "majority" if answer is None else f"answer {normalised(answer)}"
-            found.append(Question(messages, data["question"] + "\n", judge, judged_by))
-    if not found:
+            questions.append(Question(messages, data["question"] + "\n", judge, judged_by))
+    if not questions:
         raise ValueError(f"{file} has no questions")
-    return found
+    return questions
 
 
 def _equality(answer: str) -> Callable[[Sequence[str]], list[bool] | None]:

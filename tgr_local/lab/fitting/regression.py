@@ -62,19 +62,19 @@ def _solve(x: NDArray[np.float32], curvature: Floats, penalty: Floats, wanted: F
 
     diagonal = np.r_[curvature.sum(), curvature.astype(np.float32) @ x**2] + penalty
     diagonal = np.maximum(diagonal, 1e-12)
-    found, rest = np.zeros_like(wanted), wanted.copy()
-    scaled = rest / diagonal
-    direction, size = scaled, float(rest @ scaled)
+    solution, residual = np.zeros_like(wanted), wanted.copy()
+    scaled = residual / diagonal
+    direction, size = scaled, float(residual @ scaled)
     for _ in range(_CG_STEPS):
         image = product(direction)
         step = size / max(float(direction @ image), 1e-30)
-        found, rest = found + step * direction, rest - step * image
-        scaled = rest / diagonal
-        before, size = size, float(rest @ scaled)
+        solution, residual = solution + step * direction, residual - step * image
+        scaled = residual / diagonal
+        old_size, size = size, float(residual @ scaled)
         if size <= (_SMALL * 10) ** 2 * float(wanted @ (wanted / diagonal)):
             break
-        direction = scaled + size / before * direction
-    return found
+        direction = scaled + size / old_size * direction
+    return solution
 
 
 def auroc(scores: Floats, right: Flags) -> float:
@@ -90,24 +90,24 @@ def auroc(scores: Floats, right: Flags) -> float:
 
 def auroc_within(scores: Floats, right: Flags, problems: NDArray[np.int64]) -> float:
     """Computes `auroc` over the pairs of texts of one problem. `problems` [n] numbers them."""
-    found, pairs = [], []
+    values, pairs = [], []
     for problem in np.unique(problems):
         of_it = problems == problem
         n_right = int(right[of_it].sum())
         if 0 < n_right < of_it.sum():
-            found.append(auroc(scores[of_it], right[of_it]))
+            values.append(auroc(scores[of_it], right[of_it]))
             pairs.append(n_right * (int(of_it.sum()) - n_right))
-    return float(np.average(found, weights=pairs)) if found else float("nan")
+    return float(np.average(values, weights=pairs)) if values else float("nan")
 
 
 def reliability(chances: Floats, right: Flags, n_bins: int = 10) -> list[tuple[int, float, float]]:
     """Returns for each of `n_bins` equal parts of 0 … 1 the number of chances in it, their mean,
     and the share that is right; NaN for an empty one."""
     bins = np.minimum((np.asarray(chances) * n_bins).astype(int), n_bins - 1)
-    found = []
+    rows = []
     for i in range(n_bins):
         of_it = bins == i
         n = int(of_it.sum())
         mean = float(np.mean(chances[of_it])) if n else float("nan")
-        found.append((n, mean, float(np.mean(right[of_it])) if n else float("nan")))
-    return found
+        rows.append((n, mean, float(np.mean(right[of_it])) if n else float("nan")))
+    return rows

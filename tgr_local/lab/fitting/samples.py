@@ -114,7 +114,7 @@ class Drawer:
         questions are drawn at a time as fit, so that the last texts of one do not wait alone.
         Raises CancelledError when the drawer's cancel is set."""
         todo, lock = iter(enumerate(questions)), threading.Lock()
-        found: dict[int, Samples | None] = {}
+        results: dict[int, Samples | None] = {}
         failures: list[BaseException] = []
         news: queue.SimpleQueue[None] = queue.SimpleQueue()  # Ctrl-C cannot leave it locked
         cancel, workers = Cancel(self._cancel), Workers()
@@ -126,7 +126,7 @@ class Drawer:
                 if question is None:
                     return
                 try:
-                    found[index] = self._one(index, question, cut, cancel)
+                    results[index] = self._one(index, question, cut, cancel)
                 except BaseException as error:
                     failures.append(error)
                     cancel.cancel()
@@ -139,11 +139,11 @@ class Drawer:
             for _ in range(self._at_once(questions, cut)):
                 workers.start(work)
             for i in range(len(questions)):
-                while i not in found and not failures:
+                while i not in results and not failures:
                     news.get()
                 if failures:
                     raise failures[0]
-                yield found.pop(i)
+                yield results.pop(i)
         finally:
             cancel.cancel()
             workers.wait()
@@ -182,7 +182,7 @@ class Drawer:
         if right is None:
             return None
         empty = np.full(len(features_of(ended[0][0])), np.nan)
-        found = Samples(
+        samples = Samples(
             np.array([features_of(text) for text, _ in ended]),
             np.array([empty if early is None else early for _, early in ended]),
             np.array(right, bool),
@@ -190,8 +190,8 @@ class Drawer:
             np.zeros(len(ended), np.int64),
             n_decoded,
         )
-        write(file, found)
-        return found
+        write(file, samples)
+        return samples
 
     def _file(self, index: int, question: Question, cut: int) -> Path:
         messages = list(map(dict, question.messages))

@@ -77,11 +77,11 @@ class Graph(tot.Tree):
 
     def merge(self) -> None:
         """Tries a merger of all kept thoughts: the best one is the reply, the others are quoted."""
-        best, *others = self.kept
-        if others:
+        best, *rest = self.kept
+        if rest:
             ends = self.branches.engine.end_tokens
-            quoted = [[token for token in one.tokens if token not in ends] for one in others]
-            request = merge_request(len(others))
+            quoted = [[token for token in t.tokens if token not in ends] for t in rest]
+            request = merge_request(len(rest))
             self._rewrite(best, request, quoted, "merges")
 
     def refine(self) -> None:
@@ -116,7 +116,7 @@ def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
 def _turn_tokens(engine: Engine, config: SearchConfig) -> int:
     """Tokens of the turns that ask for new thoughts at most, without the quoted texts."""
     requests = merge_request(config.tree_breadth - 1), REFINE
-    turns = [UserTurn(engine, one, thinking=config.thinking) for one in requests]
+    turns = [UserTurn(engine, request, thinking=config.thinking) for request in requests]
     return max(turn.n_tokens for turn in turns)
 
 

@@ -94,7 +94,7 @@ class Tree:
         first: dict[tuple[int, ...], Branch] = {}
         for thought in thoughts:
             first.setdefault(tuple(thought.tokens), thought)
-        self.figures["thoughts"] += sum(one not in self.kept for one in first.values())
+        self.figures["thoughts"] += sum(thought not in self.kept for thought in first.values())
         ranked = sorted(first.values(), key=lambda thought: thought.likelihood, reverse=True)
         self.kept = ranked[: self.config.tree_breadth]
         for thought in thoughts:

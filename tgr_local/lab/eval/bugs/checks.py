@@ -92,16 +92,16 @@ def _recursive(text: str) -> bool:
 
 
 def _one(space: dict[str, Any], check: Check, *, is_bounded: bool) -> Result | None:
-    left = MOST_LINES
+    n_left = MOST_LINES
 
     def count(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left < 0 or (left % 8 == 0 and any(map(_is_large, frame.f_locals.values()))):
+        nonlocal n_left
+        n_left -= 1
+        if n_left < 0 or (n_left % 8 == 0 and any(map(_is_large, frame.f_locals.values()))):
             raise _Endless
         return count
 
-    before = sys.gettrace()
+    old_trace = sys.gettrace()
     if not is_bounded:
         sys.settrace(count)
     try:
@@ -113,27 +113,27 @@ def _one(space: dict[str, Any], check: Check, *, is_bounded: bool) -> Result | N
     except RecursionError:
         return None
     except Exception as error:
-        sys.settrace(before)
-        return _raised(error)
+        sys.settrace(old_trace)
+        return _failed_result(error)
     finally:
-        sys.settrace(before)
+        sys.settrace(old_trace)
 
 
-def _raised(error: Exception) -> Result:
+def _failed_result(error: Exception) -> Result:
     """The place of an exception in the generated text, with the arguments there."""
     at = error.__traceback__
     line, columns, depth = 0, None, 0
-    given: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[tuple[str, str], ...] = ()
     while at is not None:
         frame = at.tb_frame
         if frame.f_code.co_filename == "<generated>":
             names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
             line, columns, depth = at.tb_lineno, _columns(at), depth + 1
-            given = tuple((name, _shown(frame.f_locals.get(name))) for name in names)
+            arguments = tuple((name, _shown(frame.f_locals.get(name))) for name in names)
         at = at.tb_next
     message = str(error)
     return Result(
-        None, f"{type(error).__name__}: {message}".rstrip(": "), line, columns, given, depth
+        None, f"{type(error).__name__}: {message}".rstrip(": "), line, columns, arguments, depth
     )
 
 
@@ -160,27 +160,27 @@ def passes(check: Check, result: Result) -> bool:
 
 def draw(rng: random.Random, draft: FamilyMember, n: int) -> list[Check]:
     """Up to `n` different checks that the correct text passes."""
-    made: dict[tuple[tuple[str, ...], str], Check] = {}
+    checks: dict[tuple[tuple[str, ...], str], Check] = {}
     for _ in range(3 * n):
-        setup, call = _scripted(rng, draft) if draft.family.asks else _called(rng, draft)
-        if (setup, call) in made or len(call) > LONGEST:
+        setup, call = _draw_script(rng, draft) if draft.family.asks else _draw_call(rng, draft)
+        if (setup, call) in checks or len(call) > LONGEST:
             continue
         results = run(draft.text, [Check(setup, call, "")])
         if results is None or results[0].error:
             continue
         expected = repr(results[0].value)
         if len(expected) <= LONGEST:
-            made[setup, call] = Check(setup, call, expected)
-        if len(made) == n:
+            checks[setup, call] = Check(setup, call, expected)
+        if len(checks) == n:
             break
-    return list(made.values())
+    return list(checks.values())
 
 
-def _called(rng: random.Random, draft: FamilyMember) -> tuple[tuple[str, ...], str]:
+def _draw_call(rng: random.Random, draft: FamilyMember) -> tuple[tuple[str, ...], str]:
     return (), f"{draft.name}({', '.join(arguments(rng, draft.family.arguments))})"
 
 
-def _scripted(rng: random.Random, draft: FamilyMember) -> tuple[tuple[str, ...], str]:
+def _draw_script(rng: random.Random, draft: FamilyMember) -> tuple[tuple[str, ...], str]:
     """Setup lines and a last call for a class; methods that it lacks are not called."""
     family, name = draft.family, draft.name.lower()
 

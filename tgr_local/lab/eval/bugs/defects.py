@@ -116,13 +116,13 @@ class _ParsedText:
 def defects(text: str) -> list[Defect]:
     """All defects that the text can get; some do not change any result."""
     source = _ParsedText(text)
-    found: list[Defect] = []
+    possible: list[Defect] = []
     for node in ast.walk(source.tree):
         if isinstance(node, ast.expr):
-            found += _of_expression(source, node)
+            possible += _of_expression(source, node)
         elif isinstance(node, ast.stmt):
-            found += _of_statement(source, node)
-    return found
+            possible += _of_statement(source, node)
+    return possible
 
 
 def draw(rng: random.Random, text: str, n: int = 6) -> list[Defect]:
@@ -308,8 +308,8 @@ def _of_test(source: _ParsedText, node: ast.If | ast.While) -> Iterator[Defect]:
     if isinstance(node.test, ast.Name | ast.Attribute | ast.Call):
         yield source.replace("condition", node.test, f"not {source.of(node.test)}")
     if isinstance(node, ast.If) and node.orelse and not isinstance(node.orelse[0], ast.If):
-        mine, other = node.body[0], node.orelse[0]
+        mine, alternative = node.body[0], node.orelse[0]
         if len(node.body) == len(node.orelse) == 1:
-            middle = source.text[source.span(mine)[1] : source.span(other)[0]]
-            start, end = source.span(mine)[0], source.span(other)[1]
-            yield Defect("branch", start, end, source.of(other) + middle + source.of(mine))
+            middle = source.text[source.span(mine)[1] : source.span(alternative)[0]]
+            start, end = source.span(mine)[0], source.span(alternative)[1]
+            yield Defect("branch", start, end, source.of(alternative) + middle + source.of(mine))

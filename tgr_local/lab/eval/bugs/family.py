@@ -60,11 +60,11 @@ def draw(rng: random.Random, family: Family) -> FamilyMember:
         form, doc = _fill(form, filled), _fill(doc, filled)
     used = list(dict.fromkeys(SLOT.findall(form + doc)))
     while True:
-        named = names(rng, used)
+        chosen = names(rng, used)
         # A choice of the family may have the name of a variable.
-        if not set(named.values()) & set(filled.values()):
+        if not set(chosen.values()) & set(filled.values()):
             break
-    return FamilyMember(family, filled["f"], _fill(form, named), _fill(doc, named))
+    return FamilyMember(family, filled["f"], _fill(form, chosen), _fill(doc, chosen))
 
 
 def _fill(text: str, values: Mapping[str, str]) -> str:

@@ -50,27 +50,27 @@ def headed(title: str, letter: str) -> str:
 
 def explanation(check: Check, value: object, module: str) -> list[str]:
     """The lines in which pytest explains a comparison that failed."""
-    want, given = ast.literal_eval(check.expected), repr(value)
+    want, actual = ast.literal_eval(check.expected), repr(value)
     method = "." in check.call
     called = (check.call.partition(".")[2] if method else check.call).replace('"', "'")
-    where = [f" +  where {given} = {called}"]
+    where = [f" +  where {actual} = {called}"]
     if method:
         owner, name = check.call.split("(")[0].split(".", 1)
         kind = next(line for line in check.setup if line.startswith(f"{owner} = "))
         kind = kind.removeprefix(f"{owner} = ").split("(")[0]
-        shown = f"<{module}.{kind} object at {ADDRESS}>"
+        instance = f"<{module}.{kind} object at {ADDRESS}>"
         where = (
-            [where[0], f" +    where {name} = {shown}.{name}"]
+            [where[0], f" +    where {name} = {instance}.{name}"]
             if "(" in check.call
-            else [f" +  where {given} = {shown}.{name}"]
+            else [f" +  where {actual} = {instance}.{name}"]
         )
     if check.expected == "True":
-        return [f"assert {given}", *where]
+        return [f"assert {actual}", *where]
     if check.expected == "False":
-        return [f"assert not {given}", *where]
+        return [f"assert not {actual}", *where]
     if check.expected == "None":
-        return [f"assert {given} is None", *where]
-    summary = f"assert {given} == {check.expected}"
+        return [f"assert {actual} is None", *where]
+    summary = f"assert {actual} == {check.expected}"
     details = _details(value, want)
     return [summary, "  ", *(f"  {line}" for line in details)] if details else [summary, *where]
 
@@ -101,9 +101,9 @@ def _of_texts(left: str, right: str) -> list[str]:
 
 def _of_sequences(left: Sequence[object], right: Sequence[object]) -> list[str]:
     said = []
-    for i, (mine, other) in enumerate(zip(left, right, strict=False)):
-        if mine != other:
-            said.append(f"At index {i} diff: {mine!r} != {other!r}")
+    for i, (mine, theirs) in enumerate(zip(left, right, strict=False)):
+        if mine != theirs:
+            said.append(f"At index {i} diff: {mine!r} != {theirs!r}")
             break
     if len(left) != len(right):
         side, longer = ("Left", left) if len(left) > len(right) else ("Right", right)
@@ -115,15 +115,15 @@ def _of_sequences(left: Sequence[object], right: Sequence[object]) -> list[str]:
 
 def _of_tables(left: dict[object, object], right: dict[object, object]) -> list[str]:
     same = [key for key in left if key in right and left[key] == right[key]]
-    other = [key for key in left if key in right and left[key] != right[key]]
+    differing = [key for key in left if key in right and left[key] != right[key]]
     said = []
     if same:
         said.append(f"Omitting {len(same)} identical items, use -vv to show")
-    if other:
+    if differing:
         said.append("Differing items:")
-        said += [f"{{{key!r}: {left[key]!r}}} != {{{key!r}: {right[key]!r}}}" for key in other]
-    for side, mine, others in (("Left", left, right), ("Right", right, left)):
-        extra = {key: mine[key] for key in mine if key not in others}
+        said += [f"{{{key!r}: {left[key]!r}}} != {{{key!r}: {right[key]!r}}}" for key in differing]
+    for side, mine, theirs in (("Left", left, right), ("Right", right, left)):
+        extra = {key: mine[key] for key in mine if key not in theirs}
         if extra:
             items = "1 more item" if len(extra) == 1 else f"{len(extra)} more items"
             said += [f"{side} contains {items}:", repr(extra)]
@@ -133,8 +133,8 @@ def _of_tables(left: dict[object, object], right: dict[object, object]) -> list[
 def _message(lines: Sequence[str]) -> list[str]:
     """The lines with the name of the error, which pytest leaves out of simple ones."""
     text = "\n".join(lines)
-    named = repr(text).startswith('"')
-    return [f"AssertionError: {lines[0]}" if named else lines[0], *lines[1:]]
+    has_name = repr(text).startswith('"')
+    return [f"AssertionError: {lines[0]}" if has_name else lines[0], *lines[1:]]
 
 
 def pytest_failure(test: Test, module: str, text: str, test_path: str, first_line: int) -> str:
@@ -143,14 +143,14 @@ def pytest_failure(test: Test, module: str, text: str, test_path: str, first_lin
     at = test.failing
     assert at is not None
     check, result = test.checks[at], test.results[at]
-    before = sum(len(one.setup) + 1 for one in test.checks[:at]) + len(check.setup)
-    line = first_line + before + 1
-    shown = [f"def {test.name}():", *(f"    {line}" for line in test.lines[:before])]
-    out = [headed(test.name, "_"), "", *(f"    {one}" for one in shown)]
+    n_before = sum(len(c.setup) + 1 for c in test.checks[:at]) + len(check.setup)
+    line = first_line + n_before + 1
+    source = [f"def {test.name}():", *(f"    {line}" for line in test.lines[:n_before])]
+    out = [headed(test.name, "_"), "", *(f"    {row}" for row in source)]
     out.append(f">       {check.statement}")
     if not result.error:
         lines = explanation(check, result.value, module)
-        out += [f"E       {one}" for one in _message(lines)]
+        out += [f"E       {row}" for row in _message(lines)]
         return "\n".join([*out, "", f"{test_path}:{line}: AssertionError"]) + "\n"
     if "(" in check.call:
         start = check.statement.index(check.call)
@@ -168,8 +168,8 @@ def _inside(result: Result, text: str) -> list[str]:
     last = result.line - 1
     start = max((i for i in range(last + 1) if lines[i].lstrip().startswith("def ")), default=last)
     indent = len(lines[start]) - len(lines[start].lstrip())
-    given = ", ".join(f"{name} = {value}" for name, value in result.given)
-    out = [given, ""] if given else []
+    arguments = ", ".join(f"{name} = {value}" for name, value in result.given)
+    out = [arguments, ""] if arguments else []
     out += [f"    {line[indent:]}" if line else "    " for line in lines[start:last]]
     code = lines[last][indent:]
     out.append(f">   {code}")
@@ -212,7 +212,7 @@ def bare_output(test: Test, text: str, path: str, test_path: str, first_line: in
     """Returns Python's output for a file of bare assert statements."""
     at = test.failing
     assert at is not None
-    line = first_line + sum(len(one.setup) + 1 for one in test.checks[: at + 1]) - 1
+    line = first_line + sum(len(c.setup) + 1 for c in test.checks[: at + 1]) - 1
     check, result = test.checks[at], test.results[at]
     out = ["Traceback (most recent call last):", f'  File "{test_path}", line {line}, in <module>']
     out.append(f"    {check.statement}")
@@ -235,7 +235,7 @@ def unittest_output(test: Test, module: str, test_path: str, first_line: int) ->
     check, result = test.checks[at], test.results[at]
     word = "ERROR" if result.error else "FAIL"
     said = result.error or f"AssertionError: {result.value!r} != {check.expected}"
-    line = first_line + sum(len(one.setup) + 1 for one in test.checks[: at + 1]) - 1
+    line = first_line + sum(len(c.setup) + 1 for c in test.checks[: at + 1]) - 1
     kind = f"test_{module}.Tests.{test.name}"
     return (
         f"{word[0]}\n{'=' * 70}\n{word}: {test.name} ({kind})\n{'-' * 70}\n"

@@ -121,9 +121,9 @@ def bug(rng: random.Random, split: Split, n_defects: int = 1, n_checks: int = N_
     while True:
         family = rng.choice(families(split))
         for _ in range(8):  # so that families in which most defects change nothing are met too
-            made = attempt(rng, split, family, n_defects, n_checks)
-            if made is not None:
-                return made
+            problem = attempt(rng, split, family, n_defects, n_checks)
+            if problem is not None:
+                return problem
 
 
 def attempt(
@@ -142,10 +142,10 @@ def attempt(
     wrong = text
     kinds: list[str] = []
     for _ in range(n_defects):
-        found = defects.draw(rng, wrong, 1)
-        if not found:
+        chosen = defects.draw(rng, wrong, 1)
+        if not chosen:
             return None
-        wrong, kinds = found[0].apply(wrong).rstrip("\n"), [*kinds, found[0].kind]
+        wrong, kinds = chosen[0].apply(wrong).rstrip("\n"), [*kinds, chosen[0].kind]
     if not is_for(split, draft, tuple(kinds)) or not _parses(wrong):
         return None
     drawn = checks.draw(rng, draft, n_checks)
@@ -153,7 +153,7 @@ def attempt(
     results = checks.run(wrong, drawn)
     if results is None:
         return None
-    return _assembled(rng, draft, text, wrong, tuple(kinds), drawn, results)
+    return _assemble(rng, draft, text, wrong, tuple(kinds), drawn, results)
 
 
 def _parses(text: str) -> bool:
@@ -164,7 +164,7 @@ def _parses(text: str) -> bool:
     return True
 
 
-def _assembled(
+def _assemble(
     rng: random.Random, draft: FamilyMember, right: str, wrong: str, kinds: tuple[str, ...],
     drawn: list[Check], results: list[Result],
 ) -> Bug | None:  # fmt: skip
@@ -172,24 +172,24 @@ def _assembled(
     failing = [i for i, c in enumerate(drawn) if not checks.passes(c, results[i])]
     if not failing or any(map(is_long, results)):
         return None
-    shown = _shown(rng, failing, len(drawn), is_class=bool(draft.family.asks))
-    taken = [i for group in shown for i in group]
-    others = _others(rng, draft)
-    at = rng.randint(0, len(others))
-    before, after = ([*others[:at], text, *others[at:]] for text in (wrong, right))
-    name, function = _changed(draft.name, wrong, right)
+    groups = _draw_groups(rng, failing, len(drawn), is_class=bool(draft.family.asks))
+    visible = [i for group in groups for i in group]
+    extra = _others(rng, draft)
+    at = rng.randint(0, len(extra))
+    broken, fixed = ([*extra[:at], text, *extra[at:]] for text in (wrong, right))
+    name, function = _changed_function(draft.name, wrong, right)
     stem = _stem(rng)
     short = name.rpartition(".")[2].lower()
     titles = [f"test_{short}", rng.choice((f"test_{short}_more", f"test_{short}_2", "test_more"))]
-    shift = sum(text.count("\n") + 3 for text in others[:at])
+    shift = sum(text.count("\n") + 3 for text in extra[:at])
     tests = [
-        Test(title, tuple(drawn[i] for i in group), tuple(_moved(results[i], shift) for i in group))
-        for title, group in zip(titles, shown, strict=False)
+        Test(title, tuple(drawn[i] for i in group), tuple(_move(results[i], shift) for i in group))
+        for title, group in zip(titles, groups, strict=False)
     ]
     return Bug(
-        draft.family.name, kinds, f"{stem}.py", name, _joined(before), _joined(after), function,
+        draft.family.name, kinds, f"{stem}.py", name, _join(broken), _join(fixed), function,
         draft.doc, tuple(tests),
-        tuple(check for i, check in enumerate(drawn) if i not in taken),
+        tuple(check for i, check in enumerate(drawn) if i not in visible),
     )  # fmt: skip
 
 
@@ -197,9 +197,9 @@ def _stem(rng: random.Random) -> str:
     """The name of a file: a usual one, or one that says nothing, so that it must be read."""
     while rng.random() < 0.5:
         parts = [rng.choice(SYLLABLES) for _ in range(rng.choice((1, 2, 2, 3)))]
-        made = rng.choice(("", "", "_")).join(parts)
-        if not keyword.iskeyword(made) and made not in sys.stdlib_module_names:
-            return made
+        name = rng.choice(("", "", "_")).join(parts)
+        if not keyword.iskeyword(name) and name not in sys.stdlib_module_names:
+            return name
     return rng.choice(PATHS)
 
 
@@ -208,7 +208,9 @@ def is_long(result: Result) -> bool:
     return len(repr(result.value)) > checks.LONGEST or result.depth > 1
 
 
-def _shown(rng: random.Random, failing: list[int], n: int, *, is_class: bool) -> list[list[int]]:
+def _draw_groups(
+    rng: random.Random, failing: list[int], n: int, *, is_class: bool
+) -> list[list[int]]:
     """Draws the checks of the visible tests, one list for each test function."""
     first = rng.choice(failing)
     if is_class:
@@ -217,12 +219,12 @@ def _shown(rng: random.Random, failing: list[int], n: int, *, is_class: bool) ->
     group = [*more, first]
     rng.shuffle(group)
     if rng.random() < 0.2:
-        left = [i for i in range(n) if i not in group]
-        return [group, left[:1]] if left else [group]
+        unused = [i for i in range(n) if i not in group]
+        return [group, unused[:1]] if unused else [group]
     return [group]
 
 
-def _moved(result: Result, n_lines: int) -> Result:
+def _move(result: Result, n_lines: int) -> Result:
     """A result whose line counts from the beginning of the file."""
     if not result.error:
         return result
@@ -232,25 +234,25 @@ def _moved(result: Result, n_lines: int) -> Result:
 def _others(rng: random.Random, draft: FamilyMember) -> list[str]:
     """Correct functions next to the defective one."""
     n = rng.choices(range(len(EXTRA_FUNCTIONS)), EXTRA_FUNCTIONS)[0]
-    made: dict[str, str] = {draft.name: ""}
-    while len(made) <= n:
-        other = draw(rng, rng.choice([f for f in families("train") if not f.asks]))
-        if other.name not in made and is_for("train", other, ()):
-            made[other.name] = other.text
-    return [text for text in made.values() if text]
+    functions: dict[str, str] = {draft.name: ""}
+    while len(functions) <= n:
+        extra = draw(rng, rng.choice([f for f in families("train") if not f.asks]))
+        if extra.name not in functions and is_for("train", extra, ()):
+            functions[extra.name] = extra.text
+    return [text for text in functions.values() if text]
 
 
-def _joined(texts: list[str]) -> str:
+def _join(texts: list[str]) -> str:
     return "\n\n\n".join(texts) + "\n"
 
 
-def _changed(name: str, wrong: str, right: str) -> tuple[str, str]:
+def _changed_function(name: str, wrong: str, right: str) -> tuple[str, str]:
     """Name and correct text of the function that the defect is in; of a class, its first method
     that differs."""
     if not right.startswith("class "):
         return name, right
-    for mine, other in zip(right.split("\n\n"), wrong.split("\n\n"), strict=True):
-        if mine != other:
+    for mine, theirs in zip(right.split("\n\n"), wrong.split("\n\n"), strict=True):
+        if mine != theirs:
             lines = mine.split("\n")
             start = next(i for i, line in enumerate(lines) if line.startswith("    def "))
             method = lines[start].split("def ")[1].split("(")[0]
@@ -275,13 +277,13 @@ def output(rng: random.Random, problem: Bug, text: str = "") -> str:
     if kind < 0.16:
         return unittest_output(failing, problem.module, problem.test_path, 9)
     seconds = f"0.{rng.randint(1, 9):02}"
-    whole = pytest_output(problem.visible, problem.module, text, problem.test_path, seconds)
-    return end_of(whole, rng)
+    printed = pytest_output(problem.visible, problem.module, text, problem.test_path, seconds)
+    return end_of(printed, rng)
 
 
-def end_of(whole: str, rng: random.Random) -> str:
+def end_of(printed: str, rng: random.Random) -> str:
     """The output, mostly without its beginning, as a budget of tokens cuts it."""
-    lines = whole.rstrip("\n").split("\n")
+    lines = printed.rstrip("\n").split("\n")
     marked = next(i for i, line in enumerate(lines) if line.startswith(">"))
     starts = (0, 0, 1, marked, marked, marked, max(2, marked - 1), rng.randint(0, marked))
     start = rng.choice(starts)

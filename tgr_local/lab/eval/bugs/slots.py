@@ -54,16 +54,16 @@ NOUNS = (
 
 def names(rng: random.Random, slots: Sequence[str]) -> dict[str, str]:
     """A name for each slot, all different; a digit at the end of a slot chooses a further one."""
-    made: dict[str, str] = {}
-    for many, one, pairs in (("xs", "x", LISTS), ("ws", "w", WORDS)):
-        if many in slots or one in slots:
-            made[many], made[one] = rng.choice(pairs).split()
+    chosen: dict[str, str] = {}
+    for many, single, pairs in (("xs", "x", LISTS), ("ws", "w", WORDS)):
+        if many in slots or single in slots:
+            chosen[many], chosen[single] = rng.choice(pairs).split()
     for slot in slots:
-        while slot not in made:
+        while slot not in chosen:
             name = rng.choice(POOLS[slot.rstrip(string.digits)])
-            if name not in made.values():
-                made[slot] = name
-    return made
+            if name not in chosen.values():
+                chosen[slot] = name
+    return chosen
 
 
 def _numbers(rng: random.Random, least: int, most: int, low: int = 0, high: int = 20) -> list[int]:
@@ -80,9 +80,9 @@ def _nouns(rng: random.Random, least: int, most: int) -> list[str]:
     return [rng.choice(few) for _ in range(rng.randint(least, most))]
 
 
-def _member(rng: random.Random, before: Sequence[str]) -> object:
+def _member(rng: random.Random, earlier: Sequence[str]) -> object:
     """A part of the first argument, mostly, so that edges are met."""
-    first = ast.literal_eval(before[0])
+    first = ast.literal_eval(earlier[0])
     parts = list(first) if isinstance(first, list | str | dict) else []
     if parts and rng.random() < 0.7:
         return rng.choice(parts)
@@ -91,8 +91,8 @@ def _member(rng: random.Random, before: Sequence[str]) -> object:
     return rng.choice(NOUNS) if parts and isinstance(parts[0], str) else rng.randint(0, 20)
 
 
-def _index(rng: random.Random, before: Sequence[str]) -> int:
-    first = ast.literal_eval(before[0])
+def _index(rng: random.Random, earlier: Sequence[str]) -> int:
+    first = ast.literal_eval(earlier[0])
     return rng.randrange(len(first)) if first else 0
 
 
@@ -119,18 +119,18 @@ def _letters(rng: random.Random) -> str:
     return "".join(rng.choice("abcde") for _ in range(rng.randint(2, 4)))
 
 
-def _shuffled(rng: random.Random, before: Sequence[str]) -> str:
+def _shuffled(rng: random.Random, earlier: Sequence[str]) -> str:
     """The letters of the first argument in another order, mostly with none exchanged."""
-    letters = list(ast.literal_eval(before[0]))
+    letters = list(ast.literal_eval(earlier[0]))
     rng.shuffle(letters)
     if rng.random() < 0.4:
         letters[0] = rng.choice("abcde")
     return "".join(letters)
 
 
-def _near(rng: random.Random, before: Sequence[str]) -> str:
+def _near(rng: random.Random, earlier: Sequence[str]) -> str:
     """A string that begins as the first argument does."""
-    first = str(ast.literal_eval(before[0]))
+    first = str(ast.literal_eval(earlier[0]))
     return first[: rng.randint(0, len(first))] + rng.choice(("", "a", "x", "yz"))
 
 
@@ -199,7 +199,7 @@ KINDS: dict[str, Callable[[random.Random, Sequence[str]], object]] = {
 
 def arguments(rng: random.Random, kinds: str) -> list[str]:
     """The source of one list of arguments; `kinds` names each, separated by spaces."""
-    made: list[str] = []
+    sources: list[str] = []
     for kind in kinds.split():
-        made.append(repr(KINDS[kind](rng, made)))
-    return made
+        sources.append(repr(KINDS[kind](rng, sources)))
+    return sources

@@ -51,12 +51,12 @@ class AiderEdit(CodeBenchmark):
         self, path: Path | None = None, *, limit: int = 0, seed: int = 0, fetch: bool = False
     ) -> list[Problem]:
         if path is not None and path.is_dir() and (own := exercises(path)):
-            found = own
+            folders = own
         else:
-            found = [
-                one for folder in find(self.name, self.source, path) for one in exercises(folder)
+            folders = [
+                e for folder in find(self.name, self.source, path) for e in exercises(folder)
             ]
-        problems = [made for folder in found if (made := self.exercise(folder)) is not None]
+        problems = [problem for folder in folders if (problem := self.exercise(folder)) is not None]
         if not problems:
             raise ValueError(
                 f"{self.name} found no exercises there; it needs the folder with "
@@ -78,13 +78,13 @@ class AiderEdit(CodeBenchmark):
         docs = [folder / ".docs" / name for name in DOCS]
         said = "\n\n".join(text_of(doc).strip() for doc in docs if doc.is_file())
         path = stub.name
-        asked = (
+        prompt = (
             f"{said}\n\nDo this by changing the file `{path}`:\n\n```python\n{text_of(stub)}```\n\n"
             "Keep the names of its functions and classes, since the tests use them; import nothing "
             "but the standard library. Answer with the whole new file in one fenced block.\n"
         )
         reference = {"path": path, "file": text_of(stub), "test": text_of(tested)}
-        return Problem(self.name, folder.name, user(asked), reference, asked)
+        return Problem(self.name, folder.name, user(prompt), reference, prompt)
 
     def problem(self, row: Row, index: str) -> Problem | None:
         raise NotImplementedError("exercises are folders, not rows")
@@ -92,8 +92,8 @@ class AiderEdit(CodeBenchmark):
     def code(self, problem: Problem, text: str) -> str | None:
         if SEARCH.search(text):
             return changed_file(text, problem.reference["file"], "")
-        found = blocks(text)
-        return found[-1] if found else None
+        codes = blocks(text)
+        return codes[-1] if codes else None
 
     def judged(self, problem: Problem, code: str) -> Grade:
         path = problem.reference["path"]
@@ -104,9 +104,9 @@ class AiderEdit(CodeBenchmark):
 def exercises(folder: Path) -> list[Path]:
     """The folders of exercises below a folder, in the first of the usual places."""
     for place in WITHIN:
-        found = sorted(one.parent.parent for one in (folder / place).glob("*/.meta/config.json"))
-        if found:
-            return found
+        folders = sorted(f.parent.parent for f in (folder / place).glob("*/.meta/config.json"))
+        if folders:
+            return folders
     return []
 
 

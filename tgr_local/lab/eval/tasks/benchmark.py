@@ -23,8 +23,8 @@ class Benchmark(EvalTask):
     ) -> list[Problem]:
         require(*self.packages)
         read = rows(self.name, self.source, path, fetch)
-        made = [self.problem(row, str(i)) for i, row in enumerate(read)]
-        problems = unique([problem for problem in made if problem is not None])
+        drawn = [self.problem(row, str(i)) for i, row in enumerate(read)]
+        problems = unique([problem for problem in drawn if problem is not None])
         if not problems:
             raise ValueError(f"{self.name}: none of the {len(read)} rows belongs to its test set")
         return sample(problems, limit, seed)
@@ -40,13 +40,13 @@ class Benchmark(EvalTask):
 
 def unique(problems: list[Problem]) -> list[Problem]:
     """The problems, with numbers added to repeated ids."""
-    seen: Counter[str] = Counter()
-    found = []
+    times: Counter[str] = Counter()
+    numbered = []
     for problem in problems:
-        n = seen[problem.id]
-        seen[problem.id] += 1
-        found.append(replace(problem, id=f"{problem.id}#{n + 1}") if n else problem)
-    return found
+        n = times[problem.id]
+        times[problem.id] += 1
+        numbered.append(replace(problem, id=f"{problem.id}#{n + 1}") if n else problem)
+    return numbered
 
 
 def n_generated(name: str, path: Path | None, limit: int, default: int, most: int) -> int:

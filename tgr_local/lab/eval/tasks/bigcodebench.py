@@ -46,14 +46,14 @@ class BigCodeBench(CodeBenchmark):
             "entry_point": row.text("entry_point"),
             "libs": [str(name) for name in row.list("libs")],
         }
-        asked = f"{PREFIX}\n{row.text('instruct_prompt').strip()}\n"
-        return Problem(self.name, row.text("task_id"), user(asked), reference, head)
+        prompt = f"{PREFIX}\n{row.text('instruct_prompt').strip()}\n"
+        return Problem(self.name, row.text("task_id"), user(prompt), reference, head)
 
     def code(self, problem: Problem, text: str) -> str | None:
         reference = problem.reference
-        found = program(text, reference["entry_point"])
-        if found is not None:
-            return f"{reference['code_prompt']}\n    pass\n\n{found}"
+        solution = program(text, reference["entry_point"])
+        if solution is not None:
+            return f"{reference['code_prompt']}\n    pass\n\n{solution}"
         return reference["prompt"] + text if text.startswith((" ", "\t")) else None
 
     def judged(self, problem: Problem, code: str) -> Grade:
@@ -66,13 +66,13 @@ class BigCodeBench(CodeBenchmark):
 
 def imported(code: str) -> set[str]:
     """The top-level packages that code imports."""
-    found = set()
+    packages = set()
     for node in ast.walk(syntax_tree(code)):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            packages |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
-    return found
+            packages.add(node.module.partition(".")[0])
+    return packages
 
 
 def missing(packages: set[str]) -> str:

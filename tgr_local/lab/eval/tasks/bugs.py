@@ -48,32 +48,32 @@ class Bugs(EvalTask):
     ) -> list[Problem]:
         n = n_generated(self.name, path, limit, N_DEFAULT, N_MOST)
         rng = random.Random(f"{self.name} {seed}")
-        found: dict[str, Problem] = {}
-        while len(found) < n:
-            made = problems.bug(rng, self.split)
-            found.setdefault(made.file, self.problem(made, rng, f"{seed}-{len(found)}"))
-        return list(found.values())
+        by_file: dict[str, Problem] = {}
+        while len(by_file) < n:
+            bug = problems.bug(rng, self.split)
+            by_file.setdefault(bug.file, self.problem(bug, rng, f"{seed}-{len(by_file)}"))
+        return list(by_file.values())
 
-    def problem(self, made: Bug, rng: random.Random, name: str) -> Problem:
+    def problem(self, bug: Bug, rng: random.Random, name: str) -> Problem:
         """A generated problem as a question."""
-        printed = problems.output(rng, made)
-        asked = problems.user_message(made.path, made.file, problems.task(rng, made), printed)
+        printed = problems.output(rng, bug)
+        prompt = problems.user_message(bug.path, bug.file, problems.task(rng, bug), printed)
         reference = {
-            "family": made.family,
-            "kinds": list(made.kinds),
-            "path": made.path,
-            "name": made.name,
-            "file": made.file,
-            "repaired": made.repaired,
-            "visible": [line for test in made.visible for line in test.lines],
-            "hidden": [line for check in made.hidden for line in (*check.setup, check.statement)],
+            "family": bug.family,
+            "kinds": list(bug.kinds),
+            "path": bug.path,
+            "name": bug.name,
+            "file": bug.file,
+            "repaired": bug.repaired,
+            "visible": [line for test in bug.visible for line in test.lines],
+            "hidden": [line for check in bug.hidden for line in (*check.setup, check.statement)],
         }
         messages = (
-            {"role": "system", "content": SYSTEM.format(path=made.path, name=made.name)},
-            {"role": "user", "content": asked},
+            {"role": "system", "content": SYSTEM.format(path=bug.path, name=bug.name)},
+            {"role": "user", "content": prompt},
         )
-        groups = {"family": made.family, "defect": " and ".join(made.kinds)}
-        return Problem(self.name, name, messages, reference, f"{asked}\n", groups)
+        groups = {"family": bug.family, "defect": " and ".join(bug.kinds)}
+        return Problem(self.name, name, messages, reference, f"{prompt}\n", groups)
 
     def prepare(self) -> None:
         programs.check()
@@ -90,9 +90,9 @@ class Bugs(EvalTask):
             return exact(True, code.strip())
         if code.strip() == known["file"].strip():
             return exact(False, code.strip(), "unchanged")
-        whole = passes(code, "\n".join([*known["visible"], *known["hidden"]]), self.limits)
-        if whole.correct or not passes(code, "\n".join(known["visible"]), self.limits).correct:
-            return whole
+        all_tests = passes(code, "\n".join([*known["visible"], *known["hidden"]]), self.limits)
+        if all_tests.correct or not passes(code, "\n".join(known["visible"]), self.limits).correct:
+            return all_tests
         return exact(False, code.strip(), FALSE_PASS)
 
 

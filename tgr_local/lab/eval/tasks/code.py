@@ -50,19 +50,19 @@ SLACK = 10.0
 def blocks(text: str) -> list[str]:
     """The Python code blocks of a reply, or those without a language where none is marked as
     Python. The last one may be unfinished."""
-    found = [
-        (language.lower(), moved(code, before)) for before, _, language, code in BLOCK.findall(text)
+    marked = [
+        (language.lower(), moved(code, prefix)) for prefix, _, language, code in BLOCK.findall(text)
     ]
-    named = [code for language, code in found if language in PYTHON]
-    return named or [code for language, code in found if not language]
+    python = [code for language, code in marked if language in PYTHON]
+    return python or [code for language, code in marked if not language]
 
 
-def moved(code: str, before: str) -> str:
+def moved(code: str, prefix: str) -> str:
     """The lines of a block without the prefix of its fence: quote marks or indentation."""
-    if ">" in before:
+    if ">" in prefix:
         code = re.sub(r"^[ \t]*> ?", "", code, flags=re.MULTILINE)
-        before = before.rpartition(">")[2][1:]
-    return re.sub(rf"^[ \t]{{1,{len(before)}}}", "", code, flags=re.MULTILINE) if before else code
+        prefix = prefix.rpartition(">")[2][1:]
+    return re.sub(rf"^[ \t]{{1,{len(prefix)}}}", "", code, flags=re.MULTILINE) if prefix else code
 
 
 def defines(code: str, name: str) -> bool:
@@ -74,10 +74,10 @@ def defines(code: str, name: str) -> bool:
 def program(text: str, name: str) -> str | None:
     """The code of a reply: the last block that defines `name`, else the last block, else the whole
     reply where it is Python itself. None where there is no code."""
-    found = blocks(text)
-    if found:
-        flush = [textwrap.dedent(code) for code in found]
-        fitting = [code for code in (*flush, *found) if name and defines(code, name)]
+    codes = blocks(text)
+    if codes:
+        flush = [textwrap.dedent(code) for code in codes]
+        fitting = [code for code in (*flush, *codes) if name and defines(code, name)]
         return (fitting or flush)[-1]
     try:
         syntax_tree(text)
@@ -100,22 +100,22 @@ def definitions(code: str, name: str) -> str:
             tree = syntax_tree(text)
         except SyntaxError:
             continue
-        kept = [node for node in tree.body if not _is_use(node)]
-        return "\n\n".join(lines_at(code, span(node)) for node in kept) + "\n"
+        parts = [node for node in tree.body if not _is_use(node)]
+        return "\n\n".join(lines_at(code, span(node)) for node in parts) + "\n"
     return code
 
 
 def _is_use(node: ast.stmt) -> bool:
     """Whether a statement at the top only uses what the program defines."""
     if isinstance(node, ast.If):
-        return "__name__" in {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)}
+        return "__name__" in {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
     return isinstance(node, ast.Expr | ast.Assert | ast.For | ast.While | ast.With)
 
 
 def span(node: ast.stmt) -> tuple[int, int]:
     """First and last line of a statement, from 1, with its decorators."""
     decorators = getattr(node, "decorator_list", [])
-    first = min([node.lineno, *(one.lineno for one in decorators)])
+    first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
     return first, node.end_lineno or first
 
 
@@ -138,8 +138,8 @@ def as_module(code: str) -> str:
 def passes(code: str, tests: str, limits: ProgramLimits) -> Grade:
     """Whether `code` followed by `tests` runs to its end."""
     word = secrets.token_hex(16)
-    whole = as_module(f"{code}\n\n{tests}\n").encode(errors="replace").decode()
-    outcome = programs.run(START.format(code=whole), stdin=word, limits=limits)
+    module = as_module(f"{code}\n\n{tests}\n").encode(errors="replace").decode()
+    outcome = programs.run(START.format(code=module), stdin=word, limits=limits)
     ended_well = word in outcome.stdout.split("\n")
     why = outcome.why or "ended before its tests did"
     return exact(ended_well, code.strip(), "" if ended_well else why)

@@ -68,10 +68,10 @@ class Row:
     def groups(self, *names: str) -> dict[str, str]:
         """Returns those of these fields that the row has, as `Problem.groups`; a fraction is
         rounded down, as a difficulty of 4.5 to 4."""
-        found = {name: self.fields.get(name) for name in names}
+        values = {name: self.fields.get(name) for name in names}
         return {
             name: str(math.floor(value) if isinstance(value, float) else value)
-            for name, value in found.items()
+            for name, value in values.items()
             if isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
             if not isinstance(value, float) or math.isfinite(value)
         }
@@ -99,7 +99,7 @@ def rows(task: str, source: Source, path: Path | None, fetch: bool) -> list[Row]
     except ValueError:
         if not fetch:
             raise
-        return _fetched(task, source)
+        return _fetch(task, source)
     read = [row for file in files for row in read_file(file)]
     if not read:
         raise ValueError(f"{files[0]} holds no rows; {task} is published at {source.home}")
@@ -116,8 +116,8 @@ def find(task: str, source: Source, path: Path | None) -> list[Path]:
         )
     if folder.is_dir():
         for name in source.names:
-            if found := sorted(folder.glob(name)):
-                return found
+            if files := sorted(folder.glob(name)):
+                return files
         raise ValueError(
             f"{task}: {folder} holds none of {', '.join(source.names)} (published at "
             f"{source.home}); name the file itself as the path"
@@ -135,9 +135,9 @@ def only_file(source: Source, path: Path | None) -> Path | None:
     for name in source.names:
         folder, _, own = name.rpartition("/")
         if folder and not own.startswith("*."):  # which others' files may match
-            found = [file for file in path.glob(own) if file.is_file()]
-            if len(found) == 1:
-                return found[0]
+            files = [file for file in path.glob(own) if file.is_file()]
+            if len(files) == 1:
+                return files[0]
     return path
 
 
@@ -151,13 +151,13 @@ def read_file(file: Path) -> list[Row]:
         if file.suffix == ".gz":
             data = gzip.decompress(data)
         if kind == ".parquet":
-            return _numbered(file, _parquet(data))
+            return _number_rows(file, _parquet(data))
         text = data.decode("utf-8-sig")
         if kind == ".csv":
-            return _numbered(file, csv.DictReader(io.StringIO(text)))
+            return _number_rows(file, csv.DictReader(io.StringIO(text)))
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error, csv.Error) as error:
         raise ValueError(f"{file}: damaged, or not what its name says ({error})") from error
-    return _numbered(file, _json(file, text))
+    return _number_rows(file, _json(file, text))
 
 
 def _json(file: Path, text: str) -> Iterable[Any]:
@@ -167,14 +167,14 @@ def _json(file: Path, text: str) -> Iterable[Any]:
             return list(json.loads(text))
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{file}: damaged JSON, {error}") from error
-    found = []
+    values = []
     for i, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                found.append(json.loads(line))
+                values.append(json.loads(line))
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"{file}, line {i}: damaged JSON, {error}") from error
-    return found
+    return values
 
 
 def _parquet(data: bytes) -> list[Any]:
@@ -188,23 +188,23 @@ def _parquet(data: bytes) -> list[Any]:
         raise EOFError(error) from error
 
 
-def _numbered(where: object, read: Iterable[Any]) -> list[Row]:
-    found = []
+def _number_rows(where: object, read: Iterable[Any]) -> list[Row]:
+    numbered = []
     for i, fields in enumerate(read, start=1):
         if not isinstance(fields, dict):
             raise ValueError(f"{where}, row {i} is not an object: {str(fields)[:60]!r}")
-        found.append(Row(f"{where}, row {i}", fields))
-    return found
+        numbered.append(Row(f"{where}, row {i}", fields))
+    return numbered
 
 
-def _fetched(task: str, source: Source) -> list[Row]:
+def _fetch(task: str, source: Source) -> list[Row]:
     if not source.hub:
         raise ValueError(f"{task} is not on the Hugging Face hub; get it from {source.home}")
     require("datasets")
     import datasets
 
     try:
-        return _numbered(source.hub["path"], datasets.load_dataset(**source.hub))
+        return _number_rows(source.hub["path"], datasets.load_dataset(**source.hub))
     except Exception as error:
         words = " ".join(str(error).split())[:200]
         raise TgrError(

@@ -35,10 +35,10 @@ class Generated(EvalTask):
     ) -> list[Problem]:
         n = n_generated(self.name, path, limit, N_DEFAULT, N_MOST)
         rng = random.Random(f"{self.name} {seed}")
-        found: dict[str, int] = {}
-        while len(found) < n:
+        answers: dict[str, int] = {}
+        while len(answers) < n:
             question, value = equation(rng) if self.n_operands == 0 else sum_(rng, self.n_operands)
-            found[question] = value
+            answers[question] = value
         return [
             Problem(
                 self.name,
@@ -48,7 +48,7 @@ class Generated(EvalTask):
                 f"{question}\n",
                 self._groups(question),
             )
-            for i, (question, value) in enumerate(found.items())
+            for i, (question, value) in enumerate(answers.items())
         ]
 
     def _groups(self, question: str) -> dict[str, str]:
@@ -63,9 +63,9 @@ class Generated(EvalTask):
 def sum_(rng: random.Random, n_operands: int) -> tuple[str, int]:
     """A question with an expression of `n_operands` numbers, and its value."""
     while True:
-        written = tree(rng, n_operands)[0]
-        if is_easy(syntax_tree(written, "eval").body):
-            return f"What is {written}?", int(evaluate(written)[0])
+        text = tree(rng, n_operands)[0]
+        if is_easy(syntax_tree(text, "eval").body):
+            return f"What is {text}?", int(evaluate(text)[0])
 
 
 def tree(rng: random.Random, n_operands: int) -> tuple[str, int]:
@@ -102,16 +102,16 @@ def equation(rng: random.Random) -> tuple[str, int]:
     root, factor, shift = rng.randint(1, 30), rng.randint(2, 12), rng.randint(1, 30)
     form = rng.randrange(4)
     if form == 0:
-        written = f"{factor}x + {shift} = {factor * root + shift}"
+        text = f"{factor}x + {shift} = {factor * root + shift}"
     elif form == 1:
-        written = f"{factor}x - {shift} = {factor * root - shift}"
+        text = f"{factor}x - {shift} = {factor * root - shift}"
     elif form == 2:
-        written = f"{factor}(x + {shift}) = {factor * (root + shift)}"
+        text = f"{factor}(x + {shift}) = {factor * (root + shift)}"
     else:
         more = factor + rng.randint(1, 5)
-        rest = (more - factor) * root + shift
-        written = f"{more}x + {shift} = {factor}x + {rest}"
-    return f"Solve {written}", root
+        total = (more - factor) * root + shift
+        text = f"{more}x + {shift} = {factor}x + {total}"
+    return f"Solve {text}", root
 
 
 def arithmetic(n_operands: int) -> Generated:

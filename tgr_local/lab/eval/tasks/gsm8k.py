@@ -29,9 +29,9 @@ LONGEST = 200
 def number(text: str) -> Fraction | None:
     """The last number in a text; of a long text only the end is searched."""
     plain = ungrouped(cleaned(text[-END:]))
-    found = NUMBER.findall(re.sub(r"(?<=\d)-(?=\d)", " ", plain))
+    numbers = NUMBER.findall(re.sub(r"(?<=\d)-(?=\d)", " ", plain))
     try:
-        return Fraction(found[-1].replace(",", "")) if found else None
+        return Fraction(numbers[-1].replace(",", "")) if numbers else None
     except (ValueError, ZeroDivisionError):
         return None
 
@@ -44,16 +44,16 @@ def only_number(box: str) -> Fraction | None:
     plain = cleaned(WORDS.sub(" u", box))
     plain = plain if re.search(r"\d", plain) else cleaned(box)
     plain = ungrouped(re.split(r"=|≈|\\approx", plain)[-1]).lstrip(" ,;:{").rstrip(" .,;:}\\")
-    found = ONE.fullmatch(BRACKETS.sub(r"\1", plain))
-    if found is None:
+    match = ONE.fullmatch(BRACKETS.sub(r"\1", plain))
+    if match is None:
         return None
-    sign, first, operator, second, rest = found.groups()
+    sign, first, operator, second, fraction = match.groups()
     value = Fraction(first)
     try:
         if operator:
             value = value * Fraction(second) if operator == "*" else value / Fraction(second)
-        elif rest:
-            value += Fraction(rest)
+        elif fraction:
+            value += Fraction(fraction)
     except ZeroDivisionError:
         return None
     return -value if sign == "-" else value
@@ -75,11 +75,11 @@ def answer(text: str) -> Fraction | None:
 
 def compare(reference: Fraction, text: str) -> Grade:
     """Whether the `answer` in a text is this number."""
-    found = answer(text)
-    if found is None:
+    value = answer(text)
+    if value is None:
         return NO_ANSWER
-    is_right = found == reference
-    return exact(is_right, shown(found), "" if is_right else f"not {shown(reference)}")
+    is_right = value == reference
+    return exact(is_right, shown(value), "" if is_right else f"not {shown(reference)}")
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class GSM8K(Benchmark):
         if (gold := number(solution.rsplit("####", maxsplit=1)[-1])) is None:
             raise ValueError(f"{row.where}: the answer has no number: {solution[-60:]!r}")
         steps = {"steps of the solution": str(len(solution.strip().splitlines()) - 1)}
-        asked = prompts(row.text("question"))
-        return Problem(self.name, index, reference=str(gold), groups=steps, **asked)
+        wording = prompts(row.text("question"))
+        return Problem(self.name, index, reference=str(gold), groups=steps, **wording)
 
     def grade(self, problem: Problem, text: str) -> Grade:
         return compare(Fraction(problem.reference), text)

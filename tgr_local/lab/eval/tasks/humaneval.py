@@ -36,7 +36,7 @@ class HumanEval(CodeBenchmark):
 
     def problem(self, row: Row, index: str) -> Problem:
         head = row.text("prompt")
-        asked = (
+        prompt = (
             "Write a solution to the following problem and make sure that it passes the tests:\n"
             f"```python\n{head}\n```\n"
         )
@@ -45,14 +45,14 @@ class HumanEval(CodeBenchmark):
             "test": row.text("test"),
             "entry_point": row.text("entry_point"),
         }
-        return Problem(self.name, row.text("task_id"), user(asked), reference, head)
+        return Problem(self.name, row.text("task_id"), user(prompt), reference, head)
 
     def code(self, problem: Problem, text: str) -> str | None:
         head, name = problem.reference["prompt"], problem.reference["entry_point"]
-        whole = program(text, name)
-        if whole is not None and defines(whole, name):
+        solution = program(text, name)
+        if solution is not None and defines(solution, name):
             # the head brings its imports and helpers
-            return f"{head}\n    pass\n\n{definitions(whole, name)}"
+            return f"{head}\n    pass\n\n{definitions(solution, name)}"
         body = blocks(text)[-1] if blocks(text) else text
         body = STOP.split(f"\n{body}")[0][1:]
         if not body.strip():
@@ -71,7 +71,7 @@ class HumanEvalCode(HumanEval):
 
     def problem(self, row: Row, index: str) -> Problem:
         problem = super().problem(row, index)
-        asked = (
+        prompt = (
             "Please provide a self-contained Python script that solves the following problem in a "
             f"markdown code block:\n```\n{problem.raw.strip()}\n```\n"
         )
@@ -80,7 +80,7 @@ class HumanEvalCode(HumanEval):
             "content": "Below is a Python script with a self-contained function that solves the "
             "problem and passes corresponding tests:\n```python\n",
         }
-        return replace(problem, messages=(*user(asked), begun))
+        return replace(problem, messages=(*user(prompt), begun))
 
     def code(self, problem: Problem, text: str) -> str | None:
         return super().code(problem, f"```python\n{text}")
@@ -93,12 +93,12 @@ class HumanEvalFix(CodeBenchmark):
     def problem(self, row: Row, index: str) -> Problem:
         file = row.text("declaration") + row.text("buggy_solution")
         tests, name = row.text("test"), row.text("entry_point")
-        asked = (
+        prompt = (
             f"Fix bugs in {name}.\n\n```python\n{file.rstrip()}\n\n{tests.strip()}\n```\n\n"
             f"Answer with the whole corrected function {name} in a fenced block.\n"
         )
         reference = {"file": file, "test": tests, "entry_point": name}
-        return Problem(self.name, row.text("task_id"), user(asked), reference, asked)
+        return Problem(self.name, row.text("task_id"), user(prompt), reference, prompt)
 
     def code(self, problem: Problem, text: str) -> str | None:
         return changed_file(text, problem.reference["file"], problem.reference["entry_point"])

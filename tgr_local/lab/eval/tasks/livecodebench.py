@@ -78,13 +78,13 @@ class LiveCodeBench(CodeBenchmark):
         ]
         how = f"{WITH_STARTER}\n```python\n{starter}" if starter else f"{FROM_STDIN}\n```python\n"
         how += "" if starter else "# YOUR CODE HERE"
-        asked = (
+        prompt = (
             f"### Question:\n{question}\n\n### Format: {how}\n```\n\n"
             "### Answer: (use the provided format with backticks)\n\n"
         )
-        messages = ({"role": "system", "content": SYSTEM}, {"role": "user", "content": asked})
+        messages = ({"role": "system", "content": SYSTEM}, {"role": "user", "content": prompt})
         reference = {"tests": tests, "function": function(row)}
-        raw, groups = f"{SYSTEM}\n\n{asked}", row.groups("difficulty", "platform")
+        raw, groups = f"{SYSTEM}\n\n{prompt}", row.groups("difficulty", "platform")
         return Problem(self.name, row.text("question_id"), messages, reference, raw, groups)
 
     def seconds(self, problem: Problem) -> float:
@@ -98,10 +98,10 @@ class LiveCodeBench(CodeBenchmark):
         if not tests:
             detail = "cannot be graded: the file has no tests for this problem"
             return Grade(None, 0.0, code.strip(), detail)
-        whole = f"{IMPORTS}{code}\n"
-        whole = as_module(whole + CALL.format(name=name)) if name else as_program(whole)
+        source = f"{IMPORTS}{code}\n"
+        source = as_module(source + CALL.format(name=name)) if name else as_program(source)
         for i, test in enumerate(tests, start=1):
-            outcome = programs.run(whole, test["input"], self.limits)
+            outcome = programs.run(source, test["input"], self.limits)
             printed = outcome.stdout
             if outcome.why:
                 return exact(False, code.strip(), f"test {i}: {outcome.why}")
@@ -119,12 +119,12 @@ def cases(row: Row, field: str) -> list[dict[str, Any]]:
             packed = Plain(io.BytesIO(zlib.decompress(base64.b64decode(packed)))).load()
         except Exception as error:  # a damaged pickle raises almost anything
             raise ValueError(f"{row.where}: field {field!r} is damaged ({error})") from error
-    found = literal(packed, f"{row.where}, field {field!r}") if isinstance(packed, str) else packed
-    if not isinstance(found, list) or not all(
-        isinstance(test, dict) and {"input", "output"} <= set(test) for test in found
+    tests = literal(packed, f"{row.where}, field {field!r}") if isinstance(packed, str) else packed
+    if not isinstance(tests, list) or not all(
+        isinstance(test, dict) and {"input", "output"} <= set(test) for test in tests
     ):
         raise ValueError(f"{row.where}: field {field!r} is not a list of inputs and outputs")
-    return found
+    return tests
 
 
 class Plain(pickle.Unpickler):

@@ -30,8 +30,8 @@ BOXED = "Please reason step by step, and put your final answer within \\boxed{}.
 
 def prompts(question: str) -> dict[str, Any]:
     """The question as a chat and as a completion prompt, in Qwen's wording."""
-    asked = f"{question.strip()}\n{BOXED}"
-    return {"messages": user(asked), "raw": f"Question: {asked}\nAnswer:"}
+    prompt = f"{question.strip()}\n{BOXED}"
+    return {"messages": user(prompt), "raw": f"Question: {prompt}\nAnswer:"}
 
 
 @dataclass(frozen=True)
@@ -88,19 +88,19 @@ def compare(gold: str, text: str, tolerance: float = 0.0) -> Grade:
     said, end = last_box(text), text[-END:]
     if said and last_box(end) is None:
         end = f"\\boxed{{{said}}}"
-    wanted, found = parsed(f"\\boxed{{{gold}}}"), parsed(end)
-    if not found and not said:
+    wanted, values = parsed(f"\\boxed{{{gold}}}"), parsed(end)
+    if not values and not said:
         return NO_ANSWER
-    answer = key(found, said)
+    answer = key(values, said)
     if said and compact(said) == compact(gold):
         return exact(True, answer)
     detail = f"{answer} is not {gold}"[:300]
-    if said and (unlike(gold, said) or is_huge(found) != is_huge(wanted)):
+    if said and (unlike(gold, said) or is_huge(values) != is_huge(wanted)):
         return exact(False, answer, detail)
     if UNREADABLE.search(gold) or is_huge(wanted):
         return Grade(None, 0.0, answer, f"cannot be graded: no value is known for {gold}"[:300])
-    is_right = bool(found) and bool(verify(wanted, found, timeout_seconds=None))
-    is_right = is_right or (tolerance > 0 and is_near(wanted, found, tolerance))
+    is_right = bool(values) and bool(verify(wanted, values, timeout_seconds=None))
+    is_right = is_right or (tolerance > 0 and is_near(wanted, values, tolerance))
     return exact(is_right, answer, "" if is_right else detail)
 
 
@@ -124,18 +124,18 @@ def parsed(text: str) -> list[Any]:
     return list(parse(text, extraction_config=config, parsing_timeout=None))
 
 
-def key(found: list[Any], said: str | None) -> str | None:
+def key(values: list[Any], said: str | None) -> str | None:
     """A key that equal answers share: the value if there is one, else the text."""
     import sympy
 
-    value = found[0] if found else None
-    if isinstance(value, sympy.Basic) and not is_huge(found):
+    value = values[0] if values else None
+    if isinstance(value, sympy.Basic) and not is_huge(values):
         value = plain(value)
     if isinstance(value, sympy.Number):
         return str(sympy.nsimplify(value, rational=True))
     if isinstance(value, sympy.Basic | sympy.MatrixBase):
         return str(value)
-    return normalised(said or str(found[-1])) or None
+    return normalised(said or str(values[-1])) or None
 
 
 def plain(value: Any) -> Any:
@@ -166,11 +166,11 @@ def terms(value: Any) -> int:
     return min(count, MOST_TERMS + 1)
 
 
-def is_huge(found: list[Any]) -> bool:
+def is_huge(values: list[Any]) -> bool:
     """Whether a number in an answer has too many digits to be evaluated."""
     import sympy
 
-    return bool(found) and isinstance(found[0], sympy.Basic) and digits(found[0]) > MOST_DIGITS
+    return bool(values) and isinstance(values[0], sympy.Basic) and digits(values[0]) > MOST_DIGITS
 
 
 def digits(value: Any) -> float:
@@ -189,10 +189,10 @@ def digits(value: Any) -> float:
     return max(most, times * sizes[0])
 
 
-def is_near(wanted: list[Any], found: list[Any], tolerance: float) -> bool:
+def is_near(wanted: list[Any], values: list[Any], tolerance: float) -> bool:
     """Whether both are numbers that differ by no more than the tolerance."""
     try:
-        return abs(float(wanted[0]) - float(found[0])) <= tolerance
+        return abs(float(wanted[0]) - float(values[0])) <= tolerance
     except (TypeError, ValueError, IndexError, OverflowError):
         return False
 

@@ -27,18 +27,18 @@ class MBPP(CodeBenchmark):
         tests = [str(test) for test in row.list("test_list")]
         setup = row.fields.get("test_setup_code") or ""
         imports = row.list("test_imports") if row.fields.get("test_imports") else []
-        asked = (
+        prompt = (
             "You are an expert Python programmer, and here is your task:\n"
             f"{row.text('text', 'prompt')}\nYour code should pass these tests:\n" + "\n".join(tests)
         )
         reference = {"setup": "\n".join([*map(str, imports), str(setup)]), "tests": tests}
-        return Problem(self.name, str(number), user(asked), reference, f"{asked}\n[BEGIN]\n")
+        return Problem(self.name, str(number), user(prompt), reference, f"{prompt}\n[BEGIN]\n")
 
     def code(self, problem: Problem, text: str) -> str | None:
         text = text.partition("[DONE]")[0]
         name = called(problem.reference["tests"][0])
-        found = program(text, name)
-        return definitions(found, name) if found is not None and name else found
+        solution = program(text, name)
+        return definitions(solution, name) if solution is not None and name else solution
 
     def judged(self, problem: Problem, code: str) -> Grade:
         tests = [problem.reference["setup"], *problem.reference["tests"]]

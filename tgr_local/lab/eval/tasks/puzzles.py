@@ -33,13 +33,13 @@ LONGEST = 300
 def expression(text: str) -> str | None:
     """The last expression in a reply, without layout and without its stated value."""
     _, is_tagged, inside = text.rpartition("</answer>")[0].rpartition("<answer>")
-    found = last_box(inside) or inside if is_tagged else last_box(text)
-    if found is None:
+    formula = last_box(inside) or inside if is_tagged else last_box(text)
+    if formula is None:
         return None
-    found = cleaned(found[: 4 * LONGEST]).translate(BRACKETS)
-    sides = LETTER_X.sub(r"\1*", found).split("=")
-    found = next((side for side in sides if OPERATOR.search(side)), sides[0])
-    return found.strip(" .") or None
+    formula = cleaned(formula[: 4 * LONGEST]).translate(BRACKETS)
+    sides = LETTER_X.sub(r"\1*", formula).split("=")
+    formula = next((side for side in sides if OPERATOR.search(side)), sides[0])
+    return formula.strip(" .") or None
 
 
 def evaluate(text: str) -> tuple[Fraction, Counter[int]]:
@@ -73,12 +73,12 @@ def _value(node: ast.expr) -> tuple[Fraction, Counter[int]]:
 
 def judge(numbers: Sequence[int], target: int, text: str) -> Grade:
     """Whether the expression in a text uses exactly these numbers and makes the target."""
-    found = expression(text)
-    if found is None:
+    formula = expression(text)
+    if formula is None:
         return NO_ANSWER
-    answer = found.replace(" ", "")[:LONGEST]
+    answer = formula.replace(" ", "")[:LONGEST]
     try:
-        value, used = evaluate(found)
+        value, used = evaluate(formula)
     except (ValueError, ZeroDivisionError) as error:
         return exact(False, answer, f"cannot be evaluated: {error}")
     if used != Counter(numbers):
@@ -92,10 +92,10 @@ class Puzzle(Benchmark):
 
     def made(self, identity: str, numbers: list[int], target: int) -> Problem:
         """The problem in the wording of the embedded model's training."""
-        asked = f"Using the numbers {numbers}, create an equation that equals {target}."
+        prompt = f"Using the numbers {numbers}, create an equation that equals {target}."
         reference = {"numbers": numbers, "target": target}
         groups = {"numbers": str(len(numbers))}
-        return Problem(self.name, identity, user(asked), reference, f"{asked}\n", groups)
+        return Problem(self.name, identity, user(prompt), reference, f"{prompt}\n", groups)
 
     def grade(self, problem: Problem, text: str) -> Grade:
         return judge(problem.reference["numbers"], problem.reference["target"], text)

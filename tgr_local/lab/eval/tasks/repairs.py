@@ -22,31 +22,31 @@ SEARCH = re.compile(
 def changed_file(text: str, file: str, name: str) -> str | None:
     """The file with the change of a reply; `name` is the function asked for, a method as
     ``Class.method``. None where the reply has none that applies."""
-    found = SEARCH.findall(text)
-    if found:
-        return _replaced(file, found)
+    exchanges = SEARCH.findall(text)
+    if exchanges:
+        return _replace(file, exchanges)
     codes = [textwrap.dedent(code) for code in blocks(text)]
     if not codes:
-        whole = program(text, name.partition(".")[0])
-        codes = [whole] if whole is not None else []
+        solution = program(text, name.partition(".")[0])
+        codes = [solution] if solution is not None else []
     own, _, method = name.partition(".")
     for code in reversed(codes):
-        made = _places(code)
-        if made is None:
+        places = _places(code)
+        if places is None:
             continue
         theirs = _places(file) or {}
-        if own in made and set(theirs) <= set(made):
+        if own in places and set(theirs) <= set(places):
             return code.rstrip("\n") + "\n"
         for wanted in dict.fromkeys((name, own)):
-            if wanted in made and wanted in theirs:
-                return _exchanged(file, theirs[wanted], lines_at(code, made[wanted]))
-        if method and method in made and name in theirs:
-            return _exchanged(file, theirs[name], lines_at(code, made[method]))
+            if wanted in places and wanted in theirs:
+                return _exchange(file, theirs[wanted], lines_at(code, places[wanted]))
+        if method and method in places and name in theirs:
+            return _exchange(file, theirs[name], lines_at(code, places[method]))
     return None
 
 
-def _replaced(file: str, found: list[tuple[str, str]]) -> str | None:
-    for old, new in found:
+def _replace(file: str, exchanges: list[tuple[str, str]]) -> str | None:
+    for old, new in exchanges:
         at = f"\n{file}".find(f"\n{old}")
         if not old or at < 0:
             return None
@@ -61,18 +61,18 @@ def _places(code: str) -> dict[str, tuple[int, int]] | None:
         body = syntax_tree(code).body
     except SyntaxError:
         return None
-    found: dict[str, tuple[int, int]] = {}
+    places: dict[str, tuple[int, int]] = {}
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found[node.name] = span(node)
+            places[node.name] = span(node)
         if isinstance(node, ast.ClassDef):
             for inner in node.body:
                 if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
-                    found[f"{node.name}.{inner.name}"] = span(inner)
-    return found
+                    places[f"{node.name}.{inner.name}"] = span(inner)
+    return places
 
 
-def _exchanged(file: str, place: tuple[int, int], new: str) -> str:
+def _exchange(file: str, place: tuple[int, int], new: str) -> str:
     """The file with lines exchanged by a function, which gets the indentation of the old one."""
     lines = file.split("\n")
     old = lines[place[0] - 1]

@@ -82,8 +82,8 @@ class WritingBench(Benchmark):
 
 def asked(url: str, query: str, criterion: Any, reply: str) -> int:
     """The judge's score, 1 to 10, by one criterion. Raises TgrError where it gives none."""
-    written = criterion if isinstance(criterion, str) else json.dumps(criterion, ensure_ascii=False)
-    content = QUESTION.format(criterion=written, query=query, reply=reply)
+    text = criterion if isinstance(criterion, str) else json.dumps(criterion, ensure_ascii=False)
+    content = QUESTION.format(criterion=text, query=query, reply=reply)
     for attempt in range(TRIES):
         body = {
             "model": os.environ.get("TGR_JUDGE_MODEL") or first_model(url),
@@ -93,17 +93,17 @@ def asked(url: str, query: str, criterion: Any, reply: str) -> int:
         }
         answer = call(f"{url.rstrip('/')}/chat/completions", body)
         try:
-            found = score(str(answer["choices"][0]["message"]["content"]))
+            points = score(str(answer["choices"][0]["message"]["content"]))
         except (KeyError, IndexError, TypeError):
             raise TgrError(f"the judge at {url} answered with no chat completion") from None
-        if found is not None:
-            return found
+        if points is not None:
+            return points
     raise TgrError(f"the judge at {url} gave no score from 1 to 10 in {TRIES} tries")
 
 
 def score(answer: str) -> int | None:
     """The score in the last JSON object of an answer that has a valid one."""
-    decoder, found = json.JSONDecoder(), None
+    decoder, points = json.JSONDecoder(), None
     for at in [i for i, letter in enumerate(answer) if letter == "{"]:
         try:
             value = decoder.raw_decode(answer, at)[0]
@@ -111,8 +111,8 @@ def score(answer: str) -> int | None:
             continue
         said = value.get("score") if isinstance(value, dict) else None
         if isinstance(said, int) and 1 <= said <= 10:
-            found = said
-    return found
+            points = said
+    return points
 
 
 def judge(url: str | None = None) -> tuple[str, str]:
