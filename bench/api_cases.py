@@ -34,27 +34,27 @@ def llama_cases(model: Model, seed: int) -> Iterator[Case]:
     def with_llama(work: Callable[[TgrLlama], Any]) -> Callable[[], Any]:
         def run() -> Any:
             base = config(seed)
-            with TgrLlama(model.path, config=base, seed=seed, method="tgr-latent", **EXACT) as it:
-                made = work(it)
-                return exact(lasting(made) if isinstance(made, dict | list) else made)
+            with TgrLlama(model.path, config=base, seed=seed, method="tgr-latent", **EXACT) as llm:
+                reply = work(llm)
+                return exact(lasting(reply) if isinstance(reply, dict | list) else reply)
 
         return run
 
-    def completion(**given: Any) -> Callable[[], Any]:
-        def work(it: TgrLlama) -> Any:
+    def completion(**changes: Any) -> Callable[[], Any]:
+        def work(llm: TgrLlama) -> Any:
             usual: Json = {"prompt": text, "model": "m", "max_tokens": 40}
-            made = it.create_completion(**usual | given)
-            return joined(list(made)) if given.get("stream") else made
+            reply = llm.create_completion(**usual | changes)
+            return joined(list(reply)) if changes.get("stream") else reply
 
         return with_llama(work)
 
-    def chat(**given: Any) -> Callable[[], Any]:
+    def chat(**changes: Any) -> Callable[[], Any]:
         messages = [{"role": "user", "content": "What is 31 + 45?"}]
 
-        def work(it: TgrLlama) -> Any:
+        def work(llm: TgrLlama) -> Any:
             usual: Json = {"model": "m"}
-            made = it.create_chat_completion(messages, **usual | given)
-            return joined(list(made)) if given.get("stream") else made
+            reply = llm.create_chat_completion(messages, **usual | changes)
+            return joined(list(reply)) if changes.get("stream") else reply
 
         return with_llama(work)
 
@@ -80,8 +80,8 @@ def llama_cases(model: Model, seed: int) -> Iterator[Case]:
         "all tokens": {"max_tokens": None},
         "options": {"tgr": {"n_mc": 2, "reevaluate": 2, "method": "tgr-latent"}},
     }  # fmt: skip
-    for name, given in completions.items():
-        yield Case(f"llama/completion/{name}", completion(**given))
+    for name, changes in completions.items():
+        yield Case(f"llama/completion/{name}", completion(**changes))
     for method in METHODS:
         run = completion(method=method, logprobs=2, n=2, tgr=options)
         yield Case(f"llama/completion/{method}", run)
@@ -101,21 +101,21 @@ def llama_cases(model: Model, seed: int) -> Iterator[Case]:
     }  # fmt: skip
     if not model.engine.chat_template:
         chats = {"plain": {}}  # one refusal is enough
-    for name, given in chats.items():
-        yield Case(f"llama/chat/{name}", chat(**given))
+    for name, changes in chats.items():
+        yield Case(f"llama/chat/{name}", chat(**changes))
 
-    def states(it: TgrLlama) -> Any:
+    def states(llm: TgrLlama) -> Any:
         return {
-            "hidden_states": it.hidden_states(text),
-            "of ids": it.hidden_states([3, 4, 5]),
-            "embed": np.array(it.embed(text, pooling="mean", normalize=True)),
-            "tokens": np.array(it.embed(text)),
-            "last": np.array(it.embed([text, "abc"], pooling="last")),
-            "embedding": lasting(it.create_embedding(["a b", "1+1"], model="m")),
-            "ids": it.tokenize("Once <think> 1+1 é".encode()),
-            "special": it.tokenize(b"<think>x<|im_end|>", add_bos=False, special=True),
-            "bytes": it.detokenize([1, 2, 300, 301, 302], special=True),
-            "numbers": [it.n_ctx(), it.n_embd(), it.n_vocab(), it.token_bos(), it.token_eos()],
+            "hidden_states": llm.hidden_states(text),
+            "of ids": llm.hidden_states([3, 4, 5]),
+            "embed": np.array(llm.embed(text, pooling="mean", normalize=True)),
+            "tokens": np.array(llm.embed(text)),
+            "last": np.array(llm.embed([text, "abc"], pooling="last")),
+            "embedding": lasting(llm.create_embedding(["a b", "1+1"], model="m")),
+            "ids": llm.tokenize("Once <think> 1+1 é".encode()),
+            "special": llm.tokenize(b"<think>x<|im_end|>", add_bos=False, special=True),
+            "bytes": llm.detokenize([1, 2, 300, 301, 302], special=True),
+            "numbers": [llm.n_ctx(), llm.n_embd(), llm.n_vocab(), llm.token_bos(), llm.token_eos()],
         }
 
     yield Case("llama/states", with_llama(states))
@@ -129,24 +129,24 @@ def vector_cases(model: Model, seed: int) -> Iterator[Case]:
     rng = np.random.default_rng(seed)
     vectors = rng.standard_normal((engine.n_layer, engine.n_embd)) * 0.2
 
-    def pushed(vector: Any, **given: Any) -> Callable[[], Any]:
+    def pushed(vector: Any, **options: Any) -> Callable[[], Any]:
         def run() -> Any:
-            with TgrLlama(model.path, config=config(seed), seed=seed, **EXACT) as it:
-                made = it.create_completion(
-                    text, model="m", max_tokens=45, logprobs=1, **given, control_vector=vector
+            with TgrLlama(model.path, config=config(seed), seed=seed, **EXACT) as llm:
+                response = llm.create_completion(
+                    text, model="m", max_tokens=45, logprobs=1, **options, control_vector=vector
                 )
-            return {"pushes": exact(vector.added), "made": exact(lasting(made))}
+            return {"pushes": exact(vector.added), "made": exact(lasting(response))}
 
         return run
 
     def of_anchor() -> Any:
-        made = config(seed)
-        reply = generate(engine, prompt, made, raw=raw)
+        search = config(seed)
+        reply = generate(engine, prompt, search, raw=raw)
         query = reply.runs[0].query
-        one = ControlVector.of_anchor(engine, reply.steps[0].anchor, made, query)
+        first = ControlVector.of_anchor(engine, reply.steps[0].anchor, search, query)
         plain = config(seed, calibration="absolute")
-        two = ControlVector.of_anchor(engine, reply.steps[-1].anchor, plain, query)
-        return [exact(one.added), exact(two.added), exact((one - 0.5 * two).added)]
+        last = ControlVector.of_anchor(engine, reply.steps[-1].anchor, plain, query)
+        return [exact(first.added), exact(last.added), exact((first - 0.5 * last).added)]
 
     def filed() -> Any:
         vector = ControlVector(vectors, 0.7)
@@ -161,8 +161,8 @@ def vector_cases(model: Model, seed: int) -> Iterator[Case]:
     yield Case("vector/latent", pushed(ControlVector(vectors, 0.5), method="tgr-latent"))
     one_layer = ControlVector(vectors, -1.5, [1])
     yield Case("vector/one layer", pushed(one_layer, method="base", n=2))
-    both = ControlVector(vectors) * 0.5 - ControlVector(vectors[::-1], 0.25)
-    yield Case("vector/sum", pushed(both, method="random-anchor"))
+    total = ControlVector(vectors) * 0.5 - ControlVector(vectors[::-1], 0.25)
+    yield Case("vector/sum", pushed(total, method="random-anchor"))
     yield Case("vector/of_anchor", of_anchor)
     yield Case("vector/file", filed)
 
@@ -182,16 +182,16 @@ def engine_cases(model: Model) -> Iterator[Case]:
         return engine.chat_prompt(messages, thinking=thinking)
 
     def tokens() -> Any:
-        found = [engine.tokenize(text) for text in texts]
+        ids_of_texts = [engine.tokenize(text) for text in texts]
         special = [engine.tokenize(text, add_special=True, parse_special=False) for text in texts]
-        back = [engine.detokenize(ids, special=True) for ids in found]
-        return exact([found, special, back, engine.detokenize(list(range(engine.n_vocab)))])
+        back = [engine.detokenize(ids, special=True) for ids in ids_of_texts]
+        return exact([ids_of_texts, special, back, engine.detokenize(list(range(engine.n_vocab)))])
 
     def about() -> Any:
-        shown = ("n_vocab", "n_embd", "n_layer", "n_ctx_train", "n_params", "size_bytes", "bos")
-        names = (*shown, "eos", "description", "metadata", "chat_template")
-        found = {name: exact(getattr(engine, name)) for name in names}
-        return found | {"eoc": engine.eoc_token()}
+        numbers = ("n_vocab", "n_embd", "n_layer", "n_ctx_train", "n_params", "size_bytes", "bos")
+        names = (*numbers, "eos", "description", "metadata", "chat_template")
+        facts = {name: exact(getattr(engine, name)) for name in names}
+        return facts | {"eoc": engine.eoc_token()}
 
     yield Case("engine/tokens", tokens)
     yield Case("engine/about", about)
@@ -214,12 +214,12 @@ def error_cases(model: Model) -> Iterator[Case]:
         return exact(generate(engine, [1, 2, 3], config(0), cancel=cancel))
 
     def many(k: int, **options: Any) -> Any:
-        return [exact(one) for one in generate_many(engine, [1, 2, 3], config(0, **options), k)]
+        return [exact(reply) for reply in generate_many(engine, [1, 2, 3], config(0, **options), k)]
 
-    def llama(**given: Any) -> Any:
-        with TgrLlama(model.path, config=config(0), seed=0, **EXACT) as it:
+    def llama(**changes: Any) -> Any:
+        with TgrLlama(model.path, config=config(0), seed=0, **EXACT) as llm:
             usual: Json = {"prompt": "1", "model": "m"}
-            return exact(lasting(it.create_completion(**usual | given)))
+            return exact(lasting(llm.create_completion(**usual | changes)))
 
     vectors = np.zeros((engine.n_layer, engine.n_embd))
     bad: dict[str, Callable[[], Any]] = {

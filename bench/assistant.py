@@ -109,15 +109,15 @@ class Folder:
         start, text = time.monotonic(), self.bug.file
         for change in changes:
             text = change.after if change.path == self.bug.path else text
-        tests = [Test(one.name, one.checks, ()) for one in self.bug.visible]
-        results = _results(text, [check for one in tests for check in one.checks])
+        tests = [Test(test.name, test.checks, ()) for test in self.bug.visible]
+        results = _results(text, [check for test in tests for check in test.checks])
         if isinstance(results, str):
             n = len(tests)
             return Verdict(
                 True, 0, n, 0, 0, time.monotonic() - start, results, "failed", (), "pytest"
             )
-        done = iter(results)
-        tests = [Test(t.name, t.checks, tuple(next(done) for _ in t.checks)) for t in tests]
+        left_results = iter(results)
+        tests = [Test(t.name, t.checks, tuple(next(left_results) for _ in t.checks)) for t in tests]
         n_failed = sum(test.failing is not None for test in tests)
         said = ""
         if n_failed:
@@ -130,14 +130,14 @@ class Folder:
     def is_right(self, text: str) -> bool:
         """Whether the hidden tests pass too."""
         lines = [line for test in self.bug.visible for line in test.lines]
-        lines += [line for one in self.bug.hidden for line in (*one.setup, one.statement)]
+        lines += [line for check in self.bug.hidden for line in (*check.setup, check.statement)]
         return bool(passes(text, "\n".join(lines), LIMITS).correct)
 
 
-def _results(text: str, asked: Sequence[checks.Check]) -> list[Result] | str:
+def _results(text: str, wanted: Sequence[checks.Check]) -> list[Result] | str:
     """What a file gives for each check, found in the sandbox; a text where it gives nothing."""
-    given = json.dumps([text, [[one.setup, one.call, one.expected] for one in asked]])
-    outcome = programs.run(RUNNER, stdin=given, limits=LIMITS)
+    request = json.dumps([text, [[check.setup, check.call, check.expected] for check in wanted]])
+    outcome = programs.run(RUNNER, stdin=request, limits=LIMITS)
     try:
         rows = json.loads(outcome.stdout)
         return [Result(**_typed(row)) for row in rows]
@@ -167,7 +167,9 @@ class Solved:
     seconds: float
 
 
-def one(engine: Engine, bug: Bug, text: str, row: Row, config: SearchConfig, budget: int) -> Solved:
+def solve_one(
+    engine: Engine, bug: Bug, text: str, row: Row, config: SearchConfig, budget: int
+) -> Solved:
     """A problem, solved as the row says."""
     folder = Folder(bug)
     code = CodeConfig(
@@ -203,11 +205,11 @@ def line(name: str, rows: Sequence[Solved]) -> str:
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def differences(found: dict[str, list[Solved]]) -> str:
+def differences(by_row: dict[str, list[Solved]]) -> str:
     """Each row with a budget against the first of them, problem by problem."""
-    right = {n: [row.hidden for row in rows] for n, rows in found.items() if ROWS[n].is_bounded}
-    first, *others = right or [""]
-    return "\n".join(gain(name, right[name], first, right[first]) for name in others)
+    right = {n: [row.hidden for row in rows] for n, rows in by_row.items() if ROWS[n].is_bounded}
+    first, *rest = right or [""]
+    return "\n".join(gain(name, right[name], first, right[first]) for name in rest)
 
 
 def main() -> int:
@@ -226,7 +228,7 @@ def main() -> int:
     bugs = [problem.bug(rng, "test") for _ in range(options.n)]
     texts = [problem.task(rng, bug) for bug in bugs]
     file = options.model or model_files.find("tgr-mini-code")
-    found: dict[str, list[Solved]] = {}
+    by_row: dict[str, list[Solved]] = {}
     with load(file, EngineConfig(n_threads=options.threads)) as engine:
         own = resolve(engine.metadata).config
         config = dataclasses.replace(own, seed=options.seed, temperature=options.temperature)
@@ -240,10 +242,10 @@ def main() -> int:
             rows = []
             for i, (bug, text) in enumerate(zip(bugs, texts, strict=True)):
                 mine = dataclasses.replace(config, seed=options.seed + SEEDS * i)
-                rows.append(one(engine, bug, text, ROWS[name], mine, options.budget))
+                rows.append(solve_one(engine, bug, text, ROWS[name], mine, options.budget))
             print(line(name, rows), flush=True)
-            found[name] = rows
-    print(f"\n{differences(found)}")
+            by_row[name] = rows
+    print(f"\n{differences(by_row)}")
     return 0
 
 

@@ -179,14 +179,14 @@ def trickle(first: bytes, n: int = 50) -> Run:
 
     def run(target: Target, seconds: float) -> list[Answer]:
         with sockets(target, n, first) as links:
-            begun, left = time.monotonic(), list(links)
-            while left and time.monotonic() - begun < seconds:
+            begun, open_links = time.monotonic(), list(links)
+            while open_links and time.monotonic() - begun < seconds:
                 time.sleep(1)
-                left = [link for link in left if not is_closed(link)]
-                for link in left:
+                open_links = [link for link in open_links if not is_closed(link)]
+                for link in open_links:
                     _quietly(link.send, b"x")
             took = time.monotonic() - begun
-            return [Answer(0 if left else 408, took, f"{len(left)} of {n} still open")]
+            return [Answer(0 if open_links else 408, took, f"{len(open_links)} of {n} still open")]
 
     return run
 
@@ -297,9 +297,9 @@ def guess(target: Target, seconds: float) -> list[Answer]:
     digits, slowest = "", 0.0
     read("one", f"{KNOWN}{SECRET}. Keep it.")
     for _ in SECRET:
-        found = {digit: read("two", f"{KNOWN}{digits}{digit}.") for digit in "0123456789"}
-        digits += max(found, key=lambda digit: found[digit][0])
-        slowest = max(slowest, *(took for _, took in found.values()))
+        answers = {digit: read("two", f"{KNOWN}{digits}{digit}.") for digit in "0123456789"}
+        digits += max(answers, key=lambda digit: answers[digit][0])
+        slowest = max(slowest, *(took for _, took in answers.values()))
     n_found = sum(a == b for a, b in zip(digits, SECRET, strict=True))
     return [Answer(200 if digits == SECRET else 403, slowest, f"{n_found} digits are right")]
 
@@ -482,9 +482,9 @@ def main() -> int:
     parser.add_argument("--memory", type=int, default=1024, help="MiB that may be used at most")
     parser.add_argument("--cap", type=int, default=8192, help="MiB of address space of a server")
     arguments = parser.parse_args()
-    chosen = [one for one in attacks() if re.search(arguments.only, one.name)]
+    chosen = [attack for attack in attacks() if re.search(arguments.only, attack.name)]
     if arguments.list:
-        print("\n".join(one.name for one in chosen))
+        print("\n".join(attack.name for attack in chosen))
         return 0
     n_broken, begun = 0, time.monotonic()
     row = "{:46.46} {:>12} {:>7} {:>6} {:>7} {:>6}  {}".format
@@ -492,8 +492,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, many_files():
         servers = Servers(arguments, Path(folder))
         try:
-            for one in chosen:
-                cells = judged(one, servers, arguments)
+            for attack in chosen:
+                cells = judged(attack, servers, arguments)
                 n_broken += cells[-1] != "ok"
                 print(row(*cells), flush=True)
         finally:

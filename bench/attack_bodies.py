@@ -81,8 +81,8 @@ def _doubling(n: int) -> dict[str, Any]:
     """Each definition is two of the next."""
     ends: dict[str, Any] = {f"d{n}": {"type": "null"}}
     for i in range(n):
-        one = {"$ref": f"#/$defs/d{i + 1}"}
-        ends[f"d{i}"] = {"anyOf": [_object({"a": one, "b": one}, "a", "b"), one]}
+        reference = {"$ref": f"#/$defs/d{i + 1}"}
+        ends[f"d{i}"] = {"anyOf": [_object({"a": reference, "b": reference}, "a", "b"), reference]}
     return {"$defs": ends, "$ref": "#/$defs/d0"}
 
 
@@ -108,7 +108,7 @@ def expensive() -> dict[str, Body]:
         ),
         "schema: 3.2 MB of nested names": schema(long_names),
         "schema: 700 CJK names": schema(
-            lambda: _object({chr(one): {"type": "null"} for one in cjk})
+            lambda: _object({chr(code): {"type": "null"} for code in cjk})
         ),
         "schema: 700 CJK names, required": schema(
             lambda: _object({chr(c): {"type": "null"} for c in cjk}, *map(chr, cjk))
@@ -263,30 +263,30 @@ def judged() -> dict[str, tuple[str, Callable[[], bytes], set[int]]]:
         "no end": b'{"prompt": "',
         "no UTF-8": b'{"prompt": "\xff\xfe"}',
     }
-    found: dict[str, tuple[str, Callable[[], bytes], set[int]]] = {}
+    bodies: dict[str, tuple[str, Callable[[], bytes], set[int]]] = {}
     for path in ENDPOINTS:
         for name, data in bad_json.items():
-            found[f"JSON: {name}: {path}"] = path, lambda data=data: data, refused
+            bodies[f"JSON: {name}: {path}"] = path, lambda data=data: data, refused
         surrogate = b'{"prompt": "\\ud800", "content": "\\udfff", "input": "\\ud800", "tokens": 1}'
-        found[f"JSON: half a surrogate: {path}"] = path, lambda data=surrogate: data, refused
+        bodies[f"JSON: half a surrogate: {path}"] = path, lambda data=surrogate: data, refused
     twice = b'{"prompt": 1, "max_tokens": 0, "max_tokens": 2, "prompt": "a"}'
-    found["JSON: keys twice"] = COMPLETION, lambda: twice, {200, 400}
+    bodies["JSON: keys twice"] = COMPLETION, lambda: twice, {200, 400}
     million = b'{"prompt": "a", ' + b'"seed": 1, ' * 300_000 + b'"max_tokens": 1}'
-    found["JSON: a key 300,000 times"] = COMPLETION, lambda: million, {200, 400}
+    bodies["JSON: a key 300,000 times"] = COMPLETION, lambda: million, {200, 400}
     for name, text in (
         ("unknown rule", "root ::= nope"),
         ("no rule", "root ::= ("),
         ("no root", "a ::= [a]"),
     ):
         body = chat(grammar=text, max_tokens=2, chat_template_kwargs={"enable_thinking": True})
-        found[f"grammar: {name}, all is thinking"] = CHAT, body, {400}
-        found[f"grammar: {name}"] = COMPLETION, completion(grammar=text), {400}
-    return found
+        bodies[f"grammar: {name}, all is thinking"] = CHAT, body, {400}
+        bodies[f"grammar: {name}"] = COMPLETION, completion(grammar=text), {400}
+    return bodies
 
 
 def options() -> dict[str, Body]:
     """Every option of the search at its upper bound, or far out where it has none."""
-    found = {}
+    bodies = {}
     types = typing.get_type_hints(SearchConfig)
     for spec in dataclasses.fields(SearchConfig):
         high = spec.metadata["high"]
@@ -295,17 +295,17 @@ def options() -> dict[str, Body]:
             continue
         near = [name for start, name in _METHOD_OF.items() if spec.name.startswith(start)]
         for method in near or ["tgr-latent"]:
-            found[f"option at its bound: {spec.name}"] = tgr(method, **{spec.name: value})
+            bodies[f"option at its bound: {spec.name}"] = tgr(method, **{spec.name: value})
     for method in METHODS:
-        found[f"method: {method}, wide"] = tgr(
+        bodies[f"method: {method}, wide"] = tgr(
             method, n_candidates=255, n_mc=64, rollout_len=64, n_samples=255, tree_breadth=64,
             tree_proposals=64, power_steps=INT_MAX, reevaluate=255,
         )  # fmt: skip
-        found[f"method: {method}, long"] = (
+        bodies[f"method: {method}, long"] = (
             COMPLETION,
             completion(
                 max_tokens=INT_MAX,
                 tgr={"method": method, "chunk_len": INT_MAX},
             ),
         )
-    return found
+    return bodies

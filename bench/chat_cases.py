@@ -114,17 +114,17 @@ def cases_of(source: Path) -> list[dict[str, Any]]:
     headers = [source / name for name in ("common", "vendor", "include")]
     headers += [library.parent / name for name in ("ggml-include", "llama.cpp-plain/ggml/include")]
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "cases.cpp"
-        made.write_text(
+        code = Path(folder) / "cases.cpp"
+        code.write_text(
             source_of_cases((source / "tests" / "test-chat.cpp").read_text(encoding="utf-8"))
         )
         program = Path(folder) / "cases"
         command = ["g++", "-std=c++17", "-O0", "-w", *(f"-I{path}" for path in headers)]
-        subprocess.run([*command, str(made), str(library), "-o", str(program)], check=True)
-        done = subprocess.run([program], cwd=source, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"the cases end with {done.returncode}: {done.stderr[-500:]}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        subprocess.run([*command, str(code), str(library), "-o", str(program)], check=True)
+        ended = subprocess.run([program], cwd=source, capture_output=True, text=True)
+    if ended.returncode:
+        sys.exit(f"the cases end with {ended.returncode}: {ended.stderr[-500:]}")
+    return [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
 
 
 def read(form: ReplyFormat, case: dict[str, Any], pieces: list[str]) -> dict[str, Any]:
@@ -155,11 +155,11 @@ def plain(message: dict[str, Any], *, partial: bool) -> dict[str, Any]:
         except ValueError:
             return None  # not complete
 
-    made = [(call["name"], arguments(call["arguments"])) for call in message["calls"]]
+    calls = [(call["name"], arguments(call["arguments"])) for call in message["calls"]]
     return {
         "content": message["content"].strip(),
         "thinking": message["thinking"].strip(),
-        "calls": made,
+        "calls": calls,
     }
 
 
@@ -171,10 +171,10 @@ def failure(case: dict[str, Any]) -> str:
         form = ReplyFormat(applied["generation_prompt"], applied["parser"], applied["format"])
         wanted = plain(case, partial=case["partial"])
         for pieces in ([case["input"]], [*case["input"], ""]):
-            found = plain(read(form, case, pieces), partial=case["partial"])
-            if found != wanted:
+            actual = plain(read(form, case, pieces), partial=case["partial"])
+            if actual != wanted:
                 way = "whole" if len(pieces) == 1 else "streamed"
-                return f"{way}: {found} instead of {wanted}"
+                return f"{way}: {actual} instead of {wanted}"
     except confined.ConfinedError as error:
         return f"error: {error}"
     return ""

@@ -37,11 +37,11 @@ def grades(grader: Grader, answers: Answers) -> list[tuple[Problem, Grade]]:
     return [(problem, future.result()) for problem, future in waiting]
 
 
-def report(name: str, what: str, found: Sequence[tuple[Problem, Grade]], wanted: bool) -> None:
+def report(name: str, answers: str, graded: Sequence[tuple[Problem, Grade]], wanted: bool) -> None:
     """Prints one line, and one more for each unexpected grade."""
-    good = sum(grade.correct is wanted for _, grade in found)
-    print(f"{name}: {what}: {good} of {len(found)} {'accepted' if wanted else 'refused'}")
-    for problem, grade in found:
+    good = sum(grade.correct is wanted for _, grade in graded)
+    print(f"{name}: {answers}: {good} of {len(graded)} {'accepted' if wanted else 'refused'}")
+    for problem, grade in graded:
         if grade.correct is not wanted:
             print(f"    {problem.id}: {grade.answer!r} {grade.detail} [{problem.reference!s:.80}]")
 
@@ -63,9 +63,9 @@ def math500(data: Path, grader: Grader) -> None:
     report("math500", "official answers in a bare box", grades(grader, bare), True)
     wrong = [(p, boxed(f"{p.reference} + 1")) for p in problems]
     report("math500", "answers plus one", grades(grader, wrong), False)
-    others = [(p, texts[i - 1]) for i, p in enumerate(problems) if p.reference != problems[i - 1]]
-    found = grades(grader, others)
-    report("math500", "another problem's solution", found, False)
+    foreign = [(p, texts[i - 1]) for i, p in enumerate(problems) if p.reference != problems[i - 1]]
+    graded = grades(grader, foreign)
+    report("math500", "another problem's solution", graded, False)
 
 
 def gsm8k(data: Path, grader: Grader) -> None:
@@ -113,14 +113,14 @@ def humaneval(data: Path, grader: Grader) -> None:
 def bigcodebench(data: Path, grader: Grader) -> None:
     file = data / "samples" / "bigcodebench_hard.jsonl"
     problems = get("bigcodebench").load(file)
-    found = grades(
+    graded = grades(
         grader,
         (
             (p, f"```python\n{row.text('code_prompt')}{row.text('canonical_solution')}\n```")
             for p, row in zip(problems, read_file(file), strict=True)
         ),
     )
-    report("bigcodebench", "canonical solutions", found, True)
+    report("bigcodebench", "canonical solutions", graded, True)
 
 
 def expressions(numbers: tuple[Fraction, ...], texts: tuple[str, ...]) -> Iterable[tuple]:
@@ -209,10 +209,10 @@ def ifeval(data: Path, grader: Grader) -> None:
     strict = get("ifeval").load(data)
     rng = random.Random(0)
     texts = [made_up(problem, rng) for problem in strict]
-    asked = "".join(json.dumps([p.reference, t]) + "\n" for p, t in zip(strict, texts, strict=True))
+    lines = "".join(json.dumps([p.reference, t]) + "\n" for p, t in zip(strict, texts, strict=True))
     run = subprocess.run(
         [sys.executable, "-c", ORACLE],
-        input=asked,
+        input=lines,
         capture_output=True,
         text=True,
         check=False,
@@ -224,18 +224,18 @@ def ifeval(data: Path, grader: Grader) -> None:
     wanted = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("[")]
     for column, name in enumerate(("ifeval", "ifeval-loose")):
         problems = get(name).load(data)
-        found = grades(grader, zip(problems, texts, strict=True))
+        graded = grades(grader, zip(problems, texts, strict=True))
         same = [
             grade.correct is row[column] and grade.score == sum(row[column + 2]) / len(row[2])
-            for (_, grade), row in zip(found, wanted, strict=True)
+            for (_, grade), row in zip(graded, wanted, strict=True)
         ]
         passed = sum(row[column] for row in wanted)
-        kept, all_ = sum(sum(row[column + 2]) for row in wanted), sum(len(r[2]) for r in wanted)
+        n_ok, all_ = sum(sum(row[column + 2]) for row in wanted), sum(len(r[2]) for r in wanted)
         print(
-            f"{name}: {sum(same)} of {len(same)} grades as lm-eval's ({passed} prompts, {kept} of "
+            f"{name}: {sum(same)} of {len(same)} grades as lm-eval's ({passed} prompts, {n_ok} of "
             f"{all_} instructions followed)"
         )
-        for (problem, grade), row, is_same in zip(found, wanted, same, strict=True):
+        for (problem, grade), row, is_same in zip(graded, wanted, same, strict=True):
             if not is_same:
                 print(f"    {problem.id}: {row[column]} there, {grade.correct} {grade.detail}")
 

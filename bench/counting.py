@@ -70,10 +70,10 @@ def counted(entries: re.Pattern[str], text: str) -> tuple[int, bool]:
     """The number up to which a list is right, and whether it ended there: another number or another
     text than the next entry stands behind it."""
     last, at = GIVEN, 0
-    for found in entries.finditer(text):
-        if int(found[1]) != last + 1 or found.start() != at:
+    for match in entries.finditer(text):
+        if int(match[1]) != last + 1 or match.start() != at:
             return last, True
-        last, at = last + 1, found.end()
+        last, at = last + 1, match.end()
     return last, len(text) - at > 2 * len(entries.pattern)
 
 

@@ -92,8 +92,8 @@ def wait(ms: int) -> None:
     loop.exec()
 
 
-def until(done: Callable[[], object]) -> None:
-    while not done():
+def until(is_done: Callable[[], object]) -> None:
+    while not is_done():
         wait(2)
 
 
@@ -119,7 +119,7 @@ def busy(window: Window, clock: LoopClock, seconds: float) -> int:
 
 def cancel(window: Window, times: int) -> list[float]:
     """Times from Esc to the moment at which the window shows the end, ms."""
-    found: list[float] = []
+    times_taken: list[float] = []
     for i in range(times):
         ask(window)
         wait(50 + 37 * i % 200)
@@ -128,8 +128,8 @@ def cancel(window: Window, times: int) -> list[float]:
         start = time.perf_counter()
         QTest.keyClick(window.conversation.input, Qt.Key.Key_Escape)
         until(lambda: not window.conversation.is_busy)
-        found.append(1000 * (time.perf_counter() - start))
-    return found
+        times_taken.append(1000 * (time.perf_counter() - start))
+    return times_taken
 
 
 def measure(window: Window, n_conversations: int, seconds: float, n_cancels: int) -> None:
@@ -149,10 +149,10 @@ def measure(window: Window, n_conversations: int, seconds: float, n_cancels: int
     for i in range(window.tabs.count()):
         window.tabs.widget(i).cancel()
     until(lambda: not any(window.tabs.widget(i).is_busy for i in range(window.tabs.count())))
-    if found := cancel(window, n_cancels):
+    if times := cancel(window, n_cancels):
         print(
-            f"cancel: median {statistics.median(found):.1f} ms, max {max(found):.1f} ms "
-            f"of {len(found)}"
+            f"cancel: median {statistics.median(times):.1f} ms, max {max(times):.1f} ms "
+            f"of {len(times)}"
         )
 
 

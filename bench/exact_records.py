@@ -33,9 +33,9 @@ def exact(value: Any, without: Sequence[str] = ("seconds",)) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, Mapping):
-        return {str(key): exact(one, without) for key, one in value.items()}
+        return {str(key): exact(item, without) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [exact(one, without) for one in value]
+        return [exact(item, without) for item in value]
     raise TypeError(f"cannot record a {type(value).__name__}")
 
 
@@ -66,18 +66,18 @@ def lasting(value: Any) -> Any:
     """A response without what is new each time: its id, when, and how long."""
     if isinstance(value, Mapping):
         new = ("created", "seconds", "timings")
-        kept = {k: lasting(one) for k, one in value.items() if k not in new}
-        if isinstance(name := kept.get("id"), str):
-            kept["id"] = re.sub(r"^((?:chat)?cmpl-)[0-9a-f]{32}$", r"\1", name)
-        return kept
-    return [lasting(one) for one in value] if isinstance(value, list) else value
+        lasts = {k: lasting(item) for k, item in value.items() if k not in new}
+        if isinstance(name := lasts.get("id"), str):
+            lasts["id"] = re.sub(r"^((?:chat)?cmpl-)[0-9a-f]{32}$", r"\1", name)
+        return lasts
+    return [lasting(item) for item in value] if isinstance(value, list) else value
 
 
 def joined(chunks: Sequence[Any]) -> Json:
     """A streamed response as one: the text and log-probabilities of each choice joined, since a
     chunk has the text that was ready at that time."""
     choices: dict[str, Json] = {}
-    rest: Json = {}
+    others: Json = {}
     progress: dict[str, list[Any]] = {}
     for chunk in lasting(list(chunks)):
         for choice in chunk.get("choices", []):
@@ -95,11 +95,11 @@ def joined(chunks: Sequence[Any]) -> Json:
         if event and event["stage"] != "tokens":  # how many such there are is a matter of speed
             events = progress.setdefault(str(event.get("index")), [])
             events += [event] if [event] != events[-1:] else []
-        others = {k: v for k, v in chunk.items() if k not in ("choices", "tgr") and v is not None}
+        facts = {k: v for k, v in chunk.items() if k not in ("choices", "tgr") and v is not None}
         if chunk.get("tgr") and not event:
-            others["tgr"] = chunk["tgr"]
-        rest |= others
-    return {"choices": choices, "progress": progress, **rest}
+            facts["tgr"] = chunk["tgr"]
+        others |= facts
+    return {"choices": choices, "progress": progress, **others}
 
 
 def _extend(into: Json, more: Mapping[str, Any]) -> None:

@@ -55,16 +55,16 @@ def main() -> None:
             windows = dict(kinds(args, len(query), len(text)))
             first = min(begin for _, begin, _ in windows["kept"])
             last = max(end for *_, end in windows["kept"])
-            whole = likelihoods(engine, query, text, [(0, 0, len(text))])[first:last]
-            kept = likelihoods(engine, query, text, windows["kept"])[first:last]
-            row = [whole.mean(), kept.mean() - whole.mean()]
+            in_full = likelihoods(engine, query, text, [(0, 0, len(text))])[first:last]
+            in_windows = likelihoods(engine, query, text, windows["kept"])[first:last]
+            row = [in_full.mean(), in_windows.mean() - in_full.mean()]
             if args.full:
                 by_shift = shifted_by_llama_cpp(args.model, [*query, *text], len(query), args.n_ctx)
-                row.append(by_shift[first:last].mean() - whole.mean())
+                row.append(by_shift[first:last].mean() - in_full.mean())
             rows.append(row)
             print(
                 f"{file.name:<24} {last - first:>6} tokens  {row[0]:.3f}  "
-                + "  ".join(f"{one:+.4f}" for one in row[1:]),
+                + "  ".join(f"{loss:+.4f}" for loss in row[1:]),
                 flush=True,
             )
     for name, values in zip(("kept", "shifted"), np.array(rows).T[1:], strict=False):
@@ -82,11 +82,11 @@ def kinds(
         yield "kept", [(at - CHUNK, at, min(at + CHUNK, n_text)) for at in ends]
         return
     room = args.n_ctx - SPARE - n_query
-    kept = room // 2
+    n_kept = room // 2
     at, windows = room, []
     while at < n_text:
-        end = min(at + room - kept, n_text)
-        windows.append((at - kept, at, end))
+        end = min(at + room - n_kept, n_text)
+        windows.append((at - n_kept, at, end))
         at = end
     yield "kept", windows
 
@@ -96,13 +96,13 @@ def likelihoods(
 ) -> Logprobs:
     """[n] log p of the tokens of a text after a query, each in its window; NaN where there is
     none."""
-    found = np.full(len(text), np.nan)
+    logprobs = np.full(len(text), np.nan)
     for start, begin, end in windows:
         feed = [*query, *text[start:end]]
         with engine.session(len(feed), 1) as session:
             (output,) = session.run([Task(session.sequence(), feed, feed_logprobs=True)])
-        found[begin:end] = output.feed_logprobs[len(query) - 1 + begin - start :]
-    return found
+        logprobs[begin:end] = output.feed_logprobs[len(query) - 1 + begin - start :]
+    return logprobs
 
 
 def shifted_by_llama_cpp(model: str, tokens: list[int], n_query: int, n_ctx: int) -> Logprobs:
@@ -111,7 +111,7 @@ def shifted_by_llama_cpp(model: str, tokens: list[int], n_query: int, n_ctx: int
     llama_cpp = peers.library()
     llama = llama_cpp.Llama(model, n_ctx=n_ctx, n_gpu_layers=0, logits_all=True, verbose=False)
     memory, batch = llama_cpp.llama_get_memory(llama.ctx), llama_cpp.llama_batch_init(CHUNK, 0, 1)
-    n_past, found = 0, np.full(len(tokens) - 1, np.nan)
+    n_past, logprobs = 0, np.full(len(tokens) - 1, np.nan)
     at = 0
     while at < len(tokens):
         n = min(CHUNK, len(tokens) - at, n_ctx - SPARE - n_past)
@@ -133,11 +133,11 @@ def shifted_by_llama_cpp(model: str, tokens: list[int], n_query: int, n_ctx: int
             )
             top = float(logits.max())
             total = float(np.log(np.exp(logits - top).sum(dtype=float))) + top
-            found[at + i] = float(logits[tokens[at + i + 1]]) - total
+            logprobs[at + i] = float(logits[tokens[at + i + 1]]) - total
         n_past, at = n_past + n, at + n
     llama_cpp.llama_batch_free(batch)
     llama.close()
-    return found[n_query - 1 :]
+    return logprobs[n_query - 1 :]
 
 
 def shifted(memory: Any, n_query: int, n_past: int) -> int:

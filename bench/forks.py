@@ -48,26 +48,26 @@ class Fuzzer:
 
     def outcome(self, i: int, folder: Path) -> str:
         try:
-            found = self.use(i, folder)
+            outcome = self.use(i, folder)
         except self.refusals as error:
             text = str(error) if isinstance(error, TgrError) else describe(error)
             unclear = "this is a bug" in text or "\n" in text or not text.strip()
-            found = f"UNCLEAR {type(error).__name__}: {text}" if unclear else f"refused: {text}"
+            outcome = f"UNCLEAR {type(error).__name__}: {text}" if unclear else f"refused: {text}"
         except BaseException as error:
-            found = f"UNEXPECTED {type(error).__name__}: {error}"
+            outcome = f"UNEXPECTED {type(error).__name__}: {error}"
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-        return f"MEMORY {peak} MiB: {found}" if 0 < self.mib < peak else found
+        return f"MEMORY {peak} MiB: {outcome}" if 0 < self.mib < peak else outcome
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
-    made.add_argument("--n", type=int, default=10_000, help="damages (10000)")
-    made.add_argument("--seed", type=int, default=0)
-    made.add_argument("--jobs", type=int, default=2, help="processes at a time (2)")
-    made.add_argument("--only", type=int, help="this damage number alone, in full")
-    made.add_argument("--keep", type=Path, help="with --only: copy the damaged files here")
-    made.add_argument("--all", action="store_true", help="print refusals too, by kind")
-    return made
+    options = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    options.add_argument("--n", type=int, default=10_000, help="damages (10000)")
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--jobs", type=int, default=2, help="processes at a time (2)")
+    options.add_argument("--only", type=int, help="this damage number alone, in full")
+    options.add_argument("--keep", type=Path, help="with --only: copy the damaged files here")
+    options.add_argument("--all", action="store_true", help="print refusals too, by kind")
+    return options
 
 
 def child(fuzzer: Fuzzer, options: argparse.Namespace, numbers: Sequence[int], log: Path) -> None:
@@ -95,8 +95,8 @@ def _uses(fuzzer: Fuzzer, options: argparse.Namespace, numbers: Sequence[int], l
             if options.keep:
                 shutil.copytree(folder, options.keep, dirs_exist_ok=True)
             os.write(out, json.dumps([i, note]).encode() + b"\n")
-            found = fuzzer.outcome(i, folder).replace(place, "")
-            os.write(out, json.dumps(found).encode() + b"\n")
+            outcome = fuzzer.outcome(i, folder).replace(place, "")
+            os.write(out, json.dumps(outcome).encode() + b"\n")
 
 
 def judged(
@@ -118,7 +118,7 @@ def judged(
             batch, log = running.pop(pid)
             lines = [json.loads(line) for line in log.read_bytes().splitlines()]
             yield from (
-                (*note, found) for note, found in zip(lines[::2], lines[1::2], strict=False)
+                (*note, outcome) for note, outcome in zip(lines[::2], lines[1::2], strict=False)
             )
             if len(lines) % 2:  # it ended in the middle of this one
                 said = log.with_suffix(".err").read_text("utf-8", "replace")
@@ -129,16 +129,16 @@ def judged(
                 lines += ["", ""]
             for path in (log, log.with_suffix(".err")):
                 path.unlink(missing_ok=True)
-            if left := batch[(len(lines) + 1) // 2 :]:
-                batches.append(left)
+            if rest := batch[(len(lines) + 1) // 2 :]:
+                batches.append(rest)
 
 
 def _end(status: int, said: str) -> str:
     """How a process ended in the middle of a use, and what it said of that."""
     name = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else "EXIT"
     marks = r"^.*(?:GGML_ASSERT|fatal error|GGML_ABORT|terminate|what\(\)).*$"
-    found = re.findall(marks, said, re.M)
-    why = re.sub(r"^.*/", "", found[-1]) if found else said.strip()[-100:]
+    marked = re.findall(marks, said, re.M)
+    why = re.sub(r"^.*/", "", marked[-1]) if marked else said.strip()[-100:]
     return f"{'HANG' if name == 'SIGALRM' else name} {why}"
 
 
@@ -153,16 +153,16 @@ def run(fuzzer: Fuzzer, options: argparse.Namespace, numbers: Sequence[int]) -> 
     """Prints what came of each number; the exit code."""
     begun = time.monotonic()
     table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    found: dict[str, list[str]] = collections.defaultdict(list)
+    cases_of: dict[str, list[str]] = collections.defaultdict(list)
     for i, note, outcome in judged(fuzzer, options, numbers):
         kind = fuzzer.kind(i)
         is_good = outcome.startswith(GOOD)
         table[kind][next((word for word in GOOD if outcome.startswith(word)), "BAD")] += 1
         case = f"{i}, {note}: {outcome}"
-        found[f"{kind}: {alike(outcome)}"].append(case)
+        cases_of[f"{kind}: {alike(outcome)}"].append(case)
         if options.only is not None or not is_good:  # at once: the run may be cut off
             print(f"{'' if is_good else 'BAD '}{case}"[:2000], flush=True)
-    for name, cases in sorted(found.items(), key=lambda item: -len(item[1])):
+    for name, cases in sorted(cases_of.items(), key=lambda item: -len(item[1])):
         if options.all or not name.partition(": ")[2].startswith(GOOD):
             print(f"{len(cases):5}  {name}\n       e.g. {cases[0]}"[:600])
     for name, counts in sorted(table.items()):

@@ -64,20 +64,20 @@ def change_json(rng: random.Random, raw: bytes) -> bytes:
         if not lines:
             break
         at = rng.randrange(len(lines))
-        found = list(places(lines[at]))
+        found_places = list(places(lines[at]))
         way = rng.choice(["value"] * 6 + ["drop", "drop", "add", "swap", "line", "lines"])
         if way == "lines":
-            other = rng.randrange(len(lines))
-            lines[at], lines[other] = lines[other], lines[at]
-        elif way == "line" or not found:
+            their_key = rng.randrange(len(lines))
+            lines[at], lines[their_key] = lines[their_key], lines[at]
+        elif way == "line" or not found_places:
             lines[at : at + 1] = rng.choice([[], [lines[at]] * 2, [rng.choice(VALUES)]])
         else:
-            container, key = rng.choice(found)
+            container, key = rng.choice(found_places)
             if way == "value":
                 container[key] = copy.deepcopy(rng.choice(VALUES))
             elif way == "swap":
-                theirs, other = rng.choice(found)
-                container[key] = copy.deepcopy(theirs[other])
+                theirs, their_key = rng.choice(found_places)
+                container[key] = copy.deepcopy(theirs[their_key])
             elif way == "add" and isinstance(container, dict):
                 container[rng.choice(["", "x", "format", "\n", "a" * 999])] = rng.choice(VALUES)
             else:
@@ -125,11 +125,11 @@ def damage(sound: Path, seed: int, i: int, folder: Path) -> str:
     changed = change_json if rng.random() < 0.6 else change_bytes
     if kind.name == "prefix":
         changed = change_bytes
-    made = changed(rng, raw)
-    if kind.name == "prefix" and len(made) > 32 and rng.random() < 0.5:
-        made = made[:-32] + hashlib.sha256(made[:-32]).digest()
-    path.write_bytes(made)
-    return f"{path.name}: {changed.__name__}, {len(raw)} -> {len(made)} bytes"
+    damaged = changed(rng, raw)
+    if kind.name == "prefix" and len(damaged) > 32 and rng.random() < 0.5:
+        damaged = damaged[:-32] + hashlib.sha256(damaged[:-32]).digest()
+    path.write_bytes(damaged)
+    return f"{path.name}: {changed.__name__}, {len(raw)} -> {len(damaged)} bytes"
 
 
 def place_one(sound: Path, kind: Kind, folder: Path) -> None:

@@ -182,26 +182,26 @@ def hostile_template(rng: random.Random, file: Gguf) -> str:
 
 def swap_values(rng: random.Random, file: Gguf) -> str:
     """Two keys take each other's value, of the same type where there are such."""
-    one = rng.choice(list(file.metadata))
-    kind = file.metadata[one][0]
-    alike = [key for key, (other, _) in file.metadata.items() if other == kind and key != one]
-    two = rng.choice(alike if alike and rng.random() < 0.7 else list(file.metadata))
-    file.metadata[one], file.metadata[two] = file.metadata[two], file.metadata[one]
-    return f"{one.decode('latin1')} <-> {two.decode('latin1')}"
+    a = rng.choice(list(file.metadata))
+    kind = file.metadata[a][0]
+    alike = [key for key, (its, _) in file.metadata.items() if its == kind and key != a]
+    b = rng.choice(alike if alike and rng.random() < 0.7 else list(file.metadata))
+    file.metadata[a], file.metadata[b] = file.metadata[b], file.metadata[a]
+    return f"{a.decode('latin1')} <-> {b.decode('latin1')}"
 
 
 def foreign_values(rng: random.Random, file: Gguf) -> str:
     """Part of the metadata of another model, under this architecture's name."""
-    other = Gguf.parse(rng.choice(sources()))
-    names = [f.metadata[b"general.architecture"][1] for f in (file, other)
+    donor = Gguf.parse(rng.choice(sources()))
+    names = [f.metadata[b"general.architecture"][1] for f in (file, donor)
              if b"general.architecture" in f.metadata]  # fmt: skip
-    taken = [key for key in other.metadata if rng.random() < 0.3]
-    for key in taken:
+    keys = [key for key in donor.metadata if rng.random() < 0.3]
+    for key in keys:
         mine = key
         if len(names) == 2 and isinstance(names[0], bytes) and isinstance(names[1], bytes):
             mine = key.replace(names[1] + b".", names[0] + b".", 1)
-        file.metadata[mine] = other.metadata[key]
-    return f"{len(taken)} values of {names[-1:]!r:.40}"
+        file.metadata[mine] = donor.metadata[key]
+    return f"{len(keys)} values of {names[-1:]!r:.40}"
 
 
 def change_tensor(rng: random.Random, file: Gguf) -> str:
@@ -252,12 +252,12 @@ def lay_out(file: Gguf) -> None:
 
 
 def change_counts(rng: random.Random, file: Gguf) -> str:
-    what = rng.choice(["version", "n_metadata", "n_tensors", "order"])
-    if what == "order":
+    field = rng.choice(["version", "n_metadata", "n_tensors", "order"])
+    if field == "order":
         file.order = ">"
     else:
-        setattr(file, what, abs(number(rng)) % (2**32 if what == "version" else 2**64))
-    return f"{what} {getattr(file, what)}"
+        setattr(file, field, abs(number(rng)) % (2**32 if field == "version" else 2**64))
+    return f"{field} {getattr(file, field)}"
 
 
 def change_weights(rng: random.Random, file: Gguf) -> str:

@@ -73,8 +73,8 @@ def grammar(engine: Engine, data: bytes) -> None:
 
 
 def chat_template(engine: Engine, data: bytes) -> None:
-    asked = {"messages": MESSAGES, "only_prompt": True}
-    confined.apply_template(data.decode("utf-8", "replace"), "<s>", "</s>", asked)
+    request = {"messages": MESSAGES, "only_prompt": True}
+    confined.apply_template(data.decode("utf-8", "replace"), "<s>", "</s>", request)
 
 
 def schema(engine: Engine, data: bytes) -> None:
@@ -86,10 +86,10 @@ def schema(engine: Engine, data: bytes) -> None:
 
 def converted(schema: dict[str, Any]) -> str:
     """The grammar of calls of a function with such parameters."""
-    made = followable([{"name": "f", "description": "", "parameters": schema}])
-    tools = [{"type": "function", "function": one} for one in made.functions]
-    asked = {"messages": MESSAGES, "tools": tools, "tool_choice": "required"}
-    return made.complete(confined.apply_template(TEMPLATE, "<s>", "</s>", asked)["grammar"])
+    functions = followable([{"name": "f", "description": "", "parameters": schema}])
+    tools = [{"type": "function", "function": function} for function in functions.functions]
+    request = {"messages": MESSAGES, "tools": tools, "tool_choice": "required"}
+    return functions.complete(confined.apply_template(TEMPLATE, "<s>", "</s>", request)["grammar"])
 
 
 def request(engine: Engine, data: bytes) -> None:
@@ -134,11 +134,11 @@ def seeds(name: str) -> Iterator[bytes]:
 def instrument() -> None:
     """Makes the functions that read requests report what of them is reached. (As modules they would
     have to be found by Python's own finder, which those of an editable installation are not.)"""
-    for found in gc.get_objects():
-        module = str(getattr(found, "__module__", ""))
-        if isinstance(found, types.FunctionType) and module.startswith(INSTRUMENTED):
+    for thing in gc.get_objects():
+        module = str(getattr(thing, "__module__", ""))
+        if isinstance(thing, types.FunctionType) and module.startswith(INSTRUMENTED):
             with contextlib.suppress(Exception):  # bytecode that Atheris cannot change
-                atheris.instrument_func(found)
+                atheris.instrument_func(thing)
 
 
 def main() -> None:
@@ -150,13 +150,13 @@ def main() -> None:
     arguments = parser.parse_args()
     corpus = ROOT / arguments.target
     corpus.mkdir(parents=True, exist_ok=True)
-    made = list(seeds(arguments.target))
-    for number, data in enumerate(made):
+    samples = list(seeds(arguments.target))
+    for number, data in enumerate(samples):
         (corpus / f"seed-{number}").write_bytes(data)
     target = TARGETS[arguments.target]
     engine = Engine(embedded_model())
 
-    def one(data: bytes) -> None:
+    def run_sample(data: bytes) -> None:
         try:
             target(engine, data)
         except (TgrError, ValueError, ApiError) as error:
@@ -168,25 +168,25 @@ def main() -> None:
         """Damage to a seed, or to two that are joined."""
         draw = random.Random(seed)
         if draw.random() < 0.2 and arguments.target == "template":
-            found = template(draw).encode("utf-8", "replace")
+            sample = template(draw).encode("utf-8", "replace")
         elif draw.random() < 0.3:
-            one, other = draw.choice(made), draw.choice(made)
-            found = one[: draw.randrange(len(one) + 1)] + other[draw.randrange(len(other) + 1) :]
+            a, b = draw.choice(samples), draw.choice(samples)
+            sample = a[: draw.randrange(len(a) + 1)] + b[draw.randrange(len(b) + 1) :]
         else:
-            found = draw.choice(made)
-        return (change_bytes(draw, found) if draw.random() < 0.9 else found)[:most]
+            sample = draw.choice(samples)
+        return (change_bytes(draw, sample) if draw.random() < 0.9 else sample)[:most]
 
     flags = [f"-max_total_time={arguments.seconds}", f"-timeout={arguments.each}"]
     flags += ["-rss_limit_mb=2048", "-max_len=4096", f"-artifact_prefix={ROOT}/found-"]
     if arguments.guided:
         sys.frozen = True  # type: ignore[attr-defined]  # no confined process: templates run in this one
-        atheris.Setup([sys.argv[0], *flags, str(corpus)], one)
+        atheris.Setup([sys.argv[0], *flags, str(corpus)], run_sample)
     elif target is request:
         instrument()
-        atheris.Setup([sys.argv[0], *flags, str(corpus)], one)
+        atheris.Setup([sys.argv[0], *flags, str(corpus)], run_sample)
     else:
         flags.append("-len_control=0")
-        atheris.Setup([sys.argv[0], *flags], one, custom_mutator=mutated)
+        atheris.Setup([sys.argv[0], *flags], run_sample, custom_mutator=mutated)
     atheris.Fuzz()
 
 

@@ -147,9 +147,9 @@ class Case:
     body: bytes
 
     def __str__(self) -> str:
-        shown = self.body[:1500].decode("utf-8", "replace")
+        start = self.body[:1500].decode("utf-8", "replace")
         more = f" ... {len(self.body)} bytes" if len(self.body) > 1500 else ""
-        return f"{self.verb} {self.path} {shown}{more}"
+        return f"{self.verb} {self.path} {start}{more}"
 
 
 # ---- requests ----
@@ -185,11 +185,11 @@ def value(rng: random.Random, depth: int = 0) -> Any:
     if kind == "null" or depth > 2:
         return None
     if kind == "list":
-        one = value(rng, depth + 1)
+        item = value(rng, depth + 1)
         few = [value(rng, depth + 1) for _ in range(rng.randrange(4))]
-        if rng.random() < 0.6 or isinstance(one, list | dict):  # copies of those get too large
+        if rng.random() < 0.6 or isinstance(item, list | dict):  # copies of those get too large
             return few
-        return [one] * min(length(rng), 2_000_000 // (len(str(one)) + 1))
+        return [item] * min(length(rng), 2_000_000 // (len(str(item)) + 1))
     if kind == "object":
         return {text(rng)[:40]: value(rng, depth + 1) for _ in range(rng.randrange(4))}
     inner: Any = number(rng)
@@ -200,23 +200,23 @@ def value(rng: random.Random, depth: int = 0) -> Any:
 
 def schema(rng: random.Random, depth: int = 0) -> Any:
     """A JSON schema, or nearly one."""
-    found = rng.choice(SCHEMAS)
-    if not isinstance(found, dict) or depth > 3:
-        return found
-    found = dict(found)
+    form = rng.choice(SCHEMAS)
+    if not isinstance(form, dict) or depth > 3:
+        return form
+    form = dict(form)
     for _ in range(rng.choice([0, 1, 1, 2, 3])):
         key = rng.choice(SCHEMA_KEYS)
         if key in ("properties", "$defs"):
-            found[key] = {text(rng)[:20]: schema(rng, depth + 1) for _ in range(rng.randrange(3))}
+            form[key] = {text(rng)[:20]: schema(rng, depth + 1) for _ in range(rng.randrange(3))}
         elif key in ("items", "not", "additionalProperties"):
-            found[key] = schema(rng, depth + 1)
+            form[key] = schema(rng, depth + 1)
         elif key in ("anyOf", "allOf", "oneOf", "prefixItems"):
-            found[key] = [schema(rng, depth + 1) for _ in range(rng.randrange(3))]
+            form[key] = [schema(rng, depth + 1) for _ in range(rng.randrange(3))]
         elif key.startswith("m"):
-            found[key] = number(rng)
+            form[key] = number(rng)
         else:
-            found[key] = value(rng, 2)
-    return found
+            form[key] = value(rng, 2)
+    return form
 
 
 def good(rng: random.Random, path: str) -> dict[str, Any]:
@@ -246,8 +246,8 @@ def good(rng: random.Random, path: str) -> dict[str, Any]:
         return {"messages": copy.deepcopy(rng.choice(BLOCKS))}
     body: dict[str, Any] = {"max_tokens": n_tokens, "tgr": {"max_seconds": 0.3}}
     if path == "/v1/messages":
-        asked = {"messages": rng.choice(BLOCKS), "tools": rng.choice([[], TOOLS])}
-        return body | copy.deepcopy(asked) | {"tool_choice": {"type": "none"}}
+        messages = {"messages": rng.choice(BLOCKS), "tools": rng.choice([[], TOOLS])}
+        return body | copy.deepcopy(messages) | {"tool_choice": {"type": "none"}}
     if path == "/completion":
         return body | {"prompt": rng.choice(["1+2=", [1, "a", 3], ["a", "b"]])}
     if path == "/infill":
@@ -260,11 +260,11 @@ def good(rng: random.Random, path: str) -> dict[str, Any]:
         body |= {"tools": copy.deepcopy(tools), "tool_choice": rng.choice(["none", "auto"])}
     if rng.random() < 0.1:
         body |= copy.deepcopy(rng.choice(MORE))
-    asked = [{"role": role, "content": rng.choice(["hi", "1+2=?"])}]
+    messages = [{"role": role, "content": rng.choice(["hi", "1+2=?"])}]
     if rng.random() < 0.2:
-        asked += [{"role": "assistant"} | copy.deepcopy(rng.choice(EARLIER)),
+        messages += [{"role": "assistant"} | copy.deepcopy(rng.choice(EARLIER)),
                   {"role": "user", "content": "and?"}]  # fmt: skip
-    return body | {"messages": asked}
+    return body | {"messages": messages}
 
 
 def ollama(rng: random.Random, path: str, n_tokens: int) -> dict[str, Any]:
@@ -306,11 +306,11 @@ def changed(rng: random.Random, body: dict[str, Any], known: list[str]) -> None:
     elif way == "unknown":
         body[text(rng)] = value(rng)
     elif way == "inside":
-        nested = [one for one in body.values() if isinstance(one, list | dict) and one]
-        if nested and isinstance(one := rng.choice(nested), dict):
-            one[rng.choice(list(one))] = value(rng)
+        nested = [part for part in body.values() if isinstance(part, list | dict) and part]
+        if nested and isinstance(part := rng.choice(nested), dict):
+            part[rng.choice(list(part))] = value(rng)
         elif nested:
-            one[rng.randrange(len(one))] = value(rng)
+            part[rng.randrange(len(part))] = value(rng)
     elif way == "drop":
         body.pop(rng.choice(list(body)), None) if body else None
     elif way == "stream":
@@ -324,7 +324,7 @@ def generated(seed: int, i: int, paths: dict[str, str]) -> Case:
     rng = random.Random(seed * 1_000_003 + i)
     posts = [path for path, verb in paths.items() if verb == "POST"]
     if rng.random() < 0.03:
-        path, verb = rng.choice([one for one in paths.items() if one[1] != "POST"])
+        path, verb = rng.choice([pair for pair in paths.items() if pair[1] != "POST"])
         verb = rng.choice([verb, "DELETE"]) if "response_id" in path else verb
         return Case(i, verb, _filled(rng, path), b"")
     path = _filled(rng, rng.choice([*posts, "/v1/chat/completions", "/v1/completions"]))
@@ -392,8 +392,8 @@ def _is_error(text: str) -> bool:
 
 def paths_of(target: Target) -> dict[str, str]:
     """Every endpoint of /openapi.json and its verb."""
-    found = json.loads(target.ask("/openapi.json", b"", 30, "GET").note)["paths"]
-    return {path: next(iter(verbs)).upper() for path, verbs in sorted(found.items())}
+    endpoints = json.loads(target.ask("/openapi.json", b"", 30, "GET").note)["paths"]
+    return {path: next(iter(verbs)).upper() for path, verbs in sorted(endpoints.items())}
 
 
 def run(arguments: argparse.Namespace, numbers: list[int]) -> Iterator[Outcome | str]:

@@ -40,9 +40,9 @@ def opened(folder: Path) -> str:
     listed = "git" if project.repository else "walk"
     with Copies(project) as copies:
         place = copies.make()
-        for shown in place.mounted_read_only:
-            if not shown.is_relative_to(folder):
-                return f"shows {shown}"
+        for path in place.mounted_read_only:
+            if not path.is_relative_to(folder):
+                return f"shows {path}"
         copies.remove(place)
     return f"{len(project.listing.paths)} files by {listed}"
 

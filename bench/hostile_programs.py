@@ -138,19 +138,19 @@ def contained(code: str, folder: Path) -> str:
             threading.Thread(target=_accept, args=(listener, called), daemon=True).start()
         sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(999)"])
         stack.callback(_end, sleeper)
-        things = (str(secret), str(victim), str(local), sleeper.pid, listeners[0].getsockname())
-        source = PREAMBLE.format(things=things, loot=LOOT) + code
-        others, begun = _launched(), time.monotonic()
-        ended, taken = threading.Event(), [0]
+        targets = (str(secret), str(victim), str(local), sleeper.pid, listeners[0].getsockname())
+        source = PREAMBLE.format(things=targets, loot=LOOT) + code
+        others_before, begun = _launched(), time.monotonic()
+        ended, most = threading.Event(), [0]
         stack.callback(ended.set)
-        threading.Thread(target=_watch, args=(ended, taken), daemon=True).start()
+        threading.Thread(target=_watch, args=(ended, most), daemon=True).start()
         outcome = programs.run(source, "", LIMITS, "bwrap")
         ended.set()
         took = time.monotonic() - begun
-        left, end = _launched() - others, time.monotonic() + SLACK
-        while left and time.monotonic() < end:
+        remaining, end = _launched() - others_before, time.monotonic() + SLACK
+        while remaining and time.monotonic() < end:
             time.sleep(0.05)
-            left &= _launched()
+            remaining &= _launched()
         broken = []
         if LOOT in outcome.stdout:
             broken.append("it read " + outcome.stdout[outcome.stdout.index(LOOT) :][:60])
@@ -162,13 +162,13 @@ def contained(code: str, folder: Path) -> str:
             broken.append("it called a server")
         if sleeper.poll() is not None:
             broken.append("a process of the person is dead")
-        if taken[0] > LIMITS.memory + ROOM:
-            broken.append(f"it took {taken[0] >> 20} MiB of the machine's memory")
+        if most[0] > LIMITS.memory + ROOM:
+            broken.append(f"it took {most[0] >> 20} MiB of the machine's memory")
         if took > LIMITS.seconds + SLACK:
             broken.append(f"it ran for {took:.0f} s of {LIMITS.seconds:g}")
         if len(outcome.stdout) > programs.OUTPUT:
             broken.append(f"it printed {len(outcome.stdout)} bytes")
-        if left:
+        if remaining:
             broken.append("a process of it lives on")
     local.unlink()
     how = f"{outcome.why or 'exit code 0'}, {took:.1f} s"
@@ -181,11 +181,11 @@ def _accept(listener: socket.socket, called: threading.Event) -> None:
         called.set()
 
 
-def _watch(ended: threading.Event, taken: list[int]) -> None:
+def _watch(ended: threading.Event, most: list[int]) -> None:
     """Notes how much of the machine's memory is taken at most."""
-    before = usage.available()
+    at_start = usage.available()
     while not ended.wait(0.02):
-        taken[0] = max(taken[0], before - usage.available())
+        most[0] = max(most[0], at_start - usage.available())
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -195,12 +195,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _launched() -> set[str]:
     """The processes that run a program's launcher."""
-    found = set()
+    pids = set()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if b"launch.py" in (entry / "cmdline").read_bytes():
-                found.add(entry.name)
-    return found
+                pids.add(entry.name)
+    return pids
 
 
 def check_processes() -> None:
@@ -223,9 +223,9 @@ def main() -> int:
     n_contained = 0
     for name, code in PROGRAMS.items():
         with tempfile.TemporaryDirectory(dir=Path.home()) as folder:
-            found = contained(code, Path(folder))
-        n_contained += found.startswith("contained")
-        print(f"{name:36} {found}", flush=True)
+            outcome = contained(code, Path(folder))
+        n_contained += outcome.startswith("contained")
+        print(f"{name:36} {outcome}", flush=True)
     print(f"{n_contained} of {len(PROGRAMS)} programs contained")
     return int(n_contained < len(PROGRAMS))
 

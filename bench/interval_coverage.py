@@ -36,8 +36,8 @@ def bootstrap(values: Floats) -> Edges:
     return low, high
 
 
-def ours(found: list[metrics.Interval]) -> Edges:
-    return np.array([one.low for one in found]), np.array([one.high for one in found])
+def ours(intervals: list[metrics.Interval]) -> Edges:
+    return np.array([i.low for i in intervals]), np.array([i.high for i in intervals])
 
 
 def drawn(rng: np.random.Generator, chances: Floats, samples: int) -> Floats:
@@ -81,11 +81,11 @@ def main() -> None:
     for name, kind in kinds.items():
         for samples in SAMPLES:
             chances = [p for p in CHANCES if "difference" not in name or p + GAIN <= 1]
-            found = np.array([[list(kind(p, n, samples)) for n in PROBLEMS] for p in chances])
+            edges = np.array([[list(kind(p, n, samples)) for n in PROBLEMS] for p in chances])
             cells = [
                 f"{covered.min():.1f} | {covered.mean():.1f} | {width:.1f}"
                 for covered, width in zip(
-                    np.moveaxis(found[..., 0], -1, 0), found[:, 1, :, 1].mean(axis=0), strict=True
+                    np.moveaxis(edges[..., 0], -1, 0), edges[:, 1, :, 1].mean(axis=0), strict=True
                 )
             ]
             print(f"| {name} | {samples} | {' | '.join(cells)} |", flush=True)

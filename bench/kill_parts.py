@@ -35,17 +35,17 @@ WAIT = 300.0  # seconds, also on a busy machine, for what takes one or two
 
 @dataclass
 class Seen:
-    """What a part saw: `kills` is the number of kills, `found` how much of each thing outlived."""
+    """What a part saw: `kills` is the number of kills, `counts` how much of each thing outlived."""
 
     kills: int = 0
-    found: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
 
     def add(self, name: str, n: int = 1) -> None:
-        self.found[name] = self.found.get(name, 0) + n
+        self.counts[name] = self.counts.get(name, 0) + n
 
     def __str__(self) -> str:
-        rows = ", ".join(f"{n} {name}" for name, n in self.found.items())
+        rows = ", ".join(f"{n} {name}" for name, n in self.counts.items())
         return f"killed {self.kills} times; {rows}; {len(self.losses)} losses"
 
 
@@ -79,14 +79,14 @@ class Chat:
     """`tgr-local chat` on a terminal."""
 
     def __init__(self, folder: Path, resume: bool) -> None:
-        self._terminal, other = pty.openpty()
+        self._terminal, tty = pty.openpty()
         flags = ["--method=base", "--n-threads=1", *(["--resume"] if resume else [])]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tgr_local", "chat", *flags],
-            stdin=other, stdout=other, stderr=other, env=environment(folder),
+            stdin=tty, stdout=tty, stderr=tty, env=environment(folder),
             start_new_session=True,
         )  # fmt: skip
-        os.close(other)
+        os.close(tty)
 
     def type(self, line: str) -> None:
         with contextlib.suppress(OSError):
@@ -94,19 +94,19 @@ class Chat:
 
     def until(self, pattern: str) -> bool:
         """Waits for a text on the screen; False if the process is gone before."""
-        shown, end = b"", time.monotonic() + WAIT
+        screen, end = b"", time.monotonic() + WAIT
         while time.monotonic() < end:
             if select.select([self._terminal], [], [], 0.1)[0]:
                 try:
-                    shown += os.read(self._terminal, 1 << 16)
+                    screen += os.read(self._terminal, 1 << 16)
                 except OSError:
                     return False
-                if re.search(pattern, shown.decode("utf-8", "replace"), re.S):
+                if re.search(pattern, screen.decode("utf-8", "replace"), re.S):
                     return True
             elif self.process.poll() is not None:
                 return False
         kill(self.process)
-        raise RuntimeError(f"no {pattern!r} on the screen: {shown[-500:]!r}")
+        raise RuntimeError(f"no {pattern!r} on the screen: {screen[-500:]!r}")
 
     def close(self) -> None:
         kill(self.process)
@@ -124,30 +124,30 @@ def chat(folder: Path, kills: int, draw: random.Random) -> Seen:
         if len(turns) > 12 or not seen.kills:
             turns, place = [], folder / str(seen.kills)
         start = time.monotonic()
-        one = Chat(place, resume=bool(turns))
-        asked = ""
+        talk = Chat(place, resume=bool(turns))
+        query = ""
         timer: threading.Timer | None = None
         if typical:
-            timer = later(draw.uniform(0, 1.5 * typical), one.process)
-        alive = one.until(PROMPT)
+            timer = later(draw.uniform(0, 1.5 * typical), talk.process)
+        alive = talk.until(PROMPT)
         for _ in range(3 if typical else 1):
             if not alive:
                 break
-            asked = f"What is {draw.randint(1, 50)} + {draw.randint(1, 50)} - {draw.randint(1, 9)}?"
-            one.type(asked)
-            if alive := one.until("boxed.*" + PROMPT):
-                turns.append((asked, True))
-                asked = ""
+            query = f"What is {draw.randint(1, 50)} + {draw.randint(1, 50)} - {draw.randint(1, 9)}?"
+            talk.type(query)
+            if alive := talk.until("boxed.*" + PROMPT):
+                turns.append((query, True))
+                query = ""
         typical = typical or time.monotonic() - start
         if timer:
             timer.cancel()
         seen.kills += 1
-        one.close()
-        _check_chat(place, turns, asked, seen)
+        talk.close()
+        _check_chat(place, turns, query, seen)
     return seen
 
 
-def _check_chat(folder: Path, turns: list[tuple[str, bool]], asked: str, seen: Seen) -> None:
+def _check_chat(folder: Path, turns: list[tuple[str, bool]], query: str, seen: Seen) -> None:
     """The latest saved conversation against what was on the screen."""
     files = sorted((folder / "state").rglob("*.jsonl"), key=lambda path: path.stat().st_mtime)
     if not files:
@@ -155,14 +155,14 @@ def _check_chat(folder: Path, turns: list[tuple[str, bool]], asked: str, seen: S
             seen.losses.append(f"{len(turns)} turns: there is no file")
         return
     saved = store.load(files[-1]).turns
-    found = [(turn.question, bool(turn.answer)) for turn in saved]
-    if found and not found[-1][1]:
-        seen.add("questions without an answer", found.pop()[0] == asked)  # or of an earlier kill
-    elif asked and found[-1:] == [(asked, True)]:
-        turns.append((asked, True))  # killed before the prompt was there again
-    if found != turns:
-        seen.losses.append(f"the file has {found[-3:]} instead of {turns[-3:]}")
-        turns[:] = found
+    pairs = [(turn.question, bool(turn.answer)) for turn in saved]
+    if pairs and not pairs[-1][1]:
+        seen.add("questions without an answer", pairs.pop()[0] == query)  # or of an earlier kill
+    elif query and pairs[-1:] == [(query, True)]:
+        turns.append((query, True))  # killed before the prompt was there again
+    if pairs != turns:
+        seen.losses.append(f"the file has {pairs[-3:]} instead of {turns[-3:]}")
+        turns[:] = pairs
     seen.add("turns compared", len(turns))
 
 
@@ -176,8 +176,8 @@ def _serve(folder: Path) -> Target:
     return start(flags, env=environment(folder), own_group=True)
 
 
-def _post(one: Target, path: str, body: dict[str, Any]) -> Any:
-    response = httpx.post(one.url + path, json=body, timeout=WAIT)
+def _post(target: Target, path: str, body: dict[str, Any]) -> Any:
+    response = httpx.post(target.url + path, json=body, timeout=WAIT)
     if response.status_code != 200:
         raise ValueError(f"{path}: {response.status_code} {response.text}")
     return response.json()
@@ -191,22 +191,22 @@ def server(folder: Path, kills: int, draw: random.Random) -> Seen:
     typical = 0.0
     """Seconds of three requests with their slots; measured before the first kill."""
     while seen.kills < kills:
-        one = _serve(folder)
-        _check_slots(one, saved, seen)
+        target = _serve(folder)
+        _check_slots(target, saved, seen)
         begun = time.monotonic()
-        timer = later(draw.uniform(0, 2 * typical), one.process) if typical else None
+        timer = later(draw.uniform(0, 2 * typical), target.process) if typical else None
         for n in range(10**6):
             if not timer and n == 3:
                 typical = time.monotonic() - begun
-                timer = later(draw.uniform(0, 2 * typical), one.process)
+                timer = later(draw.uniform(0, 2 * typical), target.process)
             name = f"slot{n % 3}.bin"
             text = f"[{draw.randrange(10**6)}] " + "1+2=3, " * draw.randint(20, 200)
             flight: tuple[str, int] | None = None
             try:
                 body = {"prompt": text, "n_predict": 4, "id_slot": n % 3}
-                _post(one, "/completion", body)
+                _post(target, "/completion", body)
                 flight = (text, 0)
-                answer = _post(one, f"/slots/{n % 3}?action=save", {"filename": name})
+                answer = _post(target, f"/slots/{n % 3}?action=save", {"filename": name})
                 saved[name] = (text, answer["n_saved"])
             except httpx.HTTPError:
                 if flight and name in saved:  # the file is that of before, or the new one
@@ -218,23 +218,23 @@ def server(folder: Path, kills: int, draw: random.Random) -> Seen:
         for path in (folder / "slots").iterdir():
             if path.name.startswith("."):
                 seen.add("unfinished files")
-    one = _serve(folder)
-    _check_slots(one, saved, seen)
+    target = _serve(folder)
+    _check_slots(target, saved, seen)
     hidden = [path.name for path in (folder / "slots").iterdir() if path.name.startswith(".")]
     if hidden:
         seen.losses.append(f"{len(hidden)} unfinished files stay: {hidden[:3]}")
-    kill(one.process)
+    kill(target.process)
     return seen
 
 
-def _check_slots(one: Target, saved: dict[str, tuple[str, int]], seen: Seen) -> None:
+def _check_slots(target: Target, saved: dict[str, tuple[str, int]], seen: Seen) -> None:
     """Restores every file: it has what was saved, and its text is not read again."""
     for name, (text, n_tokens) in saved.items():
         try:
-            answer = _post(one, "/slots/0?action=restore", {"filename": name})
+            answer = _post(target, "/slots/0?action=restore", {"filename": name})
             if answer["n_restored"] != n_tokens:
                 raise ValueError(f"{answer['n_restored']} tokens instead of {n_tokens}")
-            reply = _post(one, "/completion", {"prompt": text, "n_predict": 1})
+            reply = _post(target, "/completion", {"prompt": text, "n_predict": 1})
             if reply["tokens_cached"] < reply["tokens_evaluated"] - 2:
                 raise ValueError(f"{reply['tokens_cached']} of {reply['tokens_evaluated']} cached")
             seen.add("slots restored")

@@ -66,8 +66,8 @@ def killed(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 def known(folder: Path) -> dict[Key, Sample]:
     """The samples without times."""
-    found = samples.read(folder / "samples.jsonl")
-    return {s.key: dataclasses.replace(s, seconds=0.0, parts={}) for s in found}
+    all_samples = samples.read(folder / "samples.jsonl")
+    return {s.key: dataclasses.replace(s, seconds=0.0, parts={}) for s in all_samples}
 
 
 def page_of(folder: Path) -> list[object]:
@@ -75,8 +75,8 @@ def page_of(folder: Path) -> list[object]:
     table of seconds at all."""
     sections = report.build([run_folder.read(folder)]).sections
     return [
-        (one.task, one.notes, [timeless(t) for t in one.tables if t.title != TIMED], one.cases)
-        for one in sections
+        (s.task, s.notes, [timeless(t) for t in s.tables if t.title != TIMED], s.cases)
+        for s in sections
     ]
 
 
@@ -86,13 +86,13 @@ def timeless(table: Table) -> Table:
     return dataclasses.replace(table, columns=[table.columns[i] for i in keep], rows=rows)
 
 
-def compared(whole: Path, other: Path) -> tuple[int, list[Key], int, bool]:
+def compared(whole: Path, cut: Path) -> tuple[int, list[Key], int, bool]:
     """Of a run: its samples, those that differ from the whole run's, the superfluous lines, and
     whether the reports are equal."""
-    expected, found = known(whole), known(other)
-    differing = [key for key in expected.keys() | found if expected.get(key) != found.get(key)]
-    superfluous = (other / "samples.jsonl").read_bytes().count(b"\n") - len(found)
-    return len(found), differing, superfluous, page_of(whole) == page_of(other)
+    expected, actual = known(whole), known(cut)
+    differing = [key for key in expected.keys() | actual if expected.get(key) != actual.get(key)]
+    superfluous = (cut / "samples.jsonl").read_bytes().count(b"\n") - len(actual)
+    return len(actual), differing, superfluous, page_of(whole) == page_of(cut)
 
 
 def evaluation(place: Path, kills: int, draw: random.Random) -> list[str]:

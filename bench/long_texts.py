@@ -78,10 +78,10 @@ def readers() -> dict[str, Reader]:
 def texts(length: int) -> Iterator[tuple[str, str]]:
     """The texts of a length, and what they are made of."""
     for part in PARTS:
-        for before in ("", "\\boxed{", "```python\n", '{"name": "f", "arguments": '):
-            for after in ("", "}", "\nb", "```", "\x01"):
-                name = f"{before!r} + {part!r} * n + {after!r}"
-                yield name, before + part * (length // len(part)) + after
+        for head in ("", "\\boxed{", "```python\n", '{"name": "f", "arguments": '):
+            for tail in ("", "}", "\nb", "```", "\x01"):
+                name = f"{head!r} + {part!r} * n + {tail!r}"
+                yield name, head + part * (length // len(part)) + tail
 
 
 def seconds(read: Reader, text: str, most: int) -> float:

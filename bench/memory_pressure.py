@@ -34,19 +34,19 @@ def limited(mib: int) -> Callable[[], None]:
 def run(words: list[str], mib: int) -> str:
     """How a run ended; "BAD" before what must not be."""
     try:
-        done = subprocess.run(
+        ended = subprocess.run(
             words, capture_output=True, text=True, preexec_fn=limited(mib), timeout=SECONDS,
             stdin=subprocess.DEVNULL, errors="replace",
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "BAD: it hangs"
-    lines = [line for line in done.stderr.splitlines() if line.startswith("tgr-local: ")]
-    if done.returncode == 0:
+    lines = [line for line in ended.stderr.splitlines() if line.startswith("tgr-local: ")]
+    if ended.returncode == 0:
         return "an answer"
-    if done.returncode < 0 or "Traceback" in done.stderr:
-        return f"BAD: {done.returncode}, {lines[-1:] or 'without a word'}"
-    if "this is a bug" in done.stderr or len(lines) != 1:
-        return f"BAD: {len(lines)} lines: {done.stderr[:300]!r}"
+    if ended.returncode < 0 or "Traceback" in ended.stderr:
+        return f"BAD: {ended.returncode}, {lines[-1:] or 'without a word'}"
+    if "this is a bug" in ended.stderr or len(lines) != 1:
+        return f"BAD: {len(lines)} lines: {ended.stderr[:300]!r}"
     return f"refused: {lines[0][:150]}"
 
 
@@ -83,12 +83,12 @@ def main() -> int:
         file = Path(folder, "long.txt")
         file.write_text("1+2=3, " * 250, encoding="utf-8")
         for mib in arguments.mib:
-            found = {
+            outcomes = {
                 "short": run([*RUN, "What is 12 + 30?"], mib),
                 "long": run([*RUN, "--n-ctx=60000", f"--file={file}", "And now?"], mib),
                 "server": serve(mib),
             }
-            for name, text in found.items():
+            for name, text in outcomes.items():
                 n_bad += text.startswith("BAD")
                 print(f"{mib:5} MiB  {name:7} {text}", flush=True)
     print(f"{3 * len(arguments.mib)} runs in {time.monotonic() - begun:.0f} s, {n_bad} BAD")

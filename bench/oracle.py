@@ -103,16 +103,16 @@ class Experiment:
         run = Run(self.engine, Request(query, config))
         c = Completions(run, options.parallel, options.lengths)
         with c:
-            found = c.walk(options.begin)
+            walk = c.walk(options.begin)
             if not options.begin:
-                found = [one for one in found if len(c.generated) - one[0] >= options.left]
+                walk = [place for place in walk if len(c.generated) - place[0] >= options.left]
             where: Record = {"number": number, "problem": problem.id}
-            if not found:
+            if not walk:
                 yield where | {"state": None}
                 return
             rng = np.random.default_rng(derived_seed(seed, MIDDLE))
-            drawn = int(rng.integers(len(found)))
-            n_tokens, z = found[drawn]
+            drawn = int(rng.integers(len(walk)))
+            n_tokens, z = walk[drawn]
             index = drawn + int(not options.begin)
             where |= {"chunk": index}
             c.return_to(index, n_tokens)
@@ -127,7 +127,7 @@ class Experiment:
     def _compared(
         self, c: Completions, problem: Problem, z: NDArray[np.float64], kind: str, where: Record
     ) -> Iterator[Record]:
-        before, begun = self.engine.stats().n_positions, time.monotonic()
+        n_before, begun = self.engine.stats().n_positions, time.monotonic()
         n, anchors = self.options.completions, Steering(c).propose(z, c.config.n_candidates)
         plain = c.config
         starts: list[Start] = []
@@ -145,7 +145,7 @@ class Experiment:
         success = self._graded(c, problem, c.texts(starts))
         per = (len(anchors) + 1) * n
         cost = {
-            "tokens": self.engine.stats().n_positions - before,
+            "tokens": self.engine.stats().n_positions - n_before,
             "seconds": round(time.monotonic() - begun, 2),
         }
         for i, setting in enumerate(self.settings):
@@ -164,26 +164,26 @@ class Experiment:
 
     def _swapped(
         self, c: Completions, problem: Problem, z: NDArray[np.float64],
-        other: NDArray[np.float64], where: Record,
+        foreign: NDArray[np.float64], where: Record,
     ) -> Iterator[Record]:  # fmt: skip
-        before, begun = self.engine.stats().n_positions, time.monotonic()
+        n_before, begun = self.engine.stats().n_positions, time.monotonic()
         keys, plain = [(j,) for j in range(self.options.completions)], c.config
-        rest = c.texts(c.steered([(None, key) for key in keys])) + c.without_reset(keys)
+        plain_texts = c.texts(c.steered([(None, key) for key in keys])) + c.without_reset(keys)
         for setting in self.settings:
             c.config = setting.resolve(plain, self.engine.n_embd)
-            injections = Steering(c).injections(np.stack([z, other]))
+            injections = Steering(c).injections(np.stack([z, foreign]))
             starts = c.steered([(injection, key) for injection in injections for key in keys])
             c.config = plain
-            success = self._graded(c, problem, c.texts(starts) + rest)
+            success = self._graded(c, problem, c.texts(starts) + plain_texts)
             now = self.engine.stats().n_positions, time.monotonic()
             yield where | {
                 "kind": "swap",
                 "setting": setting.name,
                 "success": _bits(success, len(keys)),
-                "tokens": now[0] - before,
+                "tokens": now[0] - n_before,
                 "seconds": round(now[1] - begun, 2),
             }
-            before, begun = now
+            n_before, begun = now
 
     def _graded(self, c: Completions, problem: Problem, texts: list[list[int]]) -> list[bool]:
         """Whether the reply of each text is right. TgrError where the grader has no grade."""
@@ -206,7 +206,7 @@ class Experiment:
 def _bits(success: Sequence[bool], n: int) -> list[str]:
     """A text of 0 and 1 for each arm."""
     rows = np.array(success).reshape(-1, n)
-    return ["".join("01"[int(one)] for one in row) for row in rows]
+    return ["".join("01"[int(flag)] for flag in row) for row in rows]
 
 
 def _same(starts: Sequence[Start], n: int) -> list[float]:
@@ -240,9 +240,9 @@ def run(experiment: Experiment, problems: Sequence[Problem], checkpoint: Checkpo
         swaps = donor is not None or not options.swap
         kinds = checkpoint.missing(number, options.kinds if swaps else [], names)
         if kinds:
-            before = experiment.engine.stats().n_positions
+            n_before = experiment.engine.stats().n_positions
             checkpoint.add(list(experiment.boundary(number, problem, kinds, donor)))
-            spent += experiment.engine.stats().n_positions - before
+            spent += experiment.engine.stats().n_positions - n_before
         donor = checkpoint.state(number)
         if donor is None or donor["state"] is None:
             donor = None
@@ -251,10 +251,10 @@ def run(experiment: Experiment, problems: Sequence[Problem], checkpoint: Checkpo
         if kinds:
             n_new += int(swaps)
             took = time.monotonic() - begun
-            left = (options.boundaries - n_done) * took / max(1, n_new)
+            seconds_left = (options.boundaries - n_done) * took / max(1, n_new)
             print(
                 f"boundary {n_done} of {options.boundaries}: {spent:,} tokens so far, "
-                f"{spent / took:,.0f} a second, {left / 3600:.1f} hours left",
+                f"{spent / took:,.0f} a second, {seconds_left / 3600:.1f} hours left",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
 
@@ -337,9 +337,9 @@ def parsed() -> argparse.Namespace:
     if not options.swap and not set(options.kinds) <= set(KINDS):
         parser.error(f"--kinds is {','.join(options.kinds)}, but must be of {', '.join(KINDS)}")
     for text in options.setting or ():
-        if not (given := set(_variant(text).options)) <= INJECTION:
-            other = ", ".join(sorted(given - INJECTION))
-            parser.error(f"--setting has {other}, but is of {', '.join(sorted(INJECTION))} alone")
+        if not (names := set(_variant(text).options)) <= INJECTION:
+            unknown = ", ".join(sorted(names - INJECTION))
+            parser.error(f"--setting has {unknown}, but is of {', '.join(sorted(INJECTION))} alone")
     if not 1 <= options.parallel <= 256 - N_BESIDE:
         parser.error(f"--parallel is {options.parallel}, but must be 1 to {256 - N_BESIDE}")
     if options.completions < 4:
@@ -349,11 +349,11 @@ def parsed() -> argparse.Namespace:
 
 def problems_of(options: argparse.Namespace) -> list[Problem]:
     """Those named, in their order, or all in a random order. ValueError for an unknown one."""
-    found = tasks.get(options.task).load(options.data)
+    problems = tasks.get(options.task).load(options.data)
     if options.problems is None:
-        np.random.default_rng(options.seeds[0]).shuffle(found)
-        return found
-    known = {problem.id: problem for problem in found}
+        np.random.default_rng(options.seeds[0]).shuffle(problems)
+        return problems
+    known = {problem.id: problem for problem in problems}
     if unknown := [name for name in options.problems if name not in known]:
         raise ValueError(f"{options.task} has no problem {unknown[0]!r}; remove it from --problems")
     return [known[name] for name in options.problems]
@@ -364,7 +364,7 @@ def _strengths(
 ) -> dict[str, Strength]:
     """The strengths of the settings that need one, measured now, so that no boundary pays for it.
     TgrError where one cannot be measured, ValueError for one that would have no effect."""
-    found = {}
+    strengths = {}
     for setting in settings:
         its = setting.resolve(config, engine.n_embd)
         for unit, calibration in (("divergence", "divergence"), ("relative_strength", "residual")):
@@ -374,13 +374,13 @@ def _strengths(
                     f"calibration={calibration} to --options"
                 )
         if strength.is_needed(its):
-            one = strength.prepare(engine, its)
-            if one is None:
+            measured = strength.prepare(engine, its)
+            if measured is None:
                 raise TgrError(
                     f"the strength of {setting.name} cannot be measured; raise its divergence"
                 )
-            found[setting.name] = one
-    return found
+            strengths[setting.name] = measured
+    return strengths
 
 
 def measure(options: argparse.Namespace) -> None:
@@ -412,9 +412,9 @@ def measure(options: argparse.Namespace) -> None:
         }
         strengths = _strengths(engine, config, settings)
         checkpoint = Checkpoint(options.out, json.loads(json.dumps(head)))
-        for name, found in strengths.items():
+        for name, known in strengths.items():
             print(
-                f"{name}: zeta {found.zeta:.3g}, divergence {found.divergence:.3g}", file=sys.stderr
+                f"{name}: zeta {known.zeta:.3g}, divergence {known.divergence:.3g}", file=sys.stderr
             )
         arms = N_SWAPPED if options.swap else len(options.kinds) * (config.n_candidates + 1)
         n_texts = options.boundaries * len(settings) * arms * options.completions

@@ -16,16 +16,16 @@ class Checkpoint:
     """The records of a run, a line each; the first line says what they depend on."""
 
     def __init__(self, path: Path, head: Record) -> None:
-        whole = read_lines(path) if path.exists() else []
-        if whole and "options" in whole[0]:
-            whole[0]["options"] = without_former(whole[0]["options"])
-        if whole and whole[0] != head:
-            names = sorted({*head, *whole[0]})
-            changed = [name for name in names if head.get(name) != whole[0].get(name)]
+        lines = read_lines(path) if path.exists() else []
+        if lines and "options" in lines[0]:
+            lines[0]["options"] = without_former(lines[0]["options"])
+        if lines and lines[0] != head:
+            names = sorted({*head, *lines[0]})
+            changed = [name for name in names if head.get(name) != lines[0].get(name)]
             raise ValueError(
                 f"{path} is of a run with other {', '.join(changed)}; name another file with --out"
             )
-        self.records: list[Record] = whole[1:]
+        self.records: list[Record] = lines[1:]
         path.write_text("".join(json.dumps(line) + "\n" for line in (head, *self.records)), "utf-8")
         self._path = path
 
@@ -51,12 +51,12 @@ def read_lines(path: Path) -> list[Record]:
     """The whole lines of a checkpoint. ValueError for a file of another kind."""
     try:
         lines = path.read_text("utf-8").splitlines(True)
-        found = [json.loads(line) for line in lines if line.endswith("\n")]
+        records = [json.loads(line) for line in lines if line.endswith("\n")]
     except ValueError:
-        found = [None]
-    if not all(isinstance(record, dict) for record in found):
+        records = [None]
+    if not all(isinstance(record, dict) for record in records):
         raise other_kind(path)
-    return found
+    return records
 
 
 def other_kind(path: Path) -> ValueError:

@@ -52,13 +52,13 @@ class Completions(Trajectory):
         self.read_query()
         if begins:
             return [(0, steering.anchor(self.read_state()))]
-        found: list[tuple[int, NDArray[np.float64]]] = []
+        boundaries: list[tuple[int, NDArray[np.float64]]] = []
         while True:
             chunk = self.write()
             finish = self.finish(chunk)
             if finish is not None:
-                return found
-            found.append((len(self.generated), steering.anchor(self.read_state())))
+                return boundaries
+            boundaries.append((len(self.generated), steering.anchor(self.read_state())))
             self.step(chunk, None)
             self.reset()
 
@@ -91,13 +91,13 @@ class Completions(Trajectory):
 
     def texts(self, starts: Sequence[Start]) -> list[list[int]]:
         """The whole text of each start, written without injection to its end or the limit."""
-        whole = {(s.tokens, s.key): list(s.tokens) for s in starts}
+        texts = {(s.tokens, s.key): list(s.tokens) for s in starts}
         ended = {(s.tokens, s.key) for s in starts if s.ended}
         for index in range(1, self.config.max_chunks):
-            going = [k for k, text in whole.items() if k not in ended and self._space(text)]
+            going = [k for k, text in texts.items() if k not in ended and self._space(text)]
 
             def task(name: tuple[tuple[int, ...], Key], index: int = index) -> Task:
-                text = whole[name]
+                text = texts[name]
                 tail = text[-self.config.chunk_len :]
                 task = self.run.continuation(
                     self._query.fork(), text, self._space(text), self._seed(index, name[1])
@@ -105,12 +105,12 @@ class Completions(Trajectory):
                 return dataclasses.replace(task, feed=[self.run.query[-1], *tail])
 
             def take(name: tuple[tuple[int, ...], Key], output: Output) -> None:
-                whole[name] += output.tokens.tolist()
+                texts[name] += output.tokens.tolist()
                 if output.finish == "stop":
                     ended.add(name)
 
             self._in_waves(going, task, take)
-        return [whole[s.tokens, s.key] for s in starts]
+        return [texts[s.tokens, s.key] for s in starts]
 
     def without_reset(self, keys: Sequence[Key]) -> list[list[int]]:
         """The whole text for each key, written after all of its beginning."""
@@ -121,23 +121,23 @@ class Completions(Trajectory):
             n = self.config.token_limit - len(self.generated)
             return self.run.continuation(sequence.fork(), self.generated, n, self._seed(0, key))
 
-        found = self._in_waves(keys, task, lambda _, o: [*self.generated, *o.tokens.tolist()])
+        texts = self._in_waves(keys, task, lambda _, o: [*self.generated, *o.tokens.tolist()])
         sequence.drop()
-        return found
+        return texts
 
     def _in_waves(
         self, jobs: Sequence[Any], task: Callable[[Any], Task], take: Callable[[Any, Output], Any]
     ) -> list[Any]:
         """What `take` makes of each job and its output; `parallel` tasks in a batch."""
-        found: list[Any] = []
+        results: list[Any] = []
         for first in range(0, len(jobs), self.parallel):
             part = jobs[first : first + self.parallel]
             running = [task(job) for job in part]
             outputs = self.run.decode(running)
-            for one in running:
-                one.sequence.drop()
-            found += [take(job, output) for job, output in zip(part, outputs, strict=True)]
-        return found
+            for t in running:
+                t.sequence.drop()
+            results += [take(job, output) for job, output in zip(part, outputs, strict=True)]
+        return results
 
     def _space(self, text: Sequence[int]) -> int:
         return min(self.config.chunk_len, self.config.token_limit - len(text))
@@ -146,13 +146,13 @@ class Completions(Trajectory):
         return derived_seed(self.config.seed, self.run.index + n_after, CHUNK, *key)
 
     def _terms(self, output: Output) -> NDArray[np.float64]:
-        found = np.full((2, len(self.lengths)), np.nan)
+        terms = np.full((2, len(self.lengths)), np.nan)
         for i, length in enumerate(self.lengths):
             n = np.array([min(length, len(output.tokens))])
-            found[0, i] = scoring.foresight(output.logprobs[None], n)[0]
+            terms[0, i] = scoring.foresight(output.logprobs[None], n)[0]
             if n[0] >= 3:
-                found[1, i] = scoring.bumpiness(output.states[None], n)[0]
-        return found
+                terms[1, i] = scoring.bumpiness(output.states[None], n)[0]
+        return terms
 
 
 def _method(parallel: int) -> Method:

@@ -35,12 +35,12 @@ def variances(x: Floats, shared: bool) -> NDArray[np.float64]:
         raise ValueError(f"x has shape {x.shape}, but needs at least two anchors and completions")
     means = x.mean(axis=1)
     if not shared:
-        rest = x.var(axis=1, ddof=1).mean()
-        return np.array([means.var(ddof=1) - rest / n, 0.0, rest])
+        luck = x.var(axis=1, ddof=1).mean()
+        return np.array([means.var(ddof=1) - luck / n, 0.0, luck])
     columns = x.mean(axis=0)
     residual = x - means[:, None] - columns + x.mean()
-    rest = np.sum(residual**2) / ((n_anchors - 1) * (n - 1))
-    return np.array([means.var(ddof=1) - rest / n, columns.var(ddof=1) - rest / n_anchors, rest])
+    luck = np.sum(residual**2) / ((n_anchors - 1) * (n - 1))
+    return np.array([means.var(ddof=1) - luck / n, columns.var(ddof=1) - luck / n_anchors, luck])
 
 
 def best_of_half(x: Floats, rng: np.random.Generator, n_splits: int = 50) -> float:
@@ -87,11 +87,11 @@ def apart(
     if n < n_anchors:
         raise ValueError(f"x has shape {x.shape}, but needs a completion for each anchor")
     rows = np.arange(n_anchors)[:, None]
-    found = []
+    values = []
     for _ in range(n_draws):
         columns = rng.permutation(n)[(np.arange(n) + rows) % n]  # [K, n]
-        found.append(measure(scores[rows, columns], x[rows, columns]))
-    return float(np.mean(found))
+        values.append(measure(scores[rows, columns], x[rows, columns]))
+    return float(np.mean(values))
 
 
 def half_moments(scores: Floats, x: Floats) -> NDArray[np.float64]:
@@ -99,8 +99,8 @@ def half_moments(scores: Floats, x: Floats) -> NDArray[np.float64]:
     and the success in the other, for `correlation`."""
     even, odd = slice(0, None, 2), slice(1, None, 2)
     first, second = (
-        _moments(scores[:, one].mean(axis=1), x[:, other].mean(axis=1))
-        for one, other in ((even, odd), (odd, even))
+        _moments(scores[:, scored].mean(axis=1), x[:, counted].mean(axis=1))
+        for scored, counted in ((even, odd), (odd, even))
     )
     return np.asarray((first + second) / 2)
 
@@ -137,8 +137,8 @@ def bootstrap(parts: Floats, measure: Measure, seed: int = 0) -> Interval:
         return Interval(math.nan, math.nan, math.nan)
     n = len(parts)
     weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=_RESAMPLES) / n
-    found = [measure(row) for row in weights @ parts]
-    known = [value for value in found if not math.isnan(value)] or [math.nan]
+    values = [measure(row) for row in weights @ parts]
+    known = [value for value in values if not math.isnan(value)] or [math.nan]
     low, high = np.percentile(known, (2.5, 97.5))
     return Interval(measure(parts.mean(axis=0)), float(low), float(high))
 

@@ -97,15 +97,15 @@ def over(cells: Sequence[Cell], parts: Parts, measure: stats.Measure = stats.mea
     return stats.bootstrap(np.array([np.atleast_1d(parts(cell)) for cell in cells]), measure)
 
 
-def points(found: Interval, sign: str = "+") -> str:
+def points(interval: Interval, sign: str = "+") -> str:
     """In percent or points."""
-    return _shown(found, 100, f"{sign}.1f")
+    return _shown(interval, 100, f"{sign}.1f")
 
 
-def _shown(found: Interval, scale: float, form: str) -> str:
-    if np.isnan(found.mean):
+def _shown(interval: Interval, scale: float, form: str) -> str:
+    if np.isnan(interval.mean):
         return "-"
-    middle, low, high = (scale * value for value in (found.mean, found.low, found.high))
+    middle, low, high = (scale * value for value in (interval.mean, interval.low, interval.high))
     return f"{middle:{form}} [{low:{form}}, {high:{form}}]"
 
 
@@ -157,14 +157,14 @@ def regrets(groups: Groups, at: int) -> str:
 
     rows = []
     for setting, kind, name, cells in _parts_of(groups):
-        found = np.array([gains(cell) for cell in cells])
+        won = np.array([gains(cell) for cell in cells])
         best = np.array([cell.best for cell in cells])
-        columns = [*(best[:, None] - found).T, best, *found.T]
-        kept = np.array([stats.gain_of_winner(terms[0](cell), cell.success) for cell in cells])
+        columns = [*(best[:, None] - won).T, best, *won.T]
+        going = np.array([stats.gain_of_winner(terms[0](cell), cell.success) for cell in cells])
         cost = np.array([cell.cost for cell in cells])
-        columns += [kept, found[:, 0] + cost, kept + cost]
-        shown = [points(stats.bootstrap(column[:, None], stats.mean)) for column in columns]
-        rows.append([setting, kind, name, *shown])
+        columns += [going, won[:, 0] + cost, going + cost]
+        texts = [points(stats.bootstrap(column[:, None], stats.mean)) for column in columns]
+        rows.append([setting, kind, name, *texts])
     return table(heads, rows)
 
 
@@ -179,9 +179,9 @@ def lookahead(groups: Groups, lengths: Sequence[int]) -> str:
     rows = []
     for (setting, kind), cells in groups.items():
         for at, length in enumerate(lengths):
-            found = np.array([_lookahead(cell, at) for cell in cells])
-            shown = [points(stats.bootstrap(column[:, None], stats.mean)) for column in found.T]
-            rows.append([setting, kind, str(length), *shown])
+            gains = np.array([_lookahead(cell, at) for cell in cells])
+            texts = [points(stats.bootstrap(column[:, None], stats.mean)) for column in gains.T]
+            rows.append([setting, kind, str(length), *texts])
     return table(heads, rows)
 
 
@@ -217,8 +217,8 @@ def signal(groups: Groups, lengths: Sequence[int]) -> str:
 def _signal(cells: Sequence[Cell], at: int) -> list[str]:
     def explained(values: Parts, shared: bool, n_mc: int = 1) -> str:
         def parts(cell: Cell) -> Floats:
-            anchor, _, rest = stats.variances(values(cell), shared)
-            return np.array([anchor, rest / n_mc])
+            anchor, _, luck = stats.variances(values(cell), shared)
+            return np.array([anchor, luck / n_mc])
 
         return points(over(cells, parts, stats.share), "")
 
@@ -249,11 +249,11 @@ def swapped(records: Sequence[Record]) -> str:
     for setting in dict.fromkeys(record["setting"] for record in records):
         mine = [record for record in records if record["setting"] == setting]
         x = np.array([success_of(record).mean(axis=1) for record in mine])  # [boundaries, 4]
-        own, other, none, whole = x.T
+        own, foreign, none, unreset = x.T
         shares = [points(stats.bootstrap(arm[:, None], stats.mean), "") for arm in x.T]
         pairs = [
             points(stats.bootstrap(difference[:, None], stats.mean))
-            for difference in (own - other, own - none, whole - none)
+            for difference in (own - foreign, own - none, unreset - none)
         ]
         rows.append([setting.partition(":")[2], str(len(x)), *shares, *pairs])
     return table(heads, rows)
@@ -262,10 +262,10 @@ def swapped(records: Sequence[Record]) -> str:
 def _parts_of(groups: Groups) -> list[tuple[str, str, str, Sequence[Cell]]]:
     """Each group as a whole, and its informative boundaries, where some texts are right and some
     wrong."""
-    found: list[tuple[str, str, str, Sequence[Cell]]] = []
+    parts: list[tuple[str, str, str, Sequence[Cell]]] = []
     for (setting, kind), cells in groups.items():
         some = [cell for cell in cells if 0 < cell.success.mean() < 1]
         for name, part in (("all", cells), ("informative", some)):
             if part:
-                found.append((setting, kind, f"{name} {len(part)}", part))
-    return found
+                parts.append((setting, kind, f"{name} {len(part)}", part))
+    return parts

@@ -75,8 +75,8 @@ def _responses(draw: random.Random, number: int) -> Asked:
 
     def number_in(reply: Any) -> int:
         (message,) = [item for item in reply["output"] if item["type"] == "message"]
-        found: int = json.loads(message["content"][0]["text"])["number"]
-        return found
+        value: int = json.loads(message["content"][0]["text"])["number"]
+        return value
 
     return Asked("responses", number, "/v1/responses", body, number_in)
 
@@ -92,8 +92,8 @@ def _messages(draw: random.Random, number: int) -> Asked:
 
     def number_in(reply: Any) -> int:
         (block,) = [block for block in reply["content"] if block["type"] == "text"]
-        found: int = json.loads(block["text"])["number"]
-        return found
+        value: int = json.loads(block["text"])["number"]
+        return value
 
     return Asked("messages", number, "/v1/messages", body, number_in)
 
@@ -131,7 +131,7 @@ def _tokens(draw: random.Random, number: int) -> Asked:
     body = {"content": f"{number}", "with_pieces": True}
 
     def number_in(reply: Any) -> int:
-        pieces = [one["piece"] for one in reply["tokens"]]
+        pieces = [token["piece"] for token in reply["tokens"]]
         return int("".join(p if isinstance(p, str) else bytes(p).decode() for p in pieces))
 
     return Asked("tokenize", number, "/tokenize", body, number_in)

@@ -42,16 +42,16 @@ def seconds(engine: Engine, n: int, n_prompt: int, n_generate: int) -> float:
 
 def measure(model: str, n_threads: int) -> dict[str, float]:
     """Milliseconds of steps, tokens a second of prompts."""
-    found = {}
+    figures = {}
     config = EngineConfig(n_ctx=4096, n_gpu_layers=0, n_threads=n_threads, prefix_cells=0)
     with Engine(model, config) as engine:
         for n in WIDTHS:
             n_steps = 24 if n < 8 else 12
-            whole, first = seconds(engine, n, 10, n_steps + 1), seconds(engine, n, 10, 1)
-            found[f"step of {n}, ms"] = 1000 * (whole - first) / n_steps
+            long, first = seconds(engine, n, 10, n_steps + 1), seconds(engine, n, 10, 1)
+            figures[f"step of {n}, ms"] = 1000 * (long - first) / n_steps
         for n in PROMPTS:
-            found[f"prompt of {n}, tokens/s"] = n / seconds(engine, 1, n, 1)
-    return found
+            figures[f"prompt of {n}, tokens/s"] = n / seconds(engine, 1, n, 1)
+    return figures
 
 
 def main() -> None:
@@ -66,7 +66,7 @@ def main() -> None:
         return
     print("| model | measured | ggml's | ours | ours / ggml's |\n|---|---|---|---|---|")
     for model in options.models:
-        found = defaultdict[str, dict[str, list[float]]](lambda: {"ggml": [], "best": []})
+        times = defaultdict[str, dict[str, list[float]]](lambda: {"ggml": [], "best": []})
         for _ in range(options.rounds):
             for kind in ("ggml", "best"):
                 command = [sys.executable, __file__, model, "--one"]
@@ -76,9 +76,9 @@ def main() -> None:
                     command, env=environment, check=True, stdout=subprocess.PIPE
                 ).stdout
                 for name, value in json.loads(output).items():
-                    found[name][kind].append(value)
-        for name, both in found.items():
-            ggml, ours = (Spread.of(values) for values in both.values())
+                    times[name][kind].append(value)
+        for name, by_kind in times.items():
+            ggml, ours = (Spread.of(values) for values in by_kind.values())
             ratio = ours.median / ggml.median
             print(f"| {model.name} | {name} | {ggml} | {ours} | {ratio:.2f} |", flush=True)
 

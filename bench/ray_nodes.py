@@ -38,15 +38,15 @@ def cluster(n_nodes: int) -> Iterator[Any]:
     os.environ |= {"RAY_worker_niceness": "0"}  # Ray's own 15 gives way to everything else here
     from ray.cluster_utils import Cluster
 
-    found = Cluster(
+    nodes = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
     )
     try:
         for _ in range(n_nodes - 1):
-            found.add_node(num_cpus=1)
-        yield found
+            nodes.add_node(num_cpus=1)
+        yield nodes
     finally:
-        found.shutdown()
+        nodes.shutdown()
 
 
 def start(folder: Path, limit: int, address: str = "") -> subprocess.Popen[str]:

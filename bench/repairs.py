@@ -146,13 +146,13 @@ class Clock:
 def examples(head: str, name: str) -> list[tuple[str, str]]:
     """Calls and their results in a docstring, as Python texts."""
     lines = head.split("\n")
-    found = []
+    pairs = []
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         if (shell := re.match(rf"\s*>>> ({name}\(.*\))\s*$", line)) is not None:
-            found.append((shell[1], following.strip()))
+            pairs.append((shell[1], following.strip()))
         elif (said := re.match(rf"\s*({name}\(.*\))\s*{_CALL}\s*(.+?)\.?$", line)) is not None:
-            found.append((said[1], said[2]))
-    return [pair for pair in dict.fromkeys(found) if all(map(_is_expression, pair))]
+            pairs.append((said[1], said[2]))
+    return [pair for pair in dict.fromkeys(pairs) if all(map(_is_expression, pair))]
 
 
 def _is_expression(text: str) -> bool:
@@ -197,8 +197,8 @@ def repairs(file: Path, n: int, skip: int) -> Iterator[Repair]:
     """Up to `n` repairs, after the first `skip`."""
     data = file.read_bytes()
     lines = (gzip.decompress(data) if file.suffix == ".gz" else data).decode().splitlines()
-    made = (one for line in lines if (one := repair(json.loads(line))) is not None)
-    yield from itertools.islice(made, skip, skip + n)
+    every = (r for line in lines if (r := repair(json.loads(line))) is not None)
+    yield from itertools.islice(every, skip, skip + n)
 
 
 def projects(folder: Path) -> Iterator[Repair]:
@@ -246,21 +246,21 @@ def asked(row: Row) -> Iterator[None]:
         yield
 
 
-def solved(engine: Engine, one: Repair, row: Row, config: SearchConfig, sandbox: str) -> Solved:
+def solved(engine: Engine, job: Repair, row: Row, config: SearchConfig, sandbox: str) -> Solved:
     """What a row makes of a task, in a folder of its own."""
     code = CodeConfig(
-        test=one.test, candidates=row.k, rounds=row.rounds, sandbox=sandbox, test_seconds=20.0
+        test=job.test, candidates=row.k, rounds=row.rounds, sandbox=sandbox, test_seconds=20.0
     )
     clock, folder = Clock(), Path(tempfile.mkdtemp())
     try:
-        for path, text in one.files.items():
+        for path, text in job.files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(text.encode())
         subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
         place = Workplace(folder, code)
         with place.copied(), asked(row) if row.is_chat else shown(row):
             task = CodeTask(
-                one.task, place.paths(), place.read, place.judge, one.test, refusal=place.refusal
+                job.task, place.paths(), place.read, place.judge, job.test, refusal=place.refusal
             )
             outcome = solve(engine, task, config, methods.get("base"), code, clock)
     finally:
@@ -268,8 +268,8 @@ def solved(engine: Engine, one: Repair, row: Row, config: SearchConfig, sandbox:
     every = [candidate for some in outcome.rounds for candidate in some]
     best = outcome.best if outcome.best is not None and outcome.best.passes else None
     right = best is not None
-    if best is not None and one.hidden:
-        right = bool(passes(best.changes[0].after, one.hidden, LIMITS).correct)
+    if best is not None and job.hidden:
+        right = bool(passes(best.changes[0].after, job.hidden, LIMITS).correct)
     ended = [some for some in every if some.state == "done" and not some.parts]
     return Solved(
         best is not None, right, len(ended), sum(candidate.passes for candidate in every),
@@ -282,16 +282,16 @@ def percent(values: Sequence[float]) -> str:
     """A mean share in percent with its interval."""
     if not values:
         return "-"
-    found = interval(values)
-    return f"{100 * found.mean:.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})"
+    share = interval(values)
+    return f"{100 * share.mean:.1f} ({100 * share.low:.1f} to {100 * share.high:.1f})"
 
 
-def gain(name: str, rows: Sequence[bool], first: str, others: Sequence[bool]) -> str:
+def gain(name: str, rows: Sequence[bool], first: str, first_rows: Sequence[bool]) -> str:
     """A line about one row against the first, problem by problem."""
-    found = paired(rows, others)
+    difference = paired(rows, first_rows)
     return (
-        f"{name} - {first}: {100 * found.mean:+.1f} points "
-        f"({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+        f"{name} - {first}: {100 * difference.mean:+.1f} points "
+        f"({100 * difference.low:+.1f} to {100 * difference.high:+.1f})"
     )
 
 
@@ -331,7 +331,7 @@ def main() -> int:
         if options.projects
         else repairs(options.humaneval, options.n, options.skip)
     )
-    found: dict[str, list[Solved]] = {}
+    by_row: dict[str, list[Solved]] = {}
     with load(options.model, EngineConfig(n_threads=options.threads)) as engine:
         own = resolve(engine.metadata).config
         print(
@@ -341,25 +341,25 @@ def main() -> int:
             "pass, s |\n|---|---|---|---|---|---|---|"
         )
         for name in options.rows:
-            rows = found[name] = []
-            for i, one in enumerate(tasks):
+            rows = by_row[name] = []
+            for i, task in enumerate(tasks):
                 config = dataclasses.replace(own, seed=options.seed + 1000 * i)
-                rows.append(solved(engine, one, ROWS[name], config, sandbox))
+                rows.append(solved(engine, task, ROWS[name], config, sandbox))
                 last = rows[-1]
-                said = f"{name} {one.name}: {last.n_passed} pass, hidden {last.hidden}"
+                said = f"{name} {task.name}: {last.n_passed} pass, hidden {last.hidden}"
                 print(f"{said}, {last.seconds:.0f} s", file=sys.stderr, flush=True)
             print(line(name, rows), flush=True)
-    right = {name: [row.hidden for row in rows] for name, rows in found.items()}
-    first, *others = options.rows
-    for name in others:
+    right = {name: [row.hidden for row in rows] for name, rows in by_row.items()}
+    first, *rest = options.rows
+    for name in rest:
         print(gain(name, right[name], first, right[first]))
     if options.json:
         plain = {
             name: [
-                {"task": one.name, **dataclasses.asdict(row)}
-                for one, row in zip(tasks, rows, strict=True)
+                {"task": task.name, **dataclasses.asdict(row)}
+                for task, row in zip(tasks, rows, strict=True)
             ]
-            for name, rows in found.items()
+            for name, rows in by_row.items()
         }
         options.json.write_text(json.dumps(plain))
     return 0

@@ -91,19 +91,19 @@ def cases_of(model: Model, seeds: Sequence[int]) -> Iterator[Case]:
 def outcome(case: Case, folder: Path) -> Any:
     """What a case gives, or the error that it ends with; the folder of its model does not count."""
     try:
-        made = case.run()
+        value = case.run()
     except Exception as error:
         return {"error": type(error).__name__, "message": str(error).replace(f"{folder}/", "")}
-    return made if isinstance(made, dict | list | str) else type(made).__name__
+    return value if isinstance(value, dict | list | str) else type(value).__name__
 
 
 def models(paths: Sequence[Path], folder: Path) -> Iterator[Model]:
     """Each model, open for the time that it is used."""
-    found = list(paths)
-    if not found:
-        found = [with_f32_weights(embedded_model(), folder / "embedded-f32.gguf")]
-        found += filter(None, [stories()])
-    for path in found:
+    files = list(paths)
+    if not files:
+        files = [with_f32_weights(embedded_model(), folder / "embedded-f32.gguf")]
+        files += filter(None, [stories()])
+    for path in files:
         with load(path, EngineConfig(**EXACT)) as engine:
             yield Model(path.stem, path, engine, prompts_of(engine))
 
@@ -113,9 +113,9 @@ def record(paths: Sequence[Path], seeds: Sequence[int]) -> Json:
     about: Json = {"seeds": list(seeds), "methods": list(METHODS), "models": {}}
     cases: Json = {}
 
-    def add(model: str, found: Iterator[Case], folder: Path) -> None:
+    def add(model: str, new_cases: Iterator[Case], folder: Path) -> None:
         begun = time.monotonic()
-        for case in found:
+        for case in new_cases:
             name = f"{model}/{case.name}"
             assert name not in cases, name
             cases[name] = outcome(case, folder)
@@ -148,21 +148,21 @@ def differences(a: Any, b: Any, path: str = "") -> Iterator[str]:
     elif isinstance(a, list) and isinstance(b, list):
         if len(a) != len(b):
             yield f"{path}: {len(a)} items != {len(b)}"
-        for i, (one, other) in enumerate(zip(a, b, strict=False)):
-            yield from differences(one, other, f"{path}[{i}]")
+        for i, (x, y) in enumerate(zip(a, b, strict=False)):
+            yield from differences(x, y, f"{path}[{i}]")
     elif type(a) is not type(b) or a != b:
         yield f"{path}: {json.dumps(a):.120} != {json.dumps(b):.120}"
 
 
 def compare(a: Json, b: Json) -> int:
     """Prints every difference; the exit code."""
-    found = list(differences(a, b))
-    for line in found:
+    lines = list(differences(a, b))
+    for line in lines:
         print(line)
     ours, theirs = a["cases"], b["cases"]
     n_bad = sum(ours.get(name) != theirs.get(name) for name in ours.keys() | theirs.keys())
-    print(f"{len(found)} differences, in {n_bad} of {len(ours)} cases")
-    return int(bool(found))
+    print(f"{len(lines)} differences, in {n_bad} of {len(ours)} cases")
+    return int(bool(lines))
 
 
 def save(path: Path, recorded: Json) -> None:

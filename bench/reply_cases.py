@@ -125,8 +125,8 @@ def write(
     text, raw = model.prompts[prompt]
 
     def run() -> Any:
-        made = config(seed, **options)
-        return exact(generate(model.engine, text, made, method=method, raw=raw))
+        chosen = config(seed, **options)
+        return exact(generate(model.engine, text, chosen, method=method, raw=raw))
 
     return run
 
@@ -183,8 +183,8 @@ def crew_cases(model: Model, seeds: Sequence[int]) -> Iterator[Case]:
 
     def many(seed: int, k: int, method: str, **options: Any) -> Callable[[], Any]:
         def run() -> Any:
-            made = config(seed, **options)
-            replies = generate_many(model.engine, prompt, made, k, method=method, raw=raw)
+            chosen = config(seed, **options)
+            replies = generate_many(model.engine, prompt, chosen, k, method=method, raw=raw)
             return [exact(reply) for reply in replies]
 
         return run
@@ -196,9 +196,9 @@ def crew_cases(model: Model, seeds: Sequence[int]) -> Iterator[Case]:
             def on_event(i: int, event: Any) -> None:
                 events[i].append(event)
 
-            made = config(seed, max_tokens=50)
-            generate_many(model.engine, prompt, made, 3, method=method, raw=raw, on_event=on_event)
-            return [of_events(found) for found in events.values()]
+            short = config(seed, max_tokens=50)
+            generate_many(model.engine, prompt, short, 3, method=method, raw=raw, on_event=on_event)
+            return [of_events(own) for own in events.values()]
 
         return run
 
@@ -220,28 +220,28 @@ def event_cases(model: Model, seed: int) -> Iterator[Case]:
 
     def streamed(method: str, **options: Any) -> Callable[[], Any]:
         def run() -> Any:
-            made = config(seed, **options)
-            return of_events(list(stream(engine, prompt, made, method=method, raw=raw)))
+            chosen = config(seed, **options)
+            return of_events(list(stream(engine, prompt, chosen, method=method, raw=raw)))
 
         return run
 
     def listened(method: str, **options: Any) -> Any:
         events: list[Any] = []
-        made = config(seed, **options)
-        reply = generate(engine, prompt, made, method=method, raw=raw, on_event=events.append)
+        chosen = config(seed, **options)
+        reply = generate(engine, prompt, chosen, method=method, raw=raw, on_event=events.append)
         return of_events([*events, reply])
 
     def verbatim() -> Any:
         return exact(generate(engine, prompt, config(seed), raw=raw, verbatim=True))
 
     def steps(n: int | None) -> Any:
-        found = []
+        written = []
         with contextlib.closing(generate_steps(engine, prompt, config(seed), raw=raw)) as going:
             for step in going:
-                found.append(exact(step))
-                if len(found) == n:
+                written.append(exact(step))
+                if len(written) == n:
                     break
-        return found
+        return written
 
     def tokens() -> Any:
         ids = engine.tokenize("Once upon a time 12 + 5 =", add_special=True)
@@ -267,11 +267,11 @@ def shipped_cases(seed: int) -> Iterator[Case]:
     """The embedded model as it is, with the default cache and what its file advises."""
     engine = load(None, EngineConfig(n_threads=1, n_gpu_layers=0))
     for method in METHODS:
-        for given in ("defaults", "options"):
-            made = None if given == "defaults" else config(seed)
+        for kind in ("defaults", "options"):
+            chosen = None if kind == "defaults" else config(seed)
 
-            def run(method: str = method, made: SearchConfig | None = made) -> Any:
-                return exact(generate(engine, "What is 48 * 7 - 5?", made, method=method))
+            def run(method: str = method, chosen: SearchConfig | None = chosen) -> Any:
+                return exact(generate(engine, "What is 48 * 7 - 5?", chosen, method=method))
 
-            yield Case(f"{method}/{given}", run)
+            yield Case(f"{method}/{kind}", run)
     engine.close()

@@ -41,15 +41,15 @@ def main() -> None:
 
 def row(engine: Engine, n_tokens: int, n_pairs: int, raw: bool) -> None:
     """Measures and prints one length."""
-    found: dict[str, list[tuple[float, float, int]]] = {method: [] for method in METHODS}
+    times: dict[str, list[tuple[float, float, int]]] = {method: [] for method in METHODS}
     for pair in range(n_pairs):
         for method in METHODS if pair % 2 else METHODS[::-1]:
-            found[method].append(timed(engine, method, n_tokens, raw))
+            times[method].append(timed(engine, method, n_tokens, raw))
     for method in METHODS:
-        first, whole, n = (statistics.median(column) for column in zip(*found[method], strict=True))
+        first, total, n = (statistics.median(column) for column in zip(*times[method], strict=True))
         print(f"  {n_tokens:>5} tokens  {method:<10} first text {first:6.3f} s, "
-              f"whole {whole:7.2f} s, {n / whole:6.1f} tokens/s")  # fmt: skip
-    plain, searched = ([whole / n for _, whole, n in found[method]] for method in METHODS)
+              f"whole {total:7.2f} s, {n / total:6.1f} tokens/s")  # fmt: skip
+    plain, searched = ([total / n for _, total, n in times[method]] for method in METHODS)
     ratios = sorted(b / a for a, b in zip(plain, searched, strict=True))
     middle = statistics.median(ratios)
     print(f"         a token takes {middle:.3f} times as long [{ratios[0]:.3f}, {ratios[-1]:.3f}]",

@@ -74,9 +74,9 @@ def reply(engine: Engine, prompt: list[int], n: int = 16) -> tuple[Output, Outpu
 
     with engine.session(len(prompt) + n, 1, prompt=prompt[:-1]) as session:
         sequence, reading = read(engine, session, prompt[:-1])
-        written = write(session, sequence, prompt[-1], n, on_tokens=on_tokens)
+        writing = write(session, sequence, prompt[-1], n, on_tokens=on_tokens)
         session.remember(sequence)
-    return reading, written, first[0]
+    return reading, writing, first[0]
 
 
 def seconds(work: Callable[[], Any]) -> float:
@@ -162,8 +162,8 @@ def beside(bench: Bench) -> Numbers:
             end = time.monotonic()
         alone.append(seconds(whole))
         during = [t for t in times if start <= t <= end]
-        before = max((t for t in times if t < start), default=start)
-        gaps = np.diff([before, *during, end])
+        last_before = max((t for t in times if t < start), default=start)
+        gaps = np.diff([last_before, *during, end])
     numbers["alone s"] = statistics.mean(alone)
     numbers["alone / beside"] = numbers["alone s"] / numbers["beside s"]
     numbers["longest gap s"] = float(gaps.max())
@@ -179,11 +179,11 @@ def forks(bench: Bench) -> Numbers:
         with engine.session(500, 9) as session, writer(engine, times):
             sequence = session.sequence()
             session.run([Task(sequence, bench.tokens(engine, 64))])
-            before, start = engine.stats().n_decodes, time.monotonic()
-            made = [(sequence.fork(), session.injection(vectors)) for _ in range(8)]
+            n_before, start = engine.stats().n_decodes, time.monotonic()
+            held_forks = [(sequence.fork(), session.injection(vectors)) for _ in range(8)]
             took = time.monotonic() - start
-            passed = engine.stats().n_decodes - before
-            del made
+            passed = engine.stats().n_decodes - n_before
+            del held_forks
     return {"decodes that pass": passed, "ms": 1000 * took}
 
 
@@ -212,7 +212,7 @@ def main() -> None:
         rounds = [groups[name](bench) for _ in range(args.rounds)]
         print(name)
         for quantity in rounds[0]:
-            spread = Spread.of([one[quantity] for one in rounds])
+            spread = Spread.of([numbers[quantity] for numbers in rounds])
             print(f"  {quantity:22} {spread}", flush=True)
 
 

@@ -52,11 +52,11 @@ class Wire:
         await listening.serve_forever()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there = await asyncio.open_connection("127.0.0.1", self._server_port)
+        link = await asyncio.open_connection("127.0.0.1", self._server_port)
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        there[1].get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.gather(self._copy(reader, there[1], "sent"),
-                             self._copy(there[0], writer, "received"))  # fmt: skip
+        link[1].get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.gather(self._copy(reader, link[1], "sent"),
+                             self._copy(link[0], writer, "received"))  # fmt: skip
 
     async def _copy(
         self, source: asyncio.StreamReader, to: asyncio.StreamWriter, name: str
@@ -83,7 +83,7 @@ def counted(wires: list[Wire]) -> tuple[int, int]:
 
 def cases(engine: Engine, wires: list[Wire], n_steps: int) -> dict[str, Any]:
     """Bytes and seconds of each case, and the log-probabilities of its texts."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     draw = np.random.default_rng(1)
     tokens = draw.integers(0, engine.n_vocab - 1, PROMPT).tolist()
     maps = geometry.InjectionMaps.draw(engine.n_layer, engine.n_embd, engine.n_embd, 8, 1)
@@ -94,10 +94,10 @@ def cases(engine: Engine, wires: list[Wire], n_steps: int) -> dict[str, Any]:
     for n, steered in ((1, False), (8, False), (8, True)):
         with engine.session(8 * (PROMPT + n_steps + 8), 9) as session:
             prefix = session.sequence()
-            before, begun = counted(wires), time.monotonic()
+            bytes_before, begun = counted(wires), time.monotonic()
             # a token, since without one nobody waits for what a server computes
             session.run([Task(prefix, tokens[:-1], n_generate=1, **greedy)])
-            found[f"prompt of {PROMPT}"] = (*np.subtract(counted(wires), before),
+            results[f"prompt of {PROMPT}"] = (*np.subtract(counted(wires), bytes_before),
                                             1000 * (time.monotonic() - begun), PROMPT)  # fmt: skip
             prefix.truncate(PROMPT - 1)
             injections = [session.injection(v) for v in vectors] if steered else []
@@ -107,15 +107,15 @@ def cases(engine: Engine, wires: list[Wire], n_steps: int) -> dict[str, Any]:
                      injection=injections[i] if steered else None, **greedy)
                 for i, fork in enumerate(forks)
             ]  # fmt: skip
-            before, begun = counted(wires), time.monotonic()
+            bytes_before, begun = counted(wires), time.monotonic()
             graphs = engine.stats().n_graphs
             outputs = session.run(tasks)
             name = f"step of {n}" + (", injections and states" if steered else "")
-            found[name] = (*np.subtract(counted(wires), before) / n_steps,
+            results[name] = (*np.subtract(counted(wires), bytes_before) / n_steps,
                            1000 * (time.monotonic() - begun) / n_steps, n,
-                           np.concatenate([one.top_logprobs[0] for one in outputs]),
+                           np.concatenate([output.top_logprobs[0] for output in outputs]),
                            (engine.stats().n_graphs - graphs) / n_steps)  # fmt: skip
-    return found
+    return results
 
 
 def rows(number: str, here: dict[str, Any], there: dict[str, Any]) -> Iterator[str]:

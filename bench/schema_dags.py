@@ -28,8 +28,8 @@ Step = Callable[[int, Refs], dict[str, Any]]
 
 
 def _object(*, required: bool = False, **properties: Any) -> dict[str, Any]:
-    made: dict[str, Any] = {"type": "object", "properties": properties}
-    return made | ({"required": list(properties)} if required else {})
+    form: dict[str, Any] = {"type": "object", "properties": properties}
+    return form | ({"required": list(properties)} if required else {})
 
 
 def _named(refs: Refs) -> dict[str, Any]:
@@ -106,9 +106,9 @@ def doubling(kind: str, depth: int, leaf: Any) -> dict[str, Any]:
     levels = {
         f"d{i}": STEPS[kind](i, [{"$ref": f"#/$defs/d{i + 1}"} for _ in "12"]) for i in range(depth)
     }
-    whole = {"$defs": levels | {f"d{depth}": leaf}, "$ref": "#/$defs/d0"}
-    made: dict[str, Any] = json.loads(json.dumps(whole))  # each part an object of its own
-    return made
+    shared = {"$defs": levels | {f"d{depth}": leaf}, "$ref": "#/$defs/d0"}
+    separate: dict[str, Any] = json.loads(json.dumps(shared))  # each part an object of its own
+    return separate
 
 
 def schema(draw: random.Random) -> tuple[str, dict[str, Any]]:
@@ -126,35 +126,35 @@ def schema(draw: random.Random) -> tuple[str, dict[str, Any]]:
             level |= STEPS[kind](i, refs)
         levels[f"d{i}"] = level
     leaf = draw.choice(LEAVES)
-    whole = {"$defs": levels | {f"d{depth}": leaf}, "$ref": "#/$defs/d0"}
-    made: dict[str, Any] = json.loads(json.dumps(whole))
-    return f"{' + '.join(kinds)}, {depth} deep, ends with {json.dumps(leaf)}", made
+    shared = {"$defs": levels | {f"d{depth}": leaf}, "$ref": "#/$defs/d0"}
+    separate: dict[str, Any] = json.loads(json.dumps(shared))
+    return f"{' + '.join(kinds)}, {depth} deep, ends with {json.dumps(leaf)}", separate
 
 
 def call_grammar(several: list[Any]) -> tuple[str, Followable]:
     """GBNF of the arguments of functions with such parameters, as a call in JSON has them, and what
     was read."""
-    found = followable([{"name": f"f{i}", "parameters": one} for i, one in enumerate(several)])
-    shapes = [function["parameters"] for function in found.functions]
-    marks = [one["additionalProperties"]["const"] for s in shapes for one in s.get("anyOf", [s])]
+    followed = followable([{"name": f"f{i}", "parameters": form} for i, form in enumerate(several)])
+    shapes = [function["parameters"] for function in followed.functions]
+    marks = [form["additionalProperties"]["const"] for s in shapes for form in s.get("anyOf", [s])]
     root = " | ".join(f"tgr-{mark}" for mark in marks)
-    return found.complete(
+    return followed.complete(
         f'root ::= {root}\nspace ::= | " " | "\\n"{{1,2}} [ \\t]{{0,20}}\n'
-    ), found
+    ), followed
 
 
-def read(one: dict[str, Any]) -> str:
+def read(form: dict[str, Any]) -> str:
     """What comes of a schema."""
-    call_grammar([one, _object(a=one)])
+    call_grammar([form, _object(a=form)])
     try:
-        return f"a grammar of {len(schema_grammar(one)) >> 10} kB"
+        return f"a grammar of {len(schema_grammar(form)) >> 10} kB"
     except SchemaError as error:
         text = str(error)
         clear = text and "\n" not in text and len(text) < 600
         return f"refused: {text.rpartition(' ')[2]}" if clear else f"UNCLEAR {text!r:.300}"
 
 
-def outcome(one: dict[str, Any]) -> tuple[str, float, int]:
+def outcome(form: dict[str, Any]) -> tuple[str, float, int]:
     """What comes of a schema in a process of its own, with its CPU seconds and its memory in
     MiB."""
     ours, theirs = os.pipe()
@@ -162,14 +162,14 @@ def outcome(one: dict[str, Any]) -> tuple[str, float, int]:
     if pid == 0:
         resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS) * 3, int(SECONDS) * 3 + 1))
         signal.signal(signal.SIGXCPU, signal.SIG_DFL)
-        before, start = _resident(), time.process_time()
+        at_start, start = _resident(), time.process_time()
         try:
-            text = read(one)
+            text = read(form)
         except BaseException as error:
             text = f"UNEXPECTED {type(error).__name__}: {error}"
         used = time.process_time() - start
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-        os.write(theirs, json.dumps([text[:400], used, peak - before]).encode())
+        os.write(theirs, json.dumps([text[:400], used, peak - at_start]).encode())
         os._exit(0)
     os.close(theirs)
     with os.fdopen(ours, "rb") as pipe:
@@ -195,8 +195,8 @@ def main() -> int:
     counts: collections.Counter[str] = collections.Counter()
     slowest, largest, n_bad = 0.0, 0, 0
     for i in range(options.n):
-        name, one = schema(draw)
-        text, seconds, mib = outcome(one)
+        name, form = schema(draw)
+        text, seconds, mib = outcome(form)
         slowest, largest = max(slowest, seconds), max(largest, mib)
         counts[text.split()[0].rstrip(":")] += 1
         if text.split()[0].isupper() or seconds > SECONDS or mib > MIB:

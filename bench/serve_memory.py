@@ -32,8 +32,8 @@ FIELDS = ("Rss", "Pss", "Private_Clean", "Private_Dirty", "Anonymous")
 
 def row(program: str, when: str, pid: int, cells: str = "") -> None:
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    found = [int(re.search(rf"^{name}:\s+(\d+)", text, re.M)[1]) * 1024 / 1e6 for name in FIELDS]
-    rss, pss, clean, dirty, anonymous = found
+    values = [int(re.search(rf"^{name}:\s+(\d+)", text, re.M)[1]) * 1024 / 1e6 for name in FIELDS]
+    rss, pss, clean, dirty, anonymous = values
     numbers = " | ".join(f"{n:,.0f}" for n in (rss, pss, clean + dirty, anonymous))
     print(f"| {program} | {when} | {numbers} | {cells} |", flush=True)
 
@@ -52,8 +52,8 @@ def server(name: str, target: Target, limit: dict[str, int]) -> None:
 
     def noted(when: str) -> None:
         metrics = httpx.get(f"{target.url}/metrics", timeout=60).text  # llama-server has none
-        found = re.search(r"^tgr_engine_n_ctx\S* (\S+)$", metrics, re.M)
-        row(name, when, target.pid, f"{float(found[1]):,.0f}" if found else "")
+        match = re.search(r"^tgr_engine_n_ctx\S* (\S+)$", metrics, re.M)
+        row(name, when, target.pid, f"{float(match[1]):,.0f}" if match else "")
 
     try:
         noted("ready")
@@ -75,11 +75,11 @@ def chat(command: list[str]) -> None:
     with subprocess.Popen(command, text=True, **pipes) as process:
         replies = iter(process.stdout.readline, "")
 
-        def say(text: str, shown: str) -> None:
+        def say(text: str, wanted: str) -> None:
             with contextlib.suppress(BrokenPipeError):
                 os.write(process.stdin.fileno(), f"{text}\n/show conversation\n".encode())
-            if not any(shown in line for line in replies):
-                sys.exit(f"chat has ended before it showed {shown!r}; run it alone: {command}")
+            if not any(wanted in line for line in replies):
+                sys.exit(f"chat has ended before it showed {wanted!r}; run it alone: {command}")
 
         say("Hi.", "Hi.")
         row("chat", "ready, after a greeting", process.pid)
@@ -99,12 +99,12 @@ def main() -> None:
     args, flags = parser.parse_known_args()
     print("| program | when | Rss, MB | Pss | private | of no file | cells |")
     print("|---|---|---|---|---|---|---|")
-    both = ["-m", args.model, *(["-c", args.n_ctx] if args.n_ctx else [])]
+    model_flags = ["-m", args.model, *(["-c", args.n_ctx] if args.n_ctx else [])]
     limit = {} if args.unlimited else {"max_tokens": N_TOKENS}
-    server("serve", start([*both, *flags]), limit)
-    chat([sys.executable, "-m", "tgr_local", "chat", *both, *flags])
+    server("serve", start([*model_flags, *flags]), limit)
+    chat([sys.executable, "-m", "tgr_local", "chat", *model_flags, *flags])
     if args.llama_server:
-        server("llama-server", start_llama_server(args.llama_server, both), limit)
+        server("llama-server", start_llama_server(args.llama_server, model_flags), limit)
 
 
 if __name__ == "__main__":

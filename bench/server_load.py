@@ -105,8 +105,8 @@ def held_by(pid: int) -> Held:
     processes = family(pid)
     return Held(
         sum(map(resident, processes)),
-        sum(_entries(one, "fd") for one in processes),
-        sum(_entries(one, "task") for one in processes),
+        sum(_entries(pid, "fd") for pid in processes),
+        sum(_entries(pid, "task") for pid in processes),
     )
 
 
@@ -139,9 +139,9 @@ async def ask(
                     raise ValueError(chunk["error"])
                 for choice in chunk["choices"]:
                     ends += [choice["finish_reason"]] * bool(choice["finish_reason"])
-                    if found := choice["logprobs"]:
-                        received.tokens += found["tokens"]
-                        received.logprobs += found["token_logprobs"]
+                    if scores := choice["logprobs"]:
+                        received.tokens += scores["tokens"]
+                        received.logprobs += scores["token_logprobs"]
         if len(ends) != 2 or ends[-1] != "done":
             raise ValueError(f"the stream ended with {ends}")
     except (httpx.HTTPError, ValueError) as error:
@@ -150,22 +150,22 @@ async def ask(
     return received
 
 
-async def ask_own(http: httpx.AsyncClient, asked: own_numbers.Asked, observed: Observed) -> None:
+async def ask_own(http: httpx.AsyncClient, wanted: own_numbers.Asked, observed: Observed) -> None:
     """Asks for a reply with a number of its own, and notes whether it is there."""
     try:
-        response = await http.post(asked.path, json=asked.body)
+        response = await http.post(wanted.path, json=wanted.body)
         if response.status_code != 200:
             raise ValueError(f"{response.status_code} {response.text[:300]}")
         reply = response.json()
         try:
-            found = asked.number_in(reply)
+            number = wanted.number_in(reply)
         except (ValueError, LookupError) as error:
             raise ValueError(f"{error} in {json.dumps(reply)[:900]}") from error
-        if found != asked.number:
-            raise ValueError(f"the reply has {found} instead of {asked.number}")
-        observed.own[asked.name] = observed.own.get(asked.name, 0) + 1
+        if number != wanted.number:
+            raise ValueError(f"the reply has {number} instead of {wanted.number}")
+        observed.own[wanted.name] = observed.own.get(wanted.name, 0) + 1
     except (httpx.HTTPError, ValueError) as error:
-        observed.errors.append(f"{asked.name}: {type(error).__name__} {error}")
+        observed.errors.append(f"{wanted.name}: {type(error).__name__} {error}")
 
 
 async def client(
@@ -217,10 +217,10 @@ async def load(arguments: argparse.Namespace, url: str, pid: int) -> tuple[Obser
 
 async def leave(arguments: argparse.Namespace, url: str) -> tuple[int, list[str]]:
     """The second part: how many clients disconnected before the end of their reply, and errors."""
-    draw, left, errors = random.Random(0), 0, []
+    draw, n_left, errors = random.Random(0), 0, []
 
-    async def one(number: int) -> None:
-        nonlocal left
+    async def leaver(number: int) -> None:
+        nonlocal n_left
         body = {
             "model": draw.choice(["any:base", "any:markov", "any:tgr-latent"]),
             "prompt": f"[leaver {number}] " + "1+2=3 " * draw.choice([1, 20, 100]),
@@ -230,16 +230,16 @@ async def leave(arguments: argparse.Namespace, url: str) -> tuple[int, list[str]
         async with httpx.AsyncClient(base_url=url, timeout=120) as http:
             await asyncio.sleep(draw.random() * 2)
             try:
-                asked = http.post("/v1/completions", json=body)
-                response = await asyncio.wait_for(asked, draw.random() ** 2 * 3)
+                request = http.post("/v1/completions", json=body)
+                response = await asyncio.wait_for(request, draw.random() ** 2 * 3)
                 response.raise_for_status()
             except asyncio.TimeoutError:
-                left += 1
+                n_left += 1
             except httpx.HTTPError as error:
                 errors.append(f"leaver {number}: {type(error).__name__} {error}")
 
-    await asyncio.gather(*(one(number) for number in range(arguments.leavers)))
-    return left, errors
+    await asyncio.gather(*(leaver(number) for number in range(arguments.leavers)))
+    return n_left, errors
 
 
 def gauges(url: str) -> dict[str, float]:
@@ -254,9 +254,9 @@ def gauges(url: str) -> dict[str, float]:
 def left_over(url: str) -> tuple[dict[str, float], float]:
     """The gauges above zero after 20 s at most, and the seconds until then."""
     start = time.monotonic()
-    while any((held := gauges(url)).values()) and time.monotonic() - start < 20:
+    while any((gauges_now := gauges(url)).values()) and time.monotonic() - start < 20:
         time.sleep(0.05)
-    return {name: value for name, value in held.items() if value}, time.monotonic() - start
+    return {name: value for name, value in gauges_now.items() if value}, time.monotonic() - start
 
 
 def scored_alone(engine: Engine, received: list[Received]) -> float:
@@ -284,8 +284,8 @@ def written_again(engine: Engine, received: list[Received]) -> tuple[float, int]
     worst, parted = 0.0, 0
     for reply in received:
         body = reply.body | {"stream": False, "method": "tgr-latent"}
-        made = respond(engine, completion_request(engine, body, config=config))
-        alone = made["choices"][0]["logprobs"]
+        response = respond(engine, completion_request(engine, body, config=config))
+        alone = response["choices"][0]["logprobs"]
         parted += alone["tokens"] != reply.tokens
         for mine, theirs, a, b in zip(
             alone["tokens"], reply.tokens, alone["token_logprobs"], reply.logprobs, strict=False
@@ -335,12 +335,12 @@ def verdicts(arguments: argparse.Namespace) -> Verdicts:
             yield from _under_load(arguments, observed)
             yield from _held(samples)
         if arguments.leavers:
-            left, errors = asyncio.run(leave(arguments, url))
-            held, seconds = left_over(url)
+            n_left, errors = asyncio.run(leave(arguments, url))
+            remaining, seconds = left_over(url)
             yield (
-                not held and not errors and left > 0,
-                f"{left} of {arguments.leavers} clients went before the end; still held "
-                f"{held or 'nothing'} after {seconds:.2f} s; errors {errors[:5] or 'none'}",
+                not remaining and not errors and n_left > 0,
+                f"{n_left} of {arguments.leavers} clients went before the end; still held "
+                f"{remaining or 'nothing'} after {seconds:.2f} s; errors {errors[:5] or 'none'}",
             )
 
 
@@ -355,15 +355,15 @@ def _under_load(arguments: argparse.Namespace, observed: Observed) -> Verdicts:
     scoring, chosen = _some(plain, arguments.scored), _some(searched, arguments.rewritten)
     with Engine(arguments.model, EngineConfig(**EXACT)) as engine:
         scored = scored_alone(engine, scoring)
-        written, parted = written_again(engine, chosen)
+        worst, parted = written_again(engine, chosen)
     yield (
         bool(scoring) and scored <= TOLERANCE,
         f"{len(scoring)} of {len(plain)} plain streams scored alone: at most {scored:.6f} nats off",
     )
     yield (
-        bool(chosen) and written <= TOLERANCE and parted <= PARTED * len(chosen),
+        bool(chosen) and worst <= TOLERANCE and parted <= PARTED * len(chosen),
         f"{len(chosen)} of {len(searched)} searched ones written alone again: {parted} parted, "
-        f"the others are at most {written:.6f} nats off",
+        f"the others are at most {worst:.6f} nats off",
     )
     for name, values in (("to the first event", observed.first), ("between two", observed.gaps)):
         median, p99, most = np.percentile(values or [np.nan], (50, 99, 100))
@@ -377,7 +377,7 @@ def _some(received: list[Received], n: int) -> list[Received]:
 def _held(samples: list[Held]) -> Verdicts:
     """The first third warms up; of the rest, the second half must not hold more than the first."""
     steady = samples[len(samples) // 3 :]
-    memory = np.array([one.memory for one in steady]) / 2**20
+    memory = np.array([sample.memory for sample in steady]) / 2**20
     spread = (memory.max() - memory.min()) / memory.min()
     yield (
         bool(spread <= FLAT),
@@ -386,7 +386,7 @@ def _held(samples: list[Held]) -> Verdicts:
     )
     half = len(steady) // 2
     for name in ("descriptors", "threads"):
-        counts = [getattr(one, name) for one in steady]
+        counts = [getattr(sample, name) for sample in steady]
         early, late = float(np.median(counts[:half])), float(np.median(counts[half:]))
         yield (
             late <= early + 1 and max(counts[half:]) <= max(counts[:half]) + 2,

@@ -62,13 +62,13 @@ WORDS = ("add", "carry", "digit", "even", "factor", "half", "less", "more", "odd
 class Stream(asyncio.Protocol):
     """One streamed reply, sent off when the connection is made."""
 
-    def __init__(self, body: Json, done: asyncio.Future[Stream]) -> None:
+    def __init__(self, body: Json, future: asyncio.Future[Stream]) -> None:
         content = json.dumps(body).encode()
         self._request = (
             b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(content)
         ) + content
-        self._done, self._rest = done, b""
+        self._done, self._rest = future, b""
         self.times: list[float] = []
         """Of the events with text."""
         self.text: list[bytes] = []
@@ -129,9 +129,9 @@ def _content(line: bytes) -> str:
 
 async def _ask(port: int, body: Json) -> Stream:
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[Stream] = loop.create_future()
-    await loop.create_connection(lambda: Stream(body, done), "127.0.0.1", port)
-    return await asyncio.wait_for(done, REPLY_SECONDS)
+    future: asyncio.Future[Stream] = loop.create_future()
+    await loop.create_connection(lambda: Stream(body, future), "127.0.0.1", port)
+    return await asyncio.wait_for(future, REPLY_SECONDS)
 
 
 async def _clients(port: int, bodies: list[list[Json]]) -> Json:
@@ -140,17 +140,17 @@ async def _clients(port: int, bodies: list[list[Json]]) -> Json:
     async def client(own: list[Json]) -> list[Stream]:
         return [await _ask(port, body) for body in own]
 
-    before, start = time.process_time(), time.monotonic()
+    cpu_before, start = time.process_time(), time.monotonic()
     streams = await asyncio.gather(*(client(own) for own in bodies))
     wall = time.monotonic() - start
-    share = (time.process_time() - before) / wall
-    return {"share": share, "replies": [one.result() for own in streams for one in own]}
+    share = (time.process_time() - cpu_before) / wall
+    return {"share": share, "replies": [stream.result() for own in streams for stream in own]}
 
 
 def run_clients() -> None:
     """The main function of the process: a port and bodies in, replies out, in JSON."""
-    given = json.load(sys.stdin)
-    json.dump(asyncio.run(_clients(given["port"], given["bodies"])), sys.stdout)
+    request = json.load(sys.stdin)
+    json.dump(asyncio.run(_clients(request["port"], request["bodies"])), sys.stdout)
 
 
 # --- the servers ---
@@ -165,16 +165,16 @@ class Server:
 
     def ask(self, bodies: list[list[Json]]) -> Json:
         """The replies to the clients' bodies, with the server's processor time."""
-        before = cpu_seconds(self.target.pid)
-        found = subprocess.run(
+        cpu_before = cpu_seconds(self.target.pid)
+        ended = subprocess.run(
             [sys.executable, __file__, "--clients-only"],
             input=json.dumps({"port": self.target.address[1], "bodies": bodies}),
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
-        report: Json = json.loads(found.stdout)
-        return report | {"cpu": cpu_seconds(self.target.pid) - before}
+        report: Json = json.loads(ended.stdout)
+        return report | {"cpu": cpu_seconds(self.target.pid) - cpu_before}
 
 
 def start_ours(name: str, python: str, arguments: argparse.Namespace, remembers: bool) -> Server:
@@ -254,7 +254,7 @@ class Work:
         replies = report["replies"]
         if any(reply["tokens"] != n_tokens for reply in replies):
             raise RuntimeError(f"{server.name} wrote a reply of another length")
-        wall = max(one["end"] for one in replies) - min(one["start"] for one in replies)
+        wall = max(reply["end"] for reply in replies) - min(reply["start"] for reply in replies)
         gaps = sorted(1000 * gap for reply in replies for gap in reply["gaps"])
         return {
             "tokens/s": n_tokens * len(replies) / wall,
@@ -306,24 +306,24 @@ class Work:
 
 
 def compare(
-    what: str, running: list[Server], measure: Callable[[Server, int], Json], n_rounds: int
+    title: str, running: list[Server], measure: Callable[[Server, int], Json], n_rounds: int
 ) -> None:
     """Rounds in which every server is measured once; prints the table."""
     rounds: list[dict[str, Json]] = []
     for turn in range(n_rounds + 1):
         order = running if turn % 2 else running[::-1]
-        found = {server.name: measure(server, turn) for server in order}
+        figures = {server.name: measure(server, turn) for server in order}
         if turn:  # the first one warms up
-            rounds.append(found)
-        print(f"{what}: round {turn} of {n_rounds}", end="\r", file=sys.stderr)
-    print(f"\n{what}: median (range) of {n_rounds} rounds, load {os.getloadavg()[0]:.1f}")
+            rounds.append(figures)
+        print(f"{title}: round {turn} of {n_rounds}", end="\r", file=sys.stderr)
+    print(f"\n{title}: median (range) of {n_rounds} rounds, load {os.getloadavg()[0]:.1f}")
     ours = running[0].name
     for quantity in rounds[0][ours]:
-        cells = [f"{name} {Spread.of([one[name][quantity] for one in rounds])}"
+        cells = [f"{name} {Spread.of([figures[name][quantity] for figures in rounds])}"
                  for name in rounds[0]]  # fmt: skip
         for name in (server.name for server in running[1:]):
-            if all(one[name][quantity] for one in rounds):
-                ratios = [one[ours][quantity] / one[name][quantity] for one in rounds]
+            if all(figures[name][quantity] for figures in rounds):
+                ratios = [figures[ours][quantity] / figures[name][quantity] for figures in rounds]
                 cells.append(f"ratio to {name} {Spread.of(ratios)}")
         print(f"  {quantity:16}  " + "  |  ".join(sorted(cells)), flush=True)
 

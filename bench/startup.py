@@ -47,13 +47,13 @@ def seconds_to_prompt() -> float:
     if pid == 0:
         words = command("chat", "--no-save")
         os.execve(words[0], words, os.environ | {"TERM": "xterm-256color"})
-    shown, took = b"", 0.0
+    screen, took = b"", 0.0
     try:
         while not took and select.select([terminal], [], [], 30)[0]:
-            shown += (fresh := os.read(terminal, 65536))
+            screen += (fresh := os.read(terminal, 65536))
             if b"\x1b[6n" in fresh:  # where is the cursor?
                 os.write(terminal, b"\x1b[3;1R")
-            if b">>>" in shown:
+            if b">>>" in screen:
                 took = time.monotonic() - start
         os.write(terminal, b"\x04")
     except OSError:  # it has ended
@@ -62,7 +62,7 @@ def seconds_to_prompt() -> float:
         os.close(terminal)
         os.waitpid(pid, 0)
     if not took:
-        raise RuntimeError(f"no prompt came: {shown.decode('utf-8', 'replace')}")
+        raise RuntimeError(f"no prompt came: {screen.decode('utf-8', 'replace')}")
     return took
 
 

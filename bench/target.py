@@ -144,8 +144,8 @@ def launch(
         assert process.stderr is not None
         for line in process.stderr:
             target.lines.append(line.rstrip("\n"))
-            if found := re.search(r"listening on (http://[\w.:]+)", line):
-                target.url = found[1]
+            if match := re.search(r"listening on (http://[\w.:]+)", line):
+                target.url = match[1]
             if re.search(ready, line):
                 is_ready.set()
                 ended.set()
@@ -201,10 +201,10 @@ def family(pid: int) -> list[int]:
         with contextlib.suppress(OSError, ValueError, IndexError):
             stat = Path("/proc", str(int(folder)), "stat").read_text()
             parents[int(folder)] = int(stat.rpartition(")")[2].split()[1])
-    found = [pid]
-    for one in found:
-        found += [child for child, parent in parents.items() if parent == one]
-    return found
+    pids = [pid]
+    for ancestor in pids:
+        pids += [child for child, parent in parents.items() if parent == ancestor]
+    return pids
 
 
 def resident(pid: int) -> int:
@@ -231,9 +231,9 @@ def reset_high_water(pid: int) -> None:
 def cpu_seconds(pid: int) -> float:
     """Processor time of a process and its descendants so far."""
     total = 0.0
-    for one in family(pid):
+    for process_id in family(pid):
         with contextlib.suppress(OSError, ValueError):
-            stat = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            stat = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
             total += (int(stat[11]) + int(stat[12])) / _TICK
     return total
 
@@ -242,9 +242,9 @@ def seconds_until_idle(target: Target, most: float) -> float:
     """Until a quarter of a second costs less than a fifth of a core; infinite if it never does."""
     start = time.monotonic()
     while time.monotonic() - start < most and target.alive:
-        before = cpu_seconds(target.pid)
+        cpu_before = cpu_seconds(target.pid)
         time.sleep(0.25)
-        if cpu_seconds(target.pid) - before < 0.05:
+        if cpu_seconds(target.pid) - cpu_before < 0.05:
             return max(0.0, time.monotonic() - start - 0.25)
     return float("inf")
 

@@ -91,8 +91,8 @@ ASK = [{"role": "user", "content": "Call it."}]
 class Chat:
     path = "/v1/chat/completions"
 
-    def body(self, functions: list[dict[str, Any]], named: str) -> dict[str, Any]:
-        choice = {"type": "function", "function": {"name": named}} if named else "required"
+    def body(self, functions: list[dict[str, Any]], forced: str) -> dict[str, Any]:
+        choice = {"type": "function", "function": {"name": forced}} if forced else "required"
         tools = [{"type": "function", "function": function} for function in functions]
         return {
             "messages": ASK,
@@ -105,8 +105,8 @@ class Chat:
     def whole(self, response: dict[str, Any]) -> list[Call]:
         (choice,) = response["choices"]
         assert choice["finish_reason"] == "tool_calls", choice
-        made = [call["function"] for call in choice["message"]["tool_calls"]]
-        return [(call["name"], call["arguments"]) for call in made]
+        calls = [call["function"] for call in choice["message"]["tool_calls"]]
+        return [(call["name"], call["arguments"]) for call in calls]
 
     def streamed(self, events: Iterator[dict[str, Any]]) -> list[Call]:
         calls: list[list[str]] = []
@@ -125,8 +125,8 @@ class Chat:
 class Messages:
     path = "/v1/messages"
 
-    def body(self, functions: list[dict[str, Any]], named: str) -> dict[str, Any]:
-        choice: dict[str, Any] = {"type": "tool", "name": named} if named else {"type": "any"}
+    def body(self, functions: list[dict[str, Any]], forced: str) -> dict[str, Any]:
+        choice: dict[str, Any] = {"type": "tool", "name": forced} if forced else {"type": "any"}
         choice["disable_parallel_tool_use"] = True
         tools = [
             {"name": f["name"], "description": f["description"], "input_schema": f["parameters"]}
@@ -158,8 +158,8 @@ class Messages:
 class Responses:
     path = "/v1/responses"
 
-    def body(self, functions: list[dict[str, Any]], named: str) -> dict[str, Any]:
-        choice = {"type": "function", "name": named} if named else "required"
+    def body(self, functions: list[dict[str, Any]], forced: str) -> dict[str, Any]:
+        choice = {"type": "function", "name": forced} if forced else "required"
         tools = [{"type": "function", **function} for function in functions]
         return {
             "input": ASK,
@@ -201,13 +201,13 @@ def events_of(response: httpx.Response) -> Iterator[dict[str, Any]]:
 # --- the counts ---
 
 
-def is_good(calls: list[Call], given: list[dict[str, Any]], named: str) -> str:
+def is_good(calls: list[Call], offered: list[dict[str, Any]], forced: str) -> str:
     """What is wrong with calls; empty = nothing."""
-    schemas = {function["name"]: function["parameters"] for function in given}
+    schemas = {function["name"]: function["parameters"] for function in offered}
     if not calls:
         return "no call"
     for name, arguments in calls:
-        if name not in schemas or (named and name != named):
+        if name not in schemas or (forced and name != forced):
             return f"calls {name}"
         try:
             value = json.loads(arguments)
@@ -227,10 +227,10 @@ def ask(client: httpx.Client, api: Api, body: dict[str, Any]) -> tuple[list[Call
     """The calls of a whole response and of a stream."""
     response = client.post(api.path, json=body)
     assert response.status_code == 200, response.text
-    whole = api.whole(response.json())
+    calls = api.whole(response.json())
     with client.stream("POST", api.path, json=body | {"stream": True}) as stream:
         assert stream.status_code == 200, stream.read()
-        return whole, api.streamed(events_of(stream))
+        return calls, api.streamed(events_of(stream))
 
 
 def check(
@@ -238,34 +238,34 @@ def check(
 ) -> tuple[collections.Counter[str], list[str]]:
     """One set of random functions through every API."""
     draw = random.Random(number)
-    given = functions(draw)
-    named = draw.choice(given)["name"] if draw.random() < 0.3 else ""
+    offered = functions(draw)
+    forced = draw.choice(offered)["name"] if draw.random() < 0.3 else ""
     counts: collections.Counter[str] = collections.Counter()
     problems: list[str] = []
-    found: dict[str, list[Any]] = {}
+    by_api: dict[str, list[Any]] = {}
     for name in apis:
-        body = APIS[name].body(given, named)
+        body = APIS[name].body(offered, forced)
         body |= {"temperature": 1.0, "tgr": {"method": method, "seed": number}}
         try:
-            whole, streamed = ask(client, APIS[name], body)
-            why = is_good(whole, given, named) or is_good(streamed, given, named)
+            calls, streamed = ask(client, APIS[name], body)
+            why = is_good(calls, offered, forced) or is_good(streamed, offered, forced)
         except (AssertionError, KeyError, ValueError, httpx.HTTPError) as error:
-            whole, streamed, why = [], [], f"{type(error).__name__}: {error!s:.300}"
+            calls, streamed, why = [], [], f"{type(error).__name__}: {error!s:.300}"
         counts[f"{name} asked"] += 1
         counts[f"{name} good"] += not why
         exact = (
-            whole == streamed
+            calls == streamed
             if name != "messages"
-            else not why and parsed(whole) == parsed(streamed)
+            else not why and parsed(calls) == parsed(streamed)
         )
         counts[f"{name} streamed = whole"] += not why and exact
         if why or not exact:
-            problems.append(f"{number} {name}: {why or f'{whole} but streamed {streamed}'}")
+            problems.append(f"{number} {name}: {why or f'{calls} but streamed {streamed}'}")
         else:
-            found[name] = parsed(whole)
+            by_api[name] = parsed(calls)
     counts["asked through all"] += 1
-    counts["equal through all"] += len(found) == len(apis) and all(
-        one == found[apis[0]] for one in found.values()
+    counts["equal through all"] += len(by_api) == len(apis) and all(
+        result == by_api[apis[0]] for result in by_api.values()
     )
     return counts, problems
 
@@ -293,18 +293,16 @@ def main() -> None:
         numbers = range(args.first, args.first + args.n)
         work = [pool.submit(check, server.client, args.apis, n, args.method) for n in numbers]
         for future in concurrent.futures.as_completed(work):
-            made, problems = future.result()
-            counts += made
+            own_counts, problems = future.result()
+            counts += own_counts
             for problem in problems:
                 print(problem)
     for name, count in sorted(counts.items()):
         print(f"{name:32} {count:6}")
     print(f"{time.monotonic() - start:.0f} s")
     wanted = [counts["asked through all"]] * (2 * len(args.apis) + 1)
-    found = [
-        counts[f"{name} {what}"] for name in args.apis for what in ("good", "streamed = whole")
-    ]
-    sys.exit(wanted != [*found, counts["equal through all"]])
+    good = [counts[f"{name} {kind}"] for name in args.apis for kind in ("good", "streamed = whole")]
+    sys.exit(wanted != [*good, counts["equal through all"]])
 
 
 if __name__ == "__main__":

@@ -48,9 +48,9 @@ def asked(url: str, question: Question, stream: bool = False) -> tuple[Reply, in
         response = httpx.post(path, json=body, timeout=600)
         if response.status_code != 200:
             raise ValueError(f"{response.status_code} {response.text}")
-        whole = response.json()
-        choice = whole["choices"][0]
-        return (whole["model"], choice["text"], choice["finish_reason"]), 0
+        reply = response.json()
+        choice = reply["choices"][0]
+        return (reply["model"], choice["text"], choice["finish_reason"]), 0
     with httpx.stream("POST", path, json=body | {"stream": True}, timeout=600) as response:
         for line in response.iter_lines():
             pings += line == ": ping"
@@ -90,33 +90,33 @@ def measure(arguments: argparse.Namespace, folder: Path) -> int:
     right: dict[Question, Reply] = {}
     for name in "ab":
         with serving([*FLAGS, f"--model={folder / name}.gguf"]) as target:
-            for question in sorted({one for one in questions if one[0] == name}):
+            for question in sorted({question for question in questions if question[0] == name}):
                 right[question] = asked(target.url, question)[0]
             print(f"     model {name} alone: {resident(target.pid) / 2**20:.1f} MiB resident")
     start = time.monotonic()
     with serving([*FLAGS, f"--models-dir={folder}"]) as target:
 
-        def one(number: int) -> tuple[str, int, int]:
+        def ask_one(number: int) -> tuple[str, int, int]:
             """What is wrong with a reply, the pings, and the resident bytes after it."""
             wrong, pings, question = "", 0, questions[number]
             try:
-                found, pings = asked(target.url, question, stream=number % 3 == 0)
-                if found != right[question]:
-                    wrong = f"{number}: {question} became {found!r:.80}"
+                reply, pings = asked(target.url, question, stream=number % 3 == 0)
+                if reply != right[question]:
+                    wrong = f"{number}: {question} became {reply!r:.80}"
             except (httpx.HTTPError, ValueError) as error:
                 wrong = f"{number}: {type(error).__name__} {error}"
             return wrong, pings, resident(target.pid)
 
         with ThreadPoolExecutor(arguments.clients) as clients:
-            seen = list(clients.map(one, range(arguments.requests)))
+            results = list(clients.map(ask_one, range(arguments.requests)))
         metrics = httpx.get(f"{target.url}/metrics", timeout=30).text
     loads = dict(re.findall(r'model_loads_total{model="(.)"} (\S+)', metrics))
     print(
         f"     {arguments.requests} requests of {arguments.clients} clients in "
-        f"{time.monotonic() - start:.1f} s, loads {loads}, {sum(s[1] for s in seen)} pings"
+        f"{time.monotonic() - start:.1f} s, loads {loads}, {sum(s[1] for s in results)} pings"
     )
-    wrong = [one[0] for one in seen if one[0]]
-    memory, n = [one[2] for one in seen], max(1, len(seen) // 4)
+    wrong = [result[0] for result in results if result[0]]
+    memory, n = [result[2] for result in results], max(1, len(results) // 4)
     third, last = max(memory[-2 * n : -n]), max(memory[-n:])  # the first half warms up
     for line in wrong[:10]:
         print(f"     {line}")

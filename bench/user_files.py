@@ -94,10 +94,10 @@ def _trace(folder: Path) -> None:
 
 
 def _conversation(folder: Path) -> None:
-    made = Conversation(engine(), {"seed": 7, "temperature": 0.5, "stop": ("x",)}, "tgr-latent")
-    made.system = "Be brief."
-    made.turns = [Turn("What is 1 + 2?", "3", "1+2=3"), Turn("ü½\n", "no\tidea", "")]
-    (folder / "a.jsonl").write_bytes(store.encoded(made))
+    talk = Conversation(engine(), {"seed": 7, "temperature": 0.5, "stop": ("x",)}, "tgr-latent")
+    talk.system = "Be brief."
+    talk.turns = [Turn("What is 1 + 2?", "3", "1+2=3"), Turn("ü½\n", "no\tidea", "")]
+    (folder / "a.jsonl").write_bytes(store.encoded(talk))
 
 
 def _recipe(folder: Path) -> None:
@@ -196,31 +196,31 @@ def _state(folder: Path) -> Iterator[None]:
 
 
 def _use_prefix(folder: Path) -> None:
-    found = load_prefix(engine(), folder / "a.prefix")
-    with engine().session(len(found.tokens) + 8, 1) as session:
-        session.run([Task(session.sequence(), found.tokens, n_generate=2, reuse=True)])
+    prefix = load_prefix(engine(), folder / "a.prefix")
+    with engine().session(len(prefix.tokens) + 8, 1) as session:
+        session.run([Task(session.sequence(), prefix.tokens, n_generate=2, reuse=True)])
 
 
 def _use_conversation(folder: Path) -> None:
-    made = Conversation(engine(), {}, "base")
-    store.load(folder / "a.jsonl").restore(made)
-    (folder / "again.jsonl").write_bytes(store.encoded(made))
-    assert made.config and made.tokens()
+    talk = Conversation(engine(), {}, "base")
+    store.load(folder / "a.jsonl").restore(talk)
+    (folder / "again.jsonl").write_bytes(store.encoded(talk))
+    assert talk.config and talk.tokens()
 
 
 def _use_recipe(folder: Path) -> None:
-    found = recipe.load(str(folder / "a.toml"))
-    assert found.title is not None
+    loaded = recipe.load(str(folder / "a.toml"))
+    assert loaded.title is not None
 
 
 def _use_probe(folder: Path) -> None:
-    found = probes.of(engine(), folder / "a.probe.json")
-    assert found
-    texts = np.zeros((3, len(found.whole.known.mean)))
-    for judgement in (found.whole, found.beginning):
+    probe = probes.of(engine(), folder / "a.probe.json")
+    assert probe
+    texts = np.zeros((3, len(probe.whole.known.mean)))
+    for judgement in (probe.whole, probe.beginning):
         odds = judgement.right.log_odds(texts)
         assert np.isfinite(odds).all() and judgement.known.covers(texts).shape == (3,)
-        assert 0 <= found.chance(["1", "1", "2"], odds.tolist()) <= 1
+        assert 0 <= probe.chance(["1", "1", "2"], odds.tolist()) <= 1
 
 
 def _use_settings(folder: Path) -> None:

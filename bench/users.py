@@ -100,11 +100,11 @@ class Load:
         """T(n): seconds of a reply while n are under way."""
         prefill = self.weights / (RATE_SHARE * self.card.rate)  # of a token
         if not self.searches:
-            held = n * (PROMPT + self.length / 2)
-            return self.length * self.step(n, held) + n * PROMPT * prefill
-        held = n * (PROMPT + 1.5 * CHUNK)
-        token = (1 + 2 / CHUNK) * self.step(n, held) + n * prefill
-        token += ROLLOUT / CHUNK * self.step(n * K, held)
+            n_cells = n * (PROMPT + self.length / 2)
+            return self.length * self.step(n, n_cells) + n * PROMPT * prefill
+        n_cells = n * (PROMPT + 1.5 * CHUNK)
+        token = (1 + 2 / CHUNK) * self.step(n, n_cells) + n * prefill
+        token += ROLLOUT / CHUNK * self.step(n * K, n_cells)
         return self.length * token + n * PROMPT * prefill
 
 
@@ -116,11 +116,11 @@ def closed(n_users: int, think: float, n_max: int, reply: Callable[[int], float]
     for n in range(1, n_users + 1):
         m = min(n, n_max)
         logs.append(logs[-1] + math.log((n_users - n + 1) / think * reply(m) / m))
-    chances = [math.exp(one - max(logs)) for one in logs]
+    chances = [math.exp(log - max(logs)) for log in logs]
     total = sum(chances)
     under_way = sum(n * chance for n, chance in enumerate(chances)) / total
-    asked = (n_users - under_way) / think  # a second
-    return under_way / asked
+    rate = (n_users - under_way) / think  # a second
+    return under_way / rate
 
 
 def most_users(load: Load, n_max: int, think: float, speed: float) -> int:
@@ -197,7 +197,7 @@ async def measured(url: str, n_users: int, think: float, seconds: float) -> tupl
 def check(options: argparse.Namespace) -> None:
     numbers = [int(part) for part in options.users.split(",")]
     cases = [(n, 0.0) for n in CALIBRATED] + [(n, options.think) for n in numbers]
-    found: dict[tuple[int, float], list[float]] = {case: [] for case in cases}
+    times_of: dict[tuple[int, float], list[float]] = {case: [] for case in cases}
     n_replies = dict.fromkeys(cases, 0)
     with server(options.model, RUNNING) as target:
         url = target.url
@@ -205,19 +205,19 @@ def check(options: argparse.Namespace) -> None:
         for round in range(ROUNDS):
             for case in cases if round % 2 == 0 else reversed(cases):
                 mean, n = asyncio.run(measured(url, *case, options.seconds))
-                found[case].append(mean)
+                times_of[case].append(mean)
                 n_replies[case] += n
-    one, many = (Spread.of(found[n, 0.0]).median for n in CALIBRATED)
-    each = (many - one) / (CALIBRATED[1] - CALIBRATED[0])
+    single, several = (Spread.of(times_of[n, 0.0]).median for n in CALIBRATED)
+    each = (several - single) / (CALIBRATED[1] - CALIBRATED[0])
 
     def reply(n: int) -> float:
-        return one + (n - 1) * each
+        return single + (n - 1) * each
 
     print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}; T(n) = "
-          f"{1000 * (one - each):.0f} + {1000 * each:.0f} n ms\n")  # fmt: skip
+          f"{1000 * (single - each):.0f} + {1000 * each:.0f} n ms\n")  # fmt: skip
     print("| users | think, s | replies | ms of a reply, computed | measured, median (range) |")
     print("|---|---|---|---|---|")
-    for (n, think), times in found.items():
+    for (n, think), times in times_of.items():
         computed = 1000 * closed(n, think, RUNNING, reply)
         note = " (by definition)" if not think else ""
         print(f"| {n} | {think:g} | {n_replies[n, think]} | {computed:.0f}{note} | "
@@ -227,16 +227,18 @@ def check(options: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parts = parser.add_subparsers(dest="part", required=True)
-    one = parts.add_parser("table", help="users of a card, computed")
-    one.add_argument("--model-gb", type=float, default=5.0, help="bytes of the weights, in 1e9")
-    one.add_argument("--weights", type=float, default=8.2e9, help="numbers in the weights")
-    one.add_argument("--think", type=float, default=60, help="seconds between reply and question")
-    one.add_argument("--speed", type=float, default=10, help="tokens a second of a reply, at least")
-    two = parts.add_parser("check", help="computed and measured, on a server that it starts")
-    two.add_argument("--users", default="2,4,8,16")
-    two.add_argument("--think", type=float, default=2)
-    two.add_argument("--seconds", type=float, default=30, help="of each measurement")
-    two.add_argument("--model", default="tgr-mini")
+    card = parts.add_parser("table", help="users of a card, computed")
+    card.add_argument("--model-gb", type=float, default=5.0, help="bytes of the weights, in 1e9")
+    card.add_argument("--weights", type=float, default=8.2e9, help="numbers in the weights")
+    card.add_argument("--think", type=float, default=60, help="seconds between reply and question")
+    card.add_argument(
+        "--speed", type=float, default=10, help="tokens a second of a reply, at least"
+    )
+    live = parts.add_parser("check", help="computed and measured, on a server that it starts")
+    live.add_argument("--users", default="2,4,8,16")
+    live.add_argument("--think", type=float, default=2)
+    live.add_argument("--seconds", type=float, default=30, help="of each measurement")
+    live.add_argument("--model", default="tgr-mini")
     options = parser.parse_args(argv)
     {"table": table, "check": check}[options.part](options)
     return 0
