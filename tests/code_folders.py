@@ -37,7 +37,7 @@ def write(folder: Path, files: dict[str, str | bytes]) -> None:
 
 def contents(folder: Path) -> dict[str, tuple[int, str | bytes]]:
     """Everything in a folder by path: its type and mode, and its bytes or the end of a link."""
-    found: dict[str, tuple[int, str | bytes]] = {}
+    entries: dict[str, tuple[int, str | bytes]] = {}
     for place, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = Path(place) / name
@@ -47,5 +47,5 @@ def contents(folder: Path) -> dict[str, tuple[int, str | bytes]]:
                 data = os.readlink(path)
             elif stat.S_ISREG(mode):
                 data = path.read_bytes()
-            found[path.relative_to(folder).as_posix()] = (mode, data)
-    return found
+            entries[path.relative_to(folder).as_posix()] = (mode, data)
+    return entries

@@ -28,7 +28,7 @@ def shown_config(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[st
     """What --show-config prints for the embedded model: (value, source) by name."""
     assert run("run", "--show-config", "--json", *arguments) == 0
     table = json.loads(capsys.readouterr().out)
-    return {name: (one["value"], one["source"]) for name, one in table.items()}
+    return {name: (row["value"], row["source"]) for name, row in table.items()}
 
 
 def process(*arguments: str, double: bool = True, **options: Any) -> subprocess.Popen[bytes]:
@@ -56,12 +56,12 @@ def finished(*arguments: str, data: bytes | None = None, **options: Any) -> tupl
 def loaded(statement: str, data: bytes = b"") -> set[str]:
     """The modules in memory after a statement, in a process of its own."""
     code = f"import sys\n{statement}\nprint(*sys.modules, file=sys.stderr)"
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code],
         env=environment(),
         input=data,
         capture_output=True,
         timeout=HANG,
     )
-    assert done.returncode == 0, done.stderr.decode()
-    return set(done.stderr.decode().splitlines()[-1].split())
+    assert completed.returncode == 0, completed.stderr.decode()
+    return set(completed.stderr.decode().splitlines()[-1].split())

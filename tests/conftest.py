@@ -76,10 +76,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     """Ctrl-C does after every test what it did before: a later test sends it to this process."""
-    before = signal.getsignal(signal.SIGINT)
+    handler = signal.getsignal(signal.SIGINT)
     yield
-    after = signal.signal(signal.SIGINT, before)
-    assert after is before, "the test leaves another handler of SIGINT"
+    after = signal.signal(signal.SIGINT, handler)
+    assert after is handler, "the test leaves another handler of SIGINT"
 
 
 @pytest.fixture(autouse=True)

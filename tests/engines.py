@@ -95,9 +95,9 @@ def distributions(output: Output) -> NDArray[np.float64]:
     return every
 
 
-def rows_to_compare(tokens: NDArray[np.integer[Any]], others: Any) -> int:
+def rows_to_compare(tokens: NDArray[np.integer[Any]], theirs: Any) -> int:
     """Those of equal tokens, and that of the first token that differs: it has the same context."""
-    return int(np.argmin([*(tokens == others), False])) + 1
+    return int(np.argmin([*(tokens == theirs), False])) + 1
 
 
 def assert_same(ours: Output, theirs: Output, bound: float = ROUNDING) -> None:

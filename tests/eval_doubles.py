@@ -53,8 +53,8 @@ class Recorder:
 
 
 def toy(system: str = "tgr-latent", problems: Sequence[Problem] = PROBLEMS) -> Phase:
-    found = systems.from_text(system)
-    return Phase("toy", found, found.resolve(SMALL, 64), problems, raw=False)
+    chosen = systems.from_text(system)
+    return Phase("toy", chosen, chosen.resolve(SMALL, 64), problems, raw=False)
 
 
 class Broken(EvenLengths):

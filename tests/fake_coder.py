@@ -64,7 +64,7 @@ class Coder(FakeEngine):
         """The tokens that are kept for an answer in each round."""
 
     def chat_prompt(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
-        return "".join(f"[{one['role']}]\n{one['content']}" for one in messages)
+        return "".join(f"[{m['role']}]\n{m['content']}" for m in messages)
 
 
 def query_tokens(engine: Coder, messages: Any, config: SearchConfig, **_: Any) -> list[int]:
@@ -73,11 +73,11 @@ def query_tokens(engine: Coder, messages: Any, config: SearchConfig, **_: Any) -
 
 def find(engine: Coder, copies: Any, n: int, tried: Any, cancel: Cancel) -> FoundDepartures:
     """The departures of the script, but for those that were tried."""
-    made = [
+    scripted = [
         Departure(copies[0], [*copies[0].tokens, 1], copies[0].opening + text, -1.0)
         for text in engine.departures
     ]
-    return FoundDepartures(tuple(one for one in made if one.text not in tried)[:n], 50)
+    return FoundDepartures(tuple(d for d in scripted if d.text not in tried)[:n], 50)
 
 
 def generate_each(
@@ -88,13 +88,13 @@ def generate_each(
     assert how["apart"]  # so that each has a seed of its own
     free = [prompt for prompt in prompts if not isinstance(prompt, Query)]
     engine.prompts.append(bytes(free[0]).decode() if free else "")
-    engine.begun.append([one.begun if isinstance(one, Query) else "" for one in prompts])
+    engine.begun.append([p.begun if isinstance(p, Query) else "" for p in prompts])
     engine.configs.append(config)
     engine.verbatim.append(how["verbatim"])
     engine.kept.append(how["answer_tokens"])
     cancel: Cancel = how["cancel"]
     texts = engine.rounds[len(engine.prompts) - 1]
-    made: dict[int, Reply] = {}
+    replies: dict[int, Reply] = {}
 
     def reply(index: int, text: str, finish: Any = "stop") -> Reply:
         step = fake_step(0, text, finish, search=False)
@@ -108,7 +108,7 @@ def generate_each(
             with cancel.watched(stopped.set):
                 if not cancel.is_set():
                     stopped.wait(HANG)
-            made[index] = reply(index, "calc.py\n", "cancelled")
+            replies[index] = reply(index, "calc.py\n", "cancelled")
             return
         said = ""
         for line in text.splitlines(keepends=True):
@@ -116,8 +116,8 @@ def generate_each(
             how["on_event"](index, TextDelta(line, "answer"))
             if how["until"] and how["until"](index, line):
                 break
-        made[index] = reply(index, said)
-        how["on_event"](index, made[index])
+        replies[index] = reply(index, said)
+        how["on_event"](index, replies[index])
 
     stopped = threading.Event()
     threads = [threading.Thread(target=write, args=(i, texts[i % len(texts)])) for i in range(k)]
@@ -125,11 +125,11 @@ def generate_each(
         thread.start()
     for thread in threads:
         thread.join()
-    if cancel.is_set() and any(one.finish == "cancelled" for one in made.values()):
+    if cancel.is_set() and any(r.finish == "cancelled" for r in replies.values()):
         error = CancelledError("cancelled")
-        error.replies = [made[i] for i in sorted(made)]
+        error.replies = [replies[i] for i in sorted(replies)]
         raise error
-    return [made[i] for i in range(k)]
+    return [replies[i] for i in range(k)]
 
 
 def verdict(text: str) -> Verdict:
@@ -169,7 +169,7 @@ class Followed:
         self.heard.append(f"context {form}")
 
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
-        self.heard.append(f"round {number}: {[one.number for one in candidates]}")
+        self.heard.append(f"round {number}: {[c.number for c in candidates]}")
 
     def update(self, candidate: Candidate, text: str) -> None:
         self.states.setdefault(candidate.number, []).append(candidate.state)

@@ -161,7 +161,7 @@ def fake_stream(
 def fake_many(engine: Any, prompt: Any, config: SearchConfig, k: int, **how: Any) -> list[Any]:
     how.pop("on_event", None)
     configs = [dataclasses.replace(config, seed=config.seed + i) for i in range(k)]
-    return [list(fake_stream(engine, prompt, one, **how))[-1] for one in configs]
+    return [list(fake_stream(engine, prompt, own, **how))[-1] for own in configs]
 
 
 def install(put: Callable[[Any, str, Any], None]) -> None:

@@ -17,11 +17,11 @@ _ENDS = {"n": "\n", "r": "\r", "t": "\t"}
 
 def _characters(text: str) -> list[str]:
     """The characters of a quoted text or a set; a plain ``-`` in a set is ``None`` before it."""
-    found = []
+    letters = []
     for x, u, big, escaped, plain in _CODES.findall(text):
         code = x or u or big
-        found.append(chr(int(code, 16)) if code else _ENDS.get(escaped, escaped) or plain)
-    return found
+        letters.append(chr(int(code, 16)) if code else _ENDS.get(escaped, escaped) or plain)
+    return letters
 
 
 class Texts:
@@ -67,18 +67,18 @@ class Texts:
     def _drawn(self, choices: Any, source: random.Random, depth: int) -> str:
         if depth > 60:
             raise RecursionError
-        made = []
-        for kind, what, low, high in source.choice(choices):
+        texts = []
+        for kind, part, low, high in source.choice(choices):
             most = min(high, low + (2 if depth < 12 else 0))
             for _ in range(source.randint(low, most)):
                 if kind == "text":
-                    made.append(what)
+                    texts.append(part)
                 elif kind == "set":
-                    made.append(self._member(what, source))
+                    texts.append(self._member(part, source))
                 else:
-                    inner = what if kind == "group" else self._rules[what]
-                    made.append(self._drawn(inner, source, depth + (kind == "name")))
-        return "".join(made)
+                    inner = part if kind == "group" else self._rules[part]
+                    texts.append(self._drawn(inner, source, depth + (kind == "name")))
+        return "".join(texts)
 
     @staticmethod
     def _member(body: str, source: random.Random) -> str:
@@ -86,8 +86,8 @@ class Texts:
             r"(\\x..|\\U.{8}|\\u....|\\.|[^\\])(?:-(\\x..|\\U.{8}|\\u....|\\.|[^\\]))?", body
         )
         if body.startswith("^"):
-            others = {_characters(low)[0] for low, _ in parts[1:]}
-            return source.choice([c for c in _FREE if c not in others])
+            excluded = {_characters(low)[0] for low, _ in parts[1:]}
+            return source.choice([c for c in _FREE if c not in excluded])
         low, high = source.choice(parts)
         first = ord(_characters(low)[0])
         last = ord(_characters(high)[0]) if high else first

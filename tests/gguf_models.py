@@ -247,8 +247,8 @@ def finish(
 ) -> Path:
     """Writes the file. Matrices get dtype; `types` are those of tensors by how their names end."""
     for name, tensor in tensors.items():
-        named = [kind for end, kind in (types or {}).items() if name.endswith(end)]
-        kind = gguf.GGMLQuantizationType[(*named, dtype if tensor.ndim == 2 else "F32")[0]]
+        chosen = [kind for end, kind in (types or {}).items() if name.endswith(end)]
+        kind = gguf.GGMLQuantizationType[(*chosen, dtype if tensor.ndim == 2 else "F32")[0]]
         writer.add_tensor(name, gguf.quants.quantize(tensor, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -262,7 +262,7 @@ def _byte_text(byte: int) -> str:
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     if byte in printable:
         return chr(byte)
-    return chr(0x100 + sum(other not in printable for other in range(byte)))
+    return chr(0x100 + sum(b not in printable for b in range(byte)))
 
 
 def write_smallest_model(vocabulary: Path, path: Path, n_embd: int = 8) -> Path:
@@ -276,17 +276,17 @@ def write_smallest_model(vocabulary: Path, path: Path, n_embd: int = 8) -> Path:
         shapes[f"blk.0.ffn_{part}"] = (n_embd, n_embd)
     for part in ("attn_norm", "ffn_norm"):
         shapes[f"blk.0.{part}"] = (n_embd,)
-    named = {f"{name}.weight": shape for name, shape in shapes.items()}
-    named |= {f"blk.0.attn_{part}.bias": (n_embd,) for part in "qkv"}
+    tensors = {f"{name}.weight": shape for name, shape in shapes.items()}
+    tensors |= {f"blk.0.attn_{part}.bias": (n_embd,) for part in "qkv"}
 
-    raw[8:16] = struct.pack("<Q", len(named))
+    raw[8:16] = struct.pack("<Q", len(tensors))
     sizes = {"block_count": 1, "embedding_length": n_embd, "feed_forward_length": n_embd}
     for key, value in (sizes | {"attention.head_count": 1, "attention.head_count_kv": 1}).items():
         at = raw.index(struct.pack("<Q", len("qwen2." + key)) + b"qwen2." + key.encode())
         at += 8 + len("qwen2." + key) + 4  # behind the key and its type
         raw[at : at + 4] = struct.pack("<I", value)
     offset = 0
-    for name, shape in named.items():
+    for name, shape in tensors.items():
         raw += struct.pack("<Q", len(name)) + name.encode()
         raw += struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, _F32, offset)
         offset += -(-4 * math.prod(shape) // 32) * 32

@@ -138,8 +138,8 @@ def _commit(folder: Path) -> None:
 
 def _git(folder: Path, *arguments: str) -> str:
     plain = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
-    done = subprocess.run(
+    completed = subprocess.run(
         ["git", *arguments], cwd=folder, env=plain, check=True, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    return done.stdout
+    return completed.stdout

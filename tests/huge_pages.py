@@ -36,14 +36,14 @@ def report_logits(path: str, n_seq_max: int) -> None:
     """Prints the resident bytes of an engine for so many texts, before a text is written and after,
     and the bytes of their logits."""
     with Engine(path, EngineConfig(n_ctx=SMALL, n_seq_max=n_seq_max)) as engine:
-        before = _resident()
+        at_start = _resident()
         with engine.session(64, 1) as session:
             session.run([Task(session.sequence(), [1, 2, 3], n_generate=4)])
-        print(before, _resident(), 4 * engine.n_vocab * n_seq_max)
+        print(at_start, _resident(), 4 * engine.n_vocab * n_seq_max)
 
 
 def _resident() -> int:
     text = Path("/proc/self/status").read_text()
-    found = re.search(r"RssAnon:\s+(\d+)", text)
-    assert found
-    return int(found[1]) * 1024
+    match = re.search(r"RssAnon:\s+(\d+)", text)
+    assert match
+    return int(match[1]) * 1024

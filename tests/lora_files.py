@@ -23,7 +23,7 @@ Pairs = dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]]
 def pairs_for(model: Path, names: tuple[str, ...] = (*NAMES, EMBEDDING), seed: int = 5) -> Pairs:
     """A [rank, n_in] and B [n_out, rank] of every weight; llama.cpp wants those of the embedding
     the other way round."""
-    shapes = {one.name: one.data.shape for one in gguf.GGUFReader(model).tensors}
+    shapes = {tensor.name: tensor.data.shape for tensor in gguf.GGUFReader(model).tensors}
     rng = np.random.default_rng(seed)
     pairs = {}
     for name in names:

@@ -82,15 +82,15 @@ def only(
 
 def sequences_held(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Gets the number of sequences at the birth of every one from now on."""
-    held: list[int] = []
+    counts: list[int] = []
     born = Sequence.__init__
 
     def init(self: Sequence, *args: Any) -> None:
         born(self, *args)
-        held.append(engine.stats().n_sequences)
+        counts.append(engine.stats().n_sequences)
 
     monkeypatch.setattr(Sequence, "__init__", init)
-    return held
+    return counts
 
 
 # --- what a run has written ---

@@ -135,9 +135,9 @@ def _stopped(visit: Visit, text: str, part: str) -> None:
 def _cost(visit: Visit) -> tuple[int, float]:
     """Tokens and seconds of the first reply, as the line below it has them."""
     line = visit.replies().first.locator(".cost").inner_text()
-    found = re.match(r"([\d,]+) tokens · ([\d.]+) s", line)
-    assert found, line
-    return int(found[1].replace(",", "")), float(found[2])
+    match = re.match(r"([\d,]+) tokens · ([\d.]+) s", line)
+    assert match, line
+    return int(match[1].replace(",", "")), float(match[2])
 
 
 def go_on(visit: Visit) -> None:
@@ -153,15 +153,15 @@ def go_on(visit: Visit) -> None:
     n_tokens, seconds = _cost(visit)
     assert n_tokens >= 1
     used = page.locator("#context").inner_text()
-    written = page.locator(".text").text_content().strip()
+    stopped = page.locator(".text").text_content().strip()
     reply.get_by_role("button", name="Continue").click()
     text = visit.finished(1)
     body = visit.sent[-1]
     assert body["continue_final_message"] is True and len(visit.sent) == 2
     question, last = body["messages"]
     assert question == {"role": "user", "content": "What can you do?"}
-    assert last["role"] == "assistant" and last["content"].strip() == written
-    assert text.startswith(written) and len(text) > len(written)
+    assert last["role"] == "assistant" and last["content"].strip() == stopped
+    assert text.startswith(stopped) and len(text) > len(stopped)
     assert reply.get_by_text("Stopped.").count() == 0
     more_tokens, more_seconds = _cost(visit)
     assert more_tokens > n_tokens and more_seconds >= seconds
@@ -181,8 +181,8 @@ def go_on_thinking(visit: Visit) -> None:
     assert visit.finished(1)
     last = visit.sent[-1]["messages"][-1]
     assert last == {"role": "assistant", "content": "", "reasoning_content": thought}
-    whole = str(reply.locator(".thought").text_content())
-    assert whole.startswith(thought) and len(whole) > len(thought)
+    thoughts = str(reply.locator(".thought").text_content())
+    assert thoughts.startswith(thought) and len(thoughts) > len(thought)
     assert page.locator(".message").count() == 2
 
 
@@ -233,17 +233,17 @@ def context(visit: Visit) -> None:
 
 def long_question(visit: Visit) -> None:
     page = visit.page
-    shown = page.locator(".bubble").first
+    bubble = page.locator(".bubble").first
     for text in ("\n".join(f"line {i}" for i in range(40)), "word " * 400):
         visit.load(conversation_file("Yes.", question=text))
-        low = shown.bounding_box()["height"]
+        low = bubble.bounding_box()["height"]
         more = page.get_by_text("Show all")
         assert more.get_attribute("aria-expanded") == "false"
         more.press("Enter")
-        assert shown.bounding_box()["height"] > 1.3 * low
-        assert shown.inner_text().strip() == text.strip()
+        assert bubble.bounding_box()["height"] > 1.3 * low
+        assert bubble.inner_text().strip() == text.strip()
         page.get_by_text("Show less").click()
-        assert shown.bounding_box()["height"] == low
+        assert bubble.bounding_box()["height"] == low
     page.keyboard.press("Control+k")
     visit.ask("\n".join(f"{i} + {i}" for i in range(12)))  # as long as it may be
     visit.finished(1)
@@ -288,9 +288,9 @@ def plain_method(visit: Visit) -> None:
     reply = visit.replies().first
     reply.get_by_text("How this reply was found").click()
     reply.locator(".search .total").wait_for()
-    found = reply.locator(".search").inner_text()
-    assert "forward tokens" in found and "no candidates were tried" in found
-    assert text not in found and str(reply.locator(".thought").text_content()).strip() not in found
+    table = reply.locator(".search").inner_text()
+    assert "forward tokens" in table and "no candidates were tried" in table
+    assert text not in table and str(reply.locator(".thought").text_content()).strip() not in table
 
 
 QUESTION_TASKS: tuple[Callable[[Visit], None], ...] = (

@@ -193,7 +193,7 @@ def reload_keeps(visit: Visit) -> None:
     with page.expect_download() as download:
         page.locator("#conversations li.current").get_by_label("Export").click()
     saved = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
-    assert [one["title"] for one in saved["conversations"]] == ["sums"]
+    assert [conversation["title"] for conversation in saved["conversations"]] == ["sums"]
     page.locator("#conversations li.current").get_by_label("Delete").click()
     page.get_by_text("Undo").wait_for()
     assert titles.all_text_contents() == ["What is 5 * 5?"]
@@ -248,13 +248,13 @@ def settings(visit: Visit) -> None:
 def dark(visit: Visit) -> None:
     page = visit.page
 
-    def brightness(of: str, what: str) -> float:
+    def brightness(of: str, style: str) -> float:
         script = (
             "([of, what]) => { const c = document.createElement('canvas').getContext('2d');"
             "c.fillStyle = getComputedStyle(document.querySelector(of))[what]; c.fillRect(0,0,1,1);"
             "return [...c.getImageData(0,0,1,1).data].slice(0,3).reduce((a, b) => a + b) / 765 }"
         )
-        return float(page.evaluate(script, [of, what]))
+        return float(page.evaluate(script, [of, style]))
 
     assert brightness("body", "backgroundColor") > 0.9
     page.emulate_media(color_scheme="dark")  # "auto" follows the system
@@ -355,17 +355,17 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory() as folder,
         server_of_tasks(Path(folder), arguments.model) as server,
-        browser() as found,
+        browser() as chromium,
     ):
-        print(f"Chromium {found.version}")
+        print(f"Chromium {chromium.version}")
         for width in widths:
             for task in tasks:
                 start = time.monotonic()
                 outcome = "done"
-                with visit(found, server, width, arguments.images) as one:
+                with visit(chromium, server, width, arguments.images) as visited:
                     try:
-                        task(one)
-                        one.check()
+                        task(visited)
+                        visited.check()
                     except Exception as error:
                         failed += 1
                         outcome = f"FAILED {_place(error)}: {error}"

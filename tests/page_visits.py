@@ -36,11 +36,11 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(
+        launched = playwright.chromium.launch(
             executable_path=chromium(), args=["--no-sandbox", "--force-color-profile=srgb"]
         )
-        yield found
-        found.close()
+        yield launched
+        launched.close()
 
 
 def server_of_tasks(
@@ -129,10 +129,10 @@ class Visit:
 
 @contextlib.contextmanager
 def visit(
-    found: Any, server: Served, width: int, images: Path | None = None, key: str = ""
+    browser: Any, server: Served, width: int, images: Path | None = None, key: str = ""
 ) -> Iterator[Visit]:
-    """The page of a server in a new profile of the browser `found`."""
-    context = found.new_context(
+    """The page of a server in a new profile of a browser."""
+    context = browser.new_context(
         viewport={"width": width, "height": WIDTHS[width]},
         has_touch=width < 700,
         device_scale_factor=1,
@@ -142,23 +142,23 @@ def visit(
     )
     page = context.new_page()
     page.set_default_timeout(1000 * HANG)
-    made = Visit(page, server, width, images)
+    visited = Visit(page, server, width, images)
 
     def asked(request: Any) -> None:
         if not request.url.startswith((server.url, "blob:")):
-            made.elsewhere.append(request.url)
+            visited.elsewhere.append(request.url)
         if request.url.endswith("/v1/chat/completions"):
-            made.sent.append(request.post_data_json)
+            visited.sent.append(request.post_data_json)
 
     def with_seed(route: Any) -> None:
         body = route.request.post_data_json
-        route.continue_(post_data=json.dumps({"seed": len(made.sent), **body}))
+        route.continue_(post_data=json.dumps({"seed": len(visited.sent), **body}))
 
     page.on("request", asked)
     page.route("**/v1/chat/completions", with_seed)  # the same replies in every run
-    page.on("pageerror", lambda error: made.faults.append(str(error)))
+    page.on("pageerror", lambda error: visited.faults.append(str(error)))
     page.goto(server.url)
     if not key:
         page.locator("#method option[value='markov']").wait_for(state="attached")
-    yield made
+    yield visited
     context.close()

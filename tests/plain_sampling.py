@@ -75,12 +75,12 @@ def draws(engine: Engine, n: int, sampling: Sampling, **options: Any) -> list[Ou
 
 def assert_as_frequent(tokens: Sequence[int], expected: NDArray[np.float64]) -> None:
     """χ² of drawn tokens with the expected numbers of each [n_vocab], the rare ones together."""
-    found = np.bincount(tokens, minlength=len(expected))
+    drawn = np.bincount(tokens, minlength=len(expected))
     common = expected >= 5
     cells = np.append(expected[common], expected[~common].sum())
-    seen = np.append(found[common], found[~common].sum())
+    counts = np.append(drawn[common], drawn[~common].sum())
     if cells[-1] < 1e-9:
-        assert seen[-1] == 0
-        cells, seen = cells[:-1], seen[:-1]
-    chi2, freedom = float(((seen - cells) ** 2 / cells).sum()), max(1, len(cells) - 1)
+        assert counts[-1] == 0
+        cells, counts = cells[:-1], counts[:-1]
+    chi2, freedom = float(((counts - cells) ** 2 / cells).sum()), max(1, len(cells) - 1)
     assert chi2 < freedom + 4 * math.sqrt(2 * freedom)

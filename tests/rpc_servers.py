@@ -19,9 +19,9 @@ Server = tuple[str, "subprocess.Popen[bytes]"]
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def outputs(engine: Engine) -> list[Output]:
     with engine.session(256, 4) as session:
         injection = session.injection(vectors(n_layer=engine.n_layer, d=engine.n_embd)[0])
         plain, steered = session.sequence(), session.sequence()
-        found = session.run(
+        texts = session.run(
             [
                 greedy_task(engine, plain, TOKENS),
                 greedy_task(engine, steered, TOKENS, injection=injection),
@@ -55,4 +55,4 @@ def outputs(engine: Engine) -> list[Output]:
         )
         fork = plain.fork()
         fork.truncate(len(TOKENS) // 2)
-        return [*found, *session.run([greedy_task(engine, fork, TOKENS[:3])])]
+        return [*texts, *session.run([greedy_task(engine, fork, TOKENS[:3])])]

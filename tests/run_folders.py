@@ -62,24 +62,24 @@ def write(
         "".join(json.dumps(line) + "\n" for line in phases), encoding="utf-8"
     )
     with Store(folder / "samples.jsonl") as store:
-        for one in samples:
-            store.add(one)
+        for drawn in samples:
+            store.add(drawn)
     return folder
 
 
 def both() -> list[Sample]:
     """base: p right once in two, q never; tgr-latent: p always, q once, at twice the cost."""
     dear = {"query": 20, "chunk": 10, "rollouts": 30}
-    shown = {"boundaries": [BOUNDARY], "counts": dear}
+    searched = {"boundaries": [BOUNDARY], "counts": dear}
     return [
         sample("base", "p", 0, correct=False, answer="6"),
         sample("base", "p", 1, correct=True),
         sample("base", "q", 0, answer=None),
         sample("base", "q", 1, answer=None),
-        sample("tgr-latent", "p", 0, correct=True, **shown),
-        sample("tgr-latent", "p", 1, correct=True, **shown),
-        sample("tgr-latent", "q", 0, correct=True, **shown),
-        sample("tgr-latent", "q", 1, correct=False, answer="8", **shown),
+        sample("tgr-latent", "p", 0, correct=True, **searched),
+        sample("tgr-latent", "p", 1, correct=True, **searched),
+        sample("tgr-latent", "q", 0, correct=True, **searched),
+        sample("tgr-latent", "q", 1, correct=False, answer="8", **searched),
     ]
 
 

@@ -17,21 +17,21 @@ _FOLDERS = ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
 
 
 class Screen:
-    """A terminal of its own with a command of tgr-local in it. `before` is Python code that runs
+    """A terminal of its own with a command of tgr-local in it. `setup` is Python code that runs
     first."""
 
     def __init__(
         self,
         folder: Path,
         arguments: Sequence[str],
-        before: str = "",
+        setup: str = "",
         *,
         width: int = 80,
         height: int = 24,
         **variables: str,
     ) -> None:
         self._folder = tempfile.mkdtemp(prefix="tgr")  # short enough for the path of a socket
-        start = f"import sys\n{before}\nfrom tgr_local.commands.cli import main\n"
+        start = f"import sys\n{setup}\nfrom tgr_local.commands.cli import main\n"
         script = folder / "terminal.py"
         script.write_text(f"{start}sys.exit(main({list(arguments)!r}))\n")
         self._variables = variables
@@ -51,8 +51,8 @@ class Screen:
 
     def _tmux(self, *arguments: str) -> str:
         command = ["tmux", "-S", f"{self._folder}/socket", *arguments]
-        done = subprocess.run(command, capture_output=True, timeout=HANG)
-        return done.stdout.decode("utf-8", "replace")
+        completed = subprocess.run(command, capture_output=True, timeout=HANG)
+        return completed.stdout.decode("utf-8", "replace")
 
     def press(self, *keys: str) -> None:
         self._tmux("send-keys", *keys)
@@ -73,8 +73,8 @@ class Screen:
 
     def text(self, *, styled: bool = False) -> str:
         """The screen and the scrollback, wrapped lines joined."""
-        shown = self._tmux("capture-pane", "-p", "-J", "-S", "-", *(["-e"] if styled else []))
-        return "\n".join(line.rstrip() for line in shown.rstrip("\n").split("\n"))
+        screen = self._tmux("capture-pane", "-p", "-J", "-S", "-", *(["-e"] if styled else []))
+        return "\n".join(line.rstrip() for line in screen.rstrip("\n").split("\n"))
 
     def has_cursor(self) -> bool:
         return self._tmux("display-message", "-p", "#{cursor_flag}").strip() == "1"

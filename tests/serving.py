@@ -96,13 +96,13 @@ class Served:
         """A value of /metrics, summed over its labels."""
         text = self.client.get("/metrics").text
         assert name.removesuffix("_total") in text, name
-        found = [line for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
-        return sum(float(line.split()[-1]) for line in found)
+        lines = [line for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
+        return sum(float(line.split()[-1]) for line in lines)
 
     def is_free(self) -> bool:
         """Whether nothing runs and nothing is held in the cache."""
-        held = ("cells_used", "cells_reserved", "n_sequences", "n_sessions", "n_waiting", "n_jobs")
-        names = ["tgr_running", "tgr_waiting", *(f"tgr_engine_{name}" for name in held)]
+        used = ("cells_used", "cells_reserved", "n_sequences", "n_sessions", "n_waiting", "n_jobs")
+        names = ["tgr_running", "tgr_waiting", *(f"tgr_engine_{name}" for name in used)]
         return not any(self.gauge(name) for name in names)
 
     def chat(self, text: str, **body: Any) -> httpx.Response:
@@ -164,8 +164,8 @@ def long_text(**more: Any) -> dict[str, Any]:
 
 def events(response: httpx.Response) -> list[Any]:
     """The events of a stream: comments as texts, the rest parsed."""
-    found = []
+    parsed = []
     for block in response.text.split("\n\n")[:-1]:
         kind, _, text = block.partition(": ")
-        found.append(json.loads(text) if kind == "data" and text != "[DONE]" else text)
-    return found
+        parsed.append(json.loads(text) if kind == "data" and text != "[DONE]" else text)
+    return parsed

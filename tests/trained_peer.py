@@ -51,14 +51,14 @@ class Peer:
     def logprobs(self, tokens: Sequence[int]) -> NDArray[np.float64]:
         """[n - 1] log p of tokens[1:], each given the tokens before it."""
         self._clear()
-        found: list[float] = []
+        values: list[float] = []
         for start in range(0, len(tokens), self._n_batch):
             rows = self._decode(tokens[start : start + self._n_batch], start)
             followers = tokens[start + 1 : start + 1 + self._n_batch]
-            found += [
+            values += [
                 float(row[token]) for row, token in zip(rows, followers, strict=False)
             ]  # the last token has no follower
-        return np.array(found)
+        return np.array(values)
 
     def greedy(self, query: Sequence[int], n: int) -> list[int]:
         """At most n tokens, an end token included. The last token of the query is decoded alone,
@@ -77,12 +77,12 @@ class Peer:
 
     def text(self, tokens: Sequence[int]) -> bytes:
         """The bytes of the tokens, control tokens included."""
-        written = b""
+        data = b""
         for token in tokens:  # `Llama.detokenize` has room for pieces of 32 bytes only
             piece = ctypes.create_string_buffer(512)
             n = llama_cpp.llama_token_to_piece(self._vocab(), token, piece, len(piece), 0, True)
-            written += piece.raw[:n]
-        return written
+            data += piece.raw[:n]
+        return data
 
     def _vocab(self) -> Any:
         return llama_cpp.llama_model_get_vocab(self.llama.model)
@@ -103,13 +103,13 @@ class Peer:
         code = llama_cpp.llama_decode(self.llama.ctx, batch)
         llama_cpp.llama_batch_free(batch)
         assert code == 0, f"llama_decode failed with {code}"
-        found = []
+        rows = []
         for i in [len(tokens) - 1] if last else range(len(tokens)):
             logits = llama_cpp.llama_get_logits_ith(self.llama.ctx, i)
             row = np.ctypeslib.as_array(logits, (self.llama.n_vocab(),)).astype(np.float64)
             row -= row.max()
-            found.append(row - np.log(np.exp(row).sum()))
-        return found
+            rows.append(row - np.log(np.exp(row).sum()))
+        return rows
 
 
 def read(engine: Engine, tokens: Sequence[int]) -> NDArray[np.float64]:
@@ -120,25 +120,25 @@ def read(engine: Engine, tokens: Sequence[int]) -> NDArray[np.float64]:
 
 
 def difference(
-    engine: Engine, query: Sequence[int], one: Sequence[int], other: Sequence[int]
+    engine: Engine, query: Sequence[int], mine: Sequence[int], theirs: Sequence[int]
 ) -> str:
     """Empty where two texts after a query are equal, or first differ in two tokens that the engine
     finds almost equally likely there; else what they differ in."""
-    one, other = list(one), list(other)
-    n = min(len(one), len(other))
-    at = next((i for i in range(n) if one[i] != other[i]), n)
+    mine, theirs = list(mine), list(theirs)
+    n = min(len(mine), len(theirs))
+    at = next((i for i in range(n) if mine[i] != theirs[i]), n)
     if at == n:
-        return "" if len(one) == len(other) else f"{len(one)} tokens and {len(other)}"
-    before = [*query, *one[:at]]
-    with engine.session(len(before) + 2, 1) as session:
+        return "" if len(mine) == len(theirs) else f"{len(mine)} tokens and {len(theirs)}"
+    shared = [*query, *mine[:at]]
+    with engine.session(len(shared) + 2, 1) as session:
         task = Task(
-            session.sequence(), before, n_generate=1, sampling=GREEDY, n_top=64, ignore_eog=True
+            session.sequence(), shared, n_generate=1, sampling=GREEDY, n_top=64, ignore_eog=True
         )
         (output,) = session.run([task])
     top = dict(zip(output.top_ids[0].tolist(), output.top_logprobs[0].tolist(), strict=True))
-    apart = abs(top.get(one[at], -np.inf) - top.get(other[at], -np.inf))
+    apart = abs(top.get(mine[at], -np.inf) - top.get(theirs[at], -np.inf))
     texts = [
-        engine.detokenize(some, special=True).decode(errors="replace") for some in (one, other)
+        engine.detokenize(some, special=True).decode(errors="replace") for some in (mine, theirs)
     ]
     said = f"{apart:.3f} nats apart at token {at}: {texts[0]!r} and {texts[1]!r}"
     if apart <= NEAR:
