@@ -212,7 +212,7 @@ def carry_out(
     put(departures, "find", find)
     put(generation, "query_tokens", query_tokens)
     documents = {"calc.py": FileText("calc.py", CALC)}
-    task = CodeTask(text, paths, read or documents.get, by, tests, named=named)
+    task = CodeTask(text, paths, read or documents.get, by, tests, named_paths=named)
     code = CodeConfig(**{"candidates": 2, "rounds": 1, "constrained": False} | options)
     config = SearchConfig(seed=42, max_tokens=np.int32(400).item())
     listener = listener or Followed()

@@ -242,10 +242,10 @@ def test_a_text_from_elsewhere_is_quoted(project: Path) -> None:
              for uri in ("file:///x/y.py", "https://e.org/z")]  # fmt: skip
     asked = blocks.read(texts, str(project), Workplace(project, CodeConfig()))
     assert "file:///x/y.py:\n```\ny = 1\n" in asked.text and "https://e.org/z:\n" in asked.text
-    assert not asked.named and not asked.notes
+    assert not asked.named_paths and not asked.notes
     long = acp.resource_link_block("x", f"{project.as_uri()}/{'a' * 256}.py")
     asked = blocks.read([long], str(project), Workplace(project, CodeConfig()))
-    assert not asked.named and "cannot be named in an edit" in asked.notes[0]
+    assert not asked.named_paths and "cannot be named in an edit" in asked.notes[0]
 
 
 @asynchronous

@@ -305,7 +305,7 @@ def test_the_embedded_model_refuses_what_it_has_not_learnt(monkeypatch: pytest.M
         coder = learnt()
         with pytest.raises(TgrError, match=f"{path} has no Python function; name another model"):
             solved_with(monkeypatch.setattr, coder, f"Correct {path}.", tests="",
-                        read=documents.get, paths=[path], named=(path,))  # fmt: skip
+                        read=documents.get, paths=[path], named_paths=(path,))  # fmt: skip
         assert not coder.prompts
     with pytest.raises(TgrError, match=r"no tests are named .*-m MODEL"):
         solved_with(monkeypatch.setattr, learnt(), "Correct calc.py.", tests="")

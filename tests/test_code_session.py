@@ -321,12 +321,12 @@ def test_bad_usage_changes_nothing_and_says_why(
 def test_a_file_can_be_named_by_way_of_a_link_to_the_folder(project: Path, tmp_path: Path) -> None:
     os.symlink(project, tmp_path / "link")
     workplace = Workplace(project, CodeConfig())
-    assert workplace.named([f"{tmp_path}/link/calc.py", str(project / "new.py")]) == (
+    assert workplace.named_paths([f"{tmp_path}/link/calc.py", str(project / "new.py")]) == (
         "calc.py", "new.py",
     )  # fmt: skip
     os.symlink(tmp_path, project / "out")
     with pytest.raises(RefusedError, match="leaves"):
-        workplace.named(["out/secret.py"])
+        workplace.named_paths(["out/secret.py"])
 
 
 def test_an_edit_that_cannot_be_accepted_is_in_the_json_nevertheless(
@@ -388,7 +388,10 @@ def test_a_file_is_not_shown_under_two_names(project: Path, coder: Any) -> None:
     workplace = Workplace(project, CodeConfig())
     assert workplace.refusal("link.py") == "link.py is a link to calc.py"
     assert workplace.refusal("calc.py") == "" and "cannot be named" in workplace.refusal("c:d.py")
-    assert workplace.named(["link.py", "~no-such-user/x.py"]) == ("link.py", "~no-such-user/x.py")
+    assert workplace.named_paths(["link.py", "~no-such-user/x.py"]) == (
+        "link.py",
+        "~no-such-user/x.py",
+    )
 
 
 @pytest.mark.parametrize(
@@ -406,7 +409,7 @@ def test_the_script_that_runs_the_tests_is_one_of_them(
     workplace = Workplace(project, CodeConfig(test=command))
     assert workplace.refusal(path) == f"{path} runs the tests"
     assert workplace.refusal("calc.py") == ""
-    assert workplace.named([path]) == (path,)  # a person may
+    assert workplace.named_paths([path]) == (path,)  # a person may
     others = f"test $(sh {path}) = 3", f"sh {path} | grep 3", f"sh {path} && true", "", "sh '"
     for other in others:
         assert Workplace(project, CodeConfig(test=other)).refusal(path) == ""

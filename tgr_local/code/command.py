@@ -75,7 +75,7 @@ def run(args: Arguments) -> int:
             print(printable_line(workplace.undo(args.force)))
             return 0
         task = _task(args)
-        named = workplace.named(args.files)
+        named_paths = workplace.named_paths(args.files)
         weakness = workplace.weakness()  # refuses before the model is loaded
         if sys.stdin.isatty() and sys.stderr.isatty() and not args.yes:
             _agree(weakness)
@@ -92,7 +92,7 @@ def run(args: Arguments) -> int:
                 loaded = load_with_progress(file, args.engine, chats=True)
                 engine = stack.enter_context(loaded)
             session = CodeSession(
-                engine, args.user_options, method, args.code, workplace, named,
+                engine, args.user_options, method, args.code, workplace, named_paths,
                 on_stdout=False if args.json else None,
             )  # fmt: skip
             if task is None:

@@ -37,7 +37,7 @@ def _on_terminal(session: CodeSession, config: ChatConfig) -> int:
 
     arguments: dict[str, Completer] = {
         "/add": WordCompleter(lambda: list(session.workplace.paths()), WORD=True),
-        "/drop": WordCompleter(lambda: list(session.named), WORD=True),
+        "/drop": WordCompleter(lambda: list(session.named_paths), WORD=True),
         "/method": words(methods.METHODS),
         "/set": words(session.options()),
     }

@@ -21,12 +21,13 @@ def _help(_: CodeSession, __: str) -> Iterator[str]:
 
 
 def _add(session: CodeSession, argument: str) -> Iterable[str]:
-    session.add(session.workplace.named(_names(argument)))
+    session.add(session.workplace.named_paths(_names(argument)))
     return _files(session, "")
 
 
 def _drop(session: CodeSession, argument: str) -> Iterable[str]:
-    session.drop(session.workplace.named(_names(argument)) if argument else session.named)
+    paths = session.workplace.named_paths(_names(argument)) if argument else session.named_paths
+    session.drop(paths)
     return _files(session, "")
 
 
@@ -41,9 +42,9 @@ def _names(argument: str) -> list[str]:
 
 
 def _files(session: CodeSession, _: str) -> Iterable[str]:
-    if session.named:
+    if session.named_paths:
         folder = session.workplace.project.folder
-        names = (path if (folder / path).exists() else f"{path} (new)" for path in session.named)
+        names = (p if (folder / p).exists() else f"{p} (new)" for p in session.named_paths)
         return [f"may be changed: {', '.join(names)}"]
     return ["the files that the tests and the task point to may be changed; /add FILE names some"]
 

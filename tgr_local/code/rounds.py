@@ -57,7 +57,7 @@ class CodeTask:
     needs_tests: bool = False
     """Whether the task ends where the command of the tests cannot be started: nobody is there who
     would stop it."""
-    named: tuple[str, ...] = ()
+    named_paths: tuple[str, ...] = ()
     """The files that the person names."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Target of each symbolic link to a file or a folder of the project."""
@@ -257,7 +257,7 @@ class _Solver:
 
         length = self.engine.n_ctx_train
         most = min(_CONTEXT_MOST, math.floor(_CONTEXT_SHARE * length))
-        wish = Wish(task.text, output, task.named, script(self.code.test), task.links)
+        wish = Wish(task.text, output, task.named_paths, script(self.code.test), task.links)
         context = make_context(
             task.paths, read, wish,
             self.code.context_tokens or most, self._ask.count, task.refusal,
@@ -270,7 +270,7 @@ class _Solver:
             )
         form, grammar = self._ask.form(context), ""
         if not changes:
-            self._ask.check(context, form, verdict, task.named)
+            self._ask.check(context, form, verdict, task.named_paths)
         if self._ask.has_learnt and self.code.constrained and not self.config.grammar:
             functions = context.functions if form == "function" else None
             grammar = edits.edit_grammar(context.documents, form, functions=functions)

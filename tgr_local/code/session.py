@@ -44,7 +44,7 @@ class CodeSession:
         method: Method,
         code: CodeConfig,
         workplace: Workplace,
-        named: tuple[str, ...] = (),
+        named_paths: tuple[str, ...] = (),
         *,
         on_stdout: bool | None = None,
     ) -> None:
@@ -53,7 +53,7 @@ class CodeSession:
         self.engine, self.method, self.workplace = engine, method, workplace
         self.user_options = dict(user_options)
         self.code = code
-        self.named = named
+        self.named_paths = named_paths
         """The files that may be changed; empty = those that the tests and the task point to."""
         self.outcome: TaskOutcome | None = None
         """Outcome of the last task."""
@@ -92,14 +92,15 @@ class CodeSession:
 
     def add(self, paths: Sequence[str]) -> None:
         """Names further files that may be changed."""
-        self.named = tuple(dict.fromkeys((*self.named, *paths)))
+        self.named_paths = tuple(dict.fromkeys((*self.named_paths, *paths)))
 
     def drop(self, paths: Sequence[str]) -> None:
         """Takes files from those. ValueError for one that is not among them."""
         for path in paths:
-            if path not in self.named:
-                raise ValueError(f"{path} is not among the named files: {', '.join(self.named)}")
-        self.named = tuple(path for path in self.named if path not in paths)
+            if path not in self.named_paths:
+                known = ", ".join(self.named_paths)
+                raise ValueError(f"{path} is not among the named files: {known}")
+        self.named_paths = tuple(path for path in self.named_paths if path not in paths)
 
     # ---- work ----
 
@@ -121,14 +122,14 @@ class CodeSession:
         text: str,
         cancel: Cancel | None = None,
         listener: Listener | None = None,
-        named: Sequence[str] = (),
+        named_paths: Sequence[str] = (),
         *,
         can_stop: bool = True,
     ) -> TaskOutcome:
-        """Carries out a task. Nothing of the folder is changed. Without a `listener` its progress
-        is printed. `named` are further files that may be changed, for this task. If it is stopped,
-        `outcome` has the candidates that were judged. `can_stop` tells whether a person is there
-        who may stop it; else it ends with TgrError where the tests cannot be started."""
+        """Carries out a task, and changes nothing in the folder. Without a `listener` it prints its
+        progress. `named_paths` are further files that may be changed, for this task. If it is
+        stopped, `outcome` has the candidates that were judged. `can_stop` tells whether a person is
+        there who may stop it; else it ends with TgrError where the tests cannot be started."""
         self.outcome, self.task = None, text
         if not self.code.test and (suggested := suggest(self.workplace.project)):
             command = printable_line(shlex.quote(suggested))  # it may name folders
@@ -142,7 +143,7 @@ class CodeSession:
                 judge=self.workplace.judge,
                 tests=self.code.test,
                 needs_tests=not can_stop,
-                named=tuple(dict.fromkeys((*self.named, *named))),
+                named_paths=tuple(dict.fromkeys((*self.named_paths, *named_paths))),
                 refusal=self.workplace.refusal,
                 keep=self._keep,
             )

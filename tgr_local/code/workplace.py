@@ -84,7 +84,7 @@ class Workplace:
         # an edit of a file under two names could not be accepted
         return f"{path} is a link to {place}" if place != path and place in self.paths() else ""
 
-    def named(self, names: Sequence[str]) -> tuple[str, ...]:
+    def named_paths(self, names: Sequence[str]) -> tuple[str, ...]:
         """The paths of files that a person names. A file that does not exist may be made. Raises
         ValueError for one outside of the folder, RefusedError for one that may not be changed."""
         paths = []

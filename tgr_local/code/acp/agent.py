@@ -70,7 +70,7 @@ class OpenSession:
     code: CodeSession | None = None
     """Session of the assistant; set from the first prompt on."""
     test: str = ""
-    named: tuple[str, ...] = ()
+    named_paths: tuple[str, ...] = ()
     title: str = ""
     model: str = ""
     entries: list[PromptEntry] = field(default_factory=list)
@@ -141,7 +141,7 @@ class Agent:
         session.entries, session.n_kept = entries, len(entries)
         for path in header.named:
             with contextlib.suppress(Exception):  # it may have gone since
-                session.named += session.workplace.named([path])
+                session.named_paths += session.workplace.named_paths([path])
         for entry in entries:
             await self._update(session, helpers.update_user_message_text(entry.prompt))
             for update in entry.updates:
@@ -248,7 +248,7 @@ class Agent:
         try:
             return PromptRun(code, editor, session.cwd, lambda: session.mode == ACCEPT).run(task)
         finally:
-            session.test, session.named = code.code.test, code.named
+            session.test, session.named_paths = code.code.test, code.named_paths
             if not session.title and not is_command(task.text):
                 session.title = shortened(task.text, _TITLE)
             if self._settings.saves:
@@ -266,7 +266,7 @@ class Agent:
         session.model = str(engine.path)
         code = CodeSession(
             engine, settings.user_options, settings.method, settings.code,
-            session.workplace, session.named, on_stdout=False,
+            session.workplace, session.named_paths, on_stdout=False,
         )  # fmt: skip
         if session.test != settings.code.test:
             code.set_option("test", session.test or "none")
@@ -294,7 +294,7 @@ class Agent:
 
 def _save(session: OpenSession) -> None:
     header = store.SessionHeader(
-        session.cwd, session.mode, session.test, session.named, session.title, session.model
+        session.cwd, session.mode, session.test, session.named_paths, session.title, session.model
     )
     try:
         session.entries = store.save(session.id, header, session.entries, session.n_kept)

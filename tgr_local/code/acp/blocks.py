@@ -28,7 +28,7 @@ class EditorTask:
     """A prompt."""
 
     text: str
-    named: tuple[str, ...]
+    named_paths: tuple[str, ...]
     """Files that it mentions, but for tests: mentioning one is no leave to change it."""
     notes: tuple[str, ...]
     """Notes about the blocks for the person."""
@@ -84,7 +84,7 @@ def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> EditorTask:
             f"the prompt has {len(text):,} characters, but at most {MAX_CHARACTERS:,} are read; "
             "mention files instead of pasting them"
         )
-    named: list[str] = []
+    paths: list[str] = []
     for path in dict.fromkeys(mentioned):
         if os.path.isdir(os.path.join(cwd, path)):
             continue
@@ -94,8 +94,8 @@ def read(blocks: Sequence[Any], cwd: str, workplace: Workplace) -> EditorTask:
         if reason := workplace.refusal(path):
             notes.append(reason)
         else:
-            named.append(path)
-    return EditorTask(text, workplace.named(named), tuple(notes))
+            paths.append(path)
+    return EditorTask(text, workplace.named_paths(paths), tuple(notes))
 
 
 class _UriTarget(NamedTuple):

@@ -78,7 +78,7 @@ class PromptRun:
         try:
             if is_command(task.text):
                 return self._command(task.text)
-            return self._task(task.text, task.named)
+            return self._task(task.text, task.named_paths)
         except CancelledError:
             self.editor.say("Stopped; the folder is unchanged.")
             return "cancelled"
@@ -112,11 +112,11 @@ class PromptRun:
             verdict = self.session.run_tests(self.editor.cancel)
             said.append(output(verdict))
 
-    def _task(self, text: str, named: tuple[str, ...]) -> schema.StopReason:
+    def _task(self, text: str, named_paths: tuple[str, ...]) -> schema.StopReason:
         code = self.session.code
         follower = Follower(self.editor, code, self.cwd, uuid.uuid4().hex)
         with follower:
-            outcome = self.session.carry_out(text, self.editor.cancel, follower, named)
+            outcome = self.session.carry_out(text, self.editor.cancel, follower, named_paths)
             follower.finished()
         if outcome.best is None:
             self.editor.say("No candidate has an edit; /again tries other seeds.")

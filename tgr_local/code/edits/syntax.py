@@ -145,11 +145,11 @@ def definitions(text: str, name: str) -> Iterator[Definition]:
         if not todo:
             return
         node, within, outer = todo.pop()
-        kind, named = _kind(node)
+        kind, holder = _kind(node)
         if kind:
-            own = _name(named, source)
+            own = _name(holder, source)
             if own:
-                yield _definition(named, (*within, own), kind, source, outer or node)
+                yield _definition(holder, (*within, own), kind, source, outer or node)
             within = (*within, own) if own else within
             if kind == "function" or len(within) > _DEEPEST:
                 continue

@@ -108,7 +108,7 @@ class Asker:
         return self._engine.metadata.get("tgr.edit_format") in get_args(Form)
 
     def check(
-        self, context: Context, form: Form, verdict: Verdict | None, named: Sequence[str] = ()
+        self, context: Context, form: Form, verdict: Verdict | None, named_paths: Sequence[str] = ()
     ) -> None:
         """Raises TgrError for a task that a model has not learnt which has learnt to write Python
         functions, and nothing else."""
@@ -118,7 +118,7 @@ class Asker:
         known = {f.path for f in context.functions if f.path.endswith((".py", ".pyi"))}
         unknown = [d.path for d in context.documents if d.path not in known]
         mixed = {f.path for f in context.functions} - known
-        wanted = [path for path in unknown if path in named]
+        wanted = [path for path in unknown if path in named_paths]
         why = ""
         if unknown and (not known or mixed or wanted or form == "file"):
             why = f"{(wanted or unknown)[0]} has no Python function"

@@ -85,7 +85,7 @@ class Wish:
     task: str
     output: str = ""
     """Output of the tests that fail; empty without any."""
-    named: tuple[str, ...] = ()
+    named_paths: tuple[str, ...] = ()
     """The files that the person names, the only ones that may be changed then."""
     script: str = ""
     """A file that runs the tests, and so is one."""
@@ -171,13 +171,13 @@ class _Builder:
     def _links(self) -> dict[str, str]:
         """The links, but for files that the person names: these go by the person's name."""
         links = self.wish.links.items()
-        return {link: end for link, end in links if link not in self.wish.named}
+        return {link: end for link, end in links if link not in self.wish.named_paths}
 
     def _rank_files(self) -> list[_Ranked]:
         """The project's code, the most concerned first."""
         links = self._links()
         known, places = Paths(self.paths, links), self._places()
-        seeds = list(dict.fromkeys([*self.wish.named, *(place.path for place in places)]))
+        seeds = list(dict.fromkeys([*self.wish.named_paths, *(place.path for place in places)]))
         code = [
             path for path in self.paths
             if syntax.language(path) and known.exact(path) == path  # each file under one name
@@ -226,8 +226,8 @@ class _Builder:
 
     def _choose_files(self, ranked: Sequence[_Ranked]) -> dict[str, str]:
         """The files that may be changed, each with the reason."""
-        if self.wish.named:
-            return dict.fromkeys(self.wish.named, "you named it")
+        if self.wish.named_paths:
+            return dict.fromkeys(self.wish.named_paths, "you named it")
         wanted = {}
         for place in reversed(self._places()):  # the innermost call comes last
             if not self._is_test(place.path):
@@ -253,7 +253,7 @@ class _Builder:
     def _add_file(self, path: str, why: str) -> None:
         document = self._document(path)
         if document is None:
-            if path in self.wish.named:
+            if path in self.wish.named_paths:
                 raise ValueError(f"{path} is no text file; name another")
             self.left_out[path] = "no text"
             return
@@ -265,7 +265,7 @@ class _Builder:
         names, block = self._excerpt(document)
         if names and self._add(block, Shown(path, "functions", why, 0, True, names)):
             return
-        if path not in self.wish.named:
+        if path not in self.wish.named_paths:
             return  # its outline may fit
         n = self.count(document.text)
         raise ValueError(
