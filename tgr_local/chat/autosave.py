@@ -45,8 +45,8 @@ class Autosave:
             self.go_on_in(OwnedFile(store.new_path()))
 
     def save(self, conversation: Conversation) -> None:
-        """Writes the conversation to its file, if it has one, and what could not be written
-        before. That this fails, and that it works again, is printed once."""
+        """Writes the conversation to its file, if it has one, and to those that could not be
+        written before. Prints once that this fails, and once that it works again."""
         if self.file is not None:
             if conversation.turns or self.file.path.exists():
                 self._behind[self.file] = store.encoded(conversation)
@@ -88,8 +88,8 @@ class Autosave:
         return file
 
     def save_as(self, path: Path, conversation: Conversation) -> Path:
-        """Writes the conversation to a file that is new, or has what this conversation left there;
-        the path. Raises ValueError for any other, and OSError."""
+        """Writes the conversation to a file that is new, or still has this conversation's last
+        content; returns the path. Raises ValueError for any other file, and OSError."""
         data = store.encoded(conversation)
         if self.file is not None and path == self.file.path:
             old_file, self.file = self.file, self._write(self.file, data)

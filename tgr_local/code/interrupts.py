@@ -32,15 +32,15 @@ def twice_ends() -> AbstractContextManager[None]:
 
 
 def ignored_once() -> AbstractContextManager[None]:
-    """Inside, the first SIGINT does nothing: for what takes a moment and must not stop halfway.
-    Another one does what it would have done without this."""
+    """Inside, the first SIGINT does nothing: for short work that must not stop halfway. The next
+    one does what it did before."""
     return _handling(lambda previous: lambda *_: signal.signal(signal.SIGINT, previous))
 
 
 @contextlib.contextmanager
 def _handling(make: Callable[[Any], Callable[..., object]]) -> Iterator[None]:
-    """Inside, SIGINT has the handler that `make` makes, which is called with the one of before;
-    where it cannot have one, outside of the main thread, nothing changes."""
+    """Inside, SIGINT has the handler that `make` returns for the previous handler. Outside of the
+    main thread nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

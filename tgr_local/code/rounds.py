@@ -102,8 +102,8 @@ class Listener(Protocol):
         """Reports the contents of the prompt."""
 
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
-        """Candidates of a round are about to be written: these, or, where the round goes on with
-        the edit that was adopted last, none that are known yet; each is heard of when it begins."""
+        """Reports candidates that are about to be written; none where the round goes on with the
+        edit that was adopted last: then each is reported when it begins."""
 
     def update(self, candidate: Candidate, text: str) -> None:
         """A candidate changed, or has new text."""
@@ -308,7 +308,7 @@ class _Solver:
 
     def _batch(self, outcome: TaskOutcome, stage: Stage, allowance: int | None) -> Batch | None:
         """Returns the batch for the next candidates; None if the budget is spent. `allowance` is
-        the number of new tokens that a round may still take which goes on; None = it begins."""
+        the number of new tokens that a continued round may still take; None = the round begins."""
         k = self.code.candidates
         messages = self._ask.messages(stage)
         query = self._ask.tokens(messages, stage.grammar)

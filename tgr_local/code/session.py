@@ -216,8 +216,8 @@ def cost_line(outcome: TaskOutcome) -> str:
 
 
 def doubt_line(outcome: TaskOutcome) -> str:
-    """Returns a doubt about a pass that few of many edits have; empty elsewhere. The more edits are
-    tested, the likelier one meets the tests by chance."""
+    """Returns a doubt about a pass that only few of many edits reach; else empty. The more edits
+    are tested, the likelier one passes by chance."""
     tested = [c for c in outcome.ranked if c.verdict is not None and not c.verdict.is_check]
     n_pass = sum(c.passes for c in tested)
     if not n_pass or len(tested) < _MANY * n_pass:
@@ -227,8 +227,8 @@ def doubt_line(outcome: TaskOutcome) -> str:
 
 
 def print_diff(candidate: Candidate) -> None:
-    """Prints the edit of a candidate on stdout: coloured on a terminal, else as it is. What is not
-    seen in it is said on stderr."""
+    """Prints the edit of a candidate on stdout, coloured on a terminal. Names its invisible
+    characters on stderr."""
     text = table.diff(candidate.changes)
     if sys.stdout.isatty():
         no_colour = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb"

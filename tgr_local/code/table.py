@@ -111,8 +111,8 @@ def _lines(text: str) -> list[str]:
 
 
 def unseen(changes: Sequence[Change]) -> list[str]:
-    """One line for each file to which an edit adds characters that are not seen, such as those that
-    change the direction of writing: the code may be another one than it looks."""
+    """One line for each file to which an edit adds invisible characters, such as those that change
+    the direction of writing: the code may differ from what is displayed."""
     lines = []
     for change in changes:
         old_marks, new_marks = (

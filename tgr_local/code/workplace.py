@@ -60,8 +60,8 @@ class Workplace:
         return self.project.listing.paths
 
     def read(self, path: str) -> FileText | None:
-        """The text of a file, within `copied` as the copies have it; of a named one that does not
-        exist yet an empty one; None if it is no text."""
+        """The text of a file, inside `copied` as the copies have it; empty for a named file that
+        does not exist yet; None for a file that is no text."""
         try:
             source = self.project.read(path)
             return self._copies.document(source) if self._copies else source.document
@@ -170,9 +170,8 @@ class Workplace:
         )
 
     def _elsewhere(self, changes: Sequence[Change], run_tests: Callable[..., Verdict]) -> str:
-        """Returns the reason why tests that pass with changes and without test something else than
-        the copies; empty where they test these, or do not use what is changed. `run_tests` runs
-        them."""
+        """Returns the reason why tests that pass with changes and without do not test the copies;
+        empty where they do, or do not use the changed files. `run_tests` runs them."""
         assert self._copies is not None
         paths = frozenset(change.path for change in changes)
         with self._controlled:  # several candidates change the same files: they are asked once
@@ -186,8 +185,9 @@ class Workplace:
         run_tests: Callable[..., Verdict],
         leads: Sequence[Path],
     ) -> str:
-        """Runs the tests in copies in which they must fail: the changed files are broken, then all
-        of the code is."""
+        """Runs the tests in copies in which they must fail: first with the changed files broken,
+        then with all code broken. Returns the reason why they do not test the copy; empty where
+        they fail."""
         broken = [replace(change, after=BROKEN) for change in changes]
         if not run_tests(broken).passes:
             return ""
@@ -210,15 +210,15 @@ class Workplace:
         return ""
 
     def weakness(self) -> str:
-        """Returns the gaps of the sandbox that the person has to agree to, if bubblewrap does not
-        work here and they named no other; empty if there are none. Raises InstallError where no
-        sandbox works."""
+        """Returns the gaps of the sandbox that the person has to agree to, where bubblewrap does
+        not work here and the person named no other sandbox; else empty. Raises InstallError where
+        no sandbox works."""
         backend = self._backend()
         return judge.warning(backend) if self.code.sandbox == "auto" else ""
 
     def _backend(self) -> Backend:
-        """The sandbox, and none only where the person named that. Raises InstallError if it does
-        not work here."""
+        """The sandbox; none only if the person named that. Raises InstallError if it does not work
+        here."""
         for backend in backends.CHOICES:
             if backend == self.code.sandbox:
                 commands.check(backend)

@@ -24,8 +24,8 @@ def printable(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """`text`, in which every character is seen: one that is not, or that only changes how others
-    are shown, is written as <U+202E>. Line breaks, tabs and the parts of an emoji stay."""
+    """`text` with every character visible: an invisible one, or one that only changes how others
+    are displayed, becomes <U+202E>. Line breaks, tabs and the parts of an emoji stay."""
     if text.isascii():
         return printable(text)
     letters = []

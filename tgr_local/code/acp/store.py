@@ -96,8 +96,8 @@ def new_id() -> str:
 def save(
     session_id: str, header: SessionHeader, entries: Sequence[PromptEntry], n_kept: int = 0
 ) -> list[PromptEntry]:
-    """Writes a session, of whose entries the file has got the first `n_kept` before; the entries
-    that it has now, with those of other editors, as far as there is room. Raises OSError."""
+    """Writes a session. The first `n_kept` entries are in the file already. Returns the entries
+    that the file has now, with those of other editors, as far as there is room. Raises OSError."""
     path = _path(session_id)
     with changing(path):
         with contextlib.suppress(TgrError, ValueError, OSError):  # there is none, or it is damaged

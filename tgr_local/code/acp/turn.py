@@ -72,8 +72,8 @@ class PromptRun:
     """Whether an edit that passes is made without a question."""
 
     def run(self, task: EditorTask) -> schema.StopReason:
-        """Carries it out. Raises ModelError and InstallError; everything else that goes wrong is
-        said."""
+        """Carries out a task or a command. Raises ModelError and InstallError; every other error is
+        shown."""
         self.session.say = self.editor.say
         try:
             if is_command(task.text):

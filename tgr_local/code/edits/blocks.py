@@ -61,9 +61,9 @@ def cleaned(line: str) -> str:
 
 
 def fenced(answer: str, heads: Mapping[str, str], fence: str) -> list[EditBlock]:
-    """The blocks of an answer whose new text is fenced: a line of `heads`, which maps what stands
-    there to a name, then the fence. Where there is one head alone it may be absent. Raises
-    EditError for a block that is not whole or changes something else."""
+    """The blocks of an answer whose new text is fenced. A line of `heads`, which maps such lines to
+    names, stands before the fence; it may be absent where there is only one head. Raises EditError
+    for a block that is not whole or changes something else."""
     lines = lines_of(answer)
     edits: list[EditBlock] = []
     at = end = 0

@@ -129,8 +129,8 @@ def _dedent(line: str, indent: str) -> str:
 
 
 def _lines_in_strings(lines: Sequence[str]) -> set[int]:
-    """The lines of Python that begin within a string, which an indentation would change; but for
-    docstrings."""
+    """Indices of the lines of Python that begin within a string, but not in a docstring: indenting
+    them would change the string."""
     if (tree := parsed("\n".join(lines))) is None:
         return set()
     inside: set[int] = set()

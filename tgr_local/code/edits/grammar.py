@@ -106,8 +106,8 @@ def _fenced(blocks: Sequence[_Fenced]) -> list[str]:
 
 
 def _quoting(documents: Sequence[FileText], markers: Markers) -> list[str]:
-    """Returns the rules of blocks that quote whole lines next to each other, at least one; of an
-    empty file none."""
+    """Returns the rules of blocks that quote whole lines next to each other: at least one line, or
+    none of an empty file."""
     rules = [f"new ::= {_literal(markers.separator + chr(10))} text"]
     first = 0
     for i, document in enumerate(documents):

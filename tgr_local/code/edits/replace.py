@@ -103,8 +103,8 @@ def _find(lines: Sequence[str], at: int, marker: str, edits: Sequence[EditBlock]
 def _path(
     preceding: Sequence[str], paths: set[str], last: str, documents: Sequence[FileText]
 ) -> str | None:
-    """The file of a block: named in the nearest line before it, else that of the block before, or
-    the only one."""
+    """The file of a block: the one named in the nearest line before it, else that of the previous
+    block, or the only file."""
     for line in reversed(preceding):
         if not line.strip() or line.startswith("```"):
             continue

@@ -158,8 +158,9 @@ def definitions(text: str, name: str) -> Iterator[Definition]:
 
 
 def _tree(source: bytes, name: str) -> Any:
-    """Returns the tree-sitter tree of a text; None if parsing takes too many steps. Repair of
-    errors may take the square of a length, and a text without errors a step for some 50 bytes."""
+    """Returns the tree-sitter tree of a text; None if parsing takes too many steps. Repairing
+    errors may take a time quadratic in the length; a text without errors takes one step for some 50
+    bytes."""
     pack: Any = importlib.import_module("tree_sitter_language_pack")
     steps = itertools.count()
     most = _STEPS_LEAST + len(source) // 10

@@ -121,8 +121,8 @@ def _plain(text: str) -> str:
 
 
 def _ends(old_text: str, lines: list[str], style: ByteStyle) -> list[str]:
-    """The line ends of the new lines: those that they had; a new line has that of the line which it
-    replaces or follows."""
+    """The line ends of the new lines: an old line keeps its own; a new line has that of the line
+    which it replaces or follows."""
     old = old_text.split("\n")
     had = [*style.ends, style.line_end][: len(old)]
     ends: list[str] = []

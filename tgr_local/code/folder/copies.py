@@ -136,9 +136,9 @@ class Copies:
     def make(
         self, changes: Sequence[Change] = (), *, in_place: bool = True, broken: Sequence[str] = ()
     ) -> Place:
-        """A new copy with these changes. `in_place` where commands see it at the place of the
-        folder; else the files that name the folder name the copy. The files `broken`, but for links
-        and what lies behind one, get a text that no language can read. Raises CopyError, and
+        """A new copy with these changes. `in_place` = commands see it at the path of the folder;
+        else the files that name the folder name the copy. The files in `broken` get a text that no
+        language can read, but not symbolic links and files behind one. Raises CopyError, and
         RefusedError for a change of a file that must not be changed or had another text at the time
         of the snapshot."""
         files = [self._bytes(change) for change in changes]
@@ -175,8 +175,8 @@ class Copies:
         usage.remove(place.folder.parent)
 
     def leads(self) -> list[Path]:
-        """The folders below the project that installed packages are, or lead to: Python packages
-        in editable mode, workspaces of node. Without bubblewrap tests may use these."""
+        """The folders below the project that installed packages lead to: Python packages in
+        editable mode, workspaces of node. Without bubblewrap tests may use these."""
         place = Place(
             self._project.folder, self._project.folder, tuple(self._snapshot.mounted_read_only)
         )

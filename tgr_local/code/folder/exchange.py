@@ -108,7 +108,7 @@ def _replace(
 
 
 def _put(staging: Path, place: Path) -> bool:
-    """Gives a new file its name; whether the old one has that of the new one now. Raises
+    """Gives a new file its name; returns whether the old file has the staging name now. Raises
     FileExistsError where a file has come meanwhile, and OSError; then nothing has changed."""
     if os.path.lexists(place):
         _like(place, staging)

@@ -149,9 +149,9 @@ def undo(project: Project, *, force: bool = False) -> Accepted:
 
 
 def recover(project: Project) -> tuple[str, ...]:
-    """Completes what a process began that was killed; the files that it completed. Where nothing
-    was begun, the journal need not be writable. Raises JournalError where the person has changed
-    one of them since."""
+    """Completes the changes of a process that was killed; returns the files that it completed.
+    Where nothing was begun, the journal need not be writable. Raises JournalError where the person
+    has changed one of the files since."""
     try:
         with _journal(project, complete=False) as journal:
             return _recover(journal)

@@ -70,8 +70,8 @@ def of_git(top: Path, folder: Path) -> Listing | None:
 
 
 def _is_inside(path: str) -> bool:
-    """Whether a path leads to a place in the folder. An index that somebody made may have others,
-    such as whole paths."""
+    """Whether a path lies in the folder. A git index made by a stranger may have others, such as
+    absolute paths."""
     return not os.path.isabs(path) and {"", ".", ".."}.isdisjoint(path.split("/"))
 
 
@@ -111,10 +111,10 @@ def of_walk(folder: Path) -> Listing:
 
 
 def walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str], bool]]:
-    """Every entry below a folder as its path, itself, and whether it is ignored: by .gitignore, or
-    as a virtual environment, a cache or a folder of tgr-local's own. It descends neither into
-    ignored folders nor into other repositories nor through symbolic links. Raises InstallError
-    without pathspec."""
+    """Yields every entry below a folder: its path, the entry, and whether it is ignored by
+    .gitignore or as a virtual environment, a cache or a folder of tgr-local's own. Descends neither
+    into ignored folders nor into other repositories, and follows no symbolic link. Raises
+    InstallError without pathspec."""
     waiting: list[tuple[str, list[tuple[str, GitIgnoreSpec]]]] = [("", [])]
     own = own_folders(folder)
     while waiting:

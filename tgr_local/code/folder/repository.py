@@ -65,8 +65,9 @@ def find(folder: Path) -> Path | None:
 def shared(top: Path) -> Path | None:
     """Returns the repository of a linked worktree or of a submodule; None for every other.
 
-    The file ``.git`` may name any folder. So it is believed only where that folder names this one,
-    too: a stranger's files cannot bring that about in a repository of the person."""
+    The file ``.git`` may name any folder, so it is believed only where that folder names this one
+    too: files of a stranger cannot make a repository of the person do so.
+    """
     if os.path.isdir(top / ".git") or (place := _git_folder(top)) is None:
         return None
     if place.is_relative_to(os.path.realpath(top)):

@@ -101,8 +101,8 @@ class Verdict:
         return self.passed + self.failed + self.errors
 
     def is_beyond(self, other: Verdict) -> bool:
-        """Whether more tests pass than in another copy; or as many, and those that fail are among
-        the other's failures and get further in one of them, in none less far."""
+        """Whether more tests pass than in another copy. With as many passing: whether the failures
+        are among the other's, at least one of them gets further, and none less far."""
         if self.passed != other.passed or not self.ran:
             return self.ran and self.passed > other.passed
         known = {failure.name: failure.reached for failure in other.failures}
@@ -193,9 +193,8 @@ def check(
 
 
 def patience(command: str, baseline: Verdict) -> float:
-    """Seconds after which the tests of an edit are taken to have no end, by the time that they took
-    without it: edits make loops that never end. Infinite where that was not the time of all
-    tests."""
+    """Seconds after which the tests of an edit are taken to be endless, by the time that they took
+    without it: edits make endless loops. Infinite where `baseline` may not have run all tests."""
     known = baseline.framework not in ("", "cargo test")  # which ends after a program that fails
     ran_all = baseline.ended in ("passed", "failed") and known and not baseline.errors
     if not ran_all or _STOPS_EARLY.search(command) or _STOPPED.search(baseline.output):

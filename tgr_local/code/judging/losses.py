@@ -111,8 +111,8 @@ def _words(text: str) -> Counter[str]:
 
 
 def _code_words(tree: ast.Module) -> Counter[str]:
-    """The names and values of code that can run, and the kinds of its statements; nothing of
-    docstrings. A word of a text is none of the code."""
+    """Counts the names and values of code that can run, and the kinds of its statements, without
+    docstrings. A string is another word than a name of the same letters."""
     words: Counter[str] = Counter()
     for node in _live(tree):
         if isinstance(node, ast.Constant):
@@ -126,8 +126,9 @@ def _code_words(tree: ast.Module) -> Counter[str]:
 
 
 def _stub(old_tree: ast.Module, new_tree: ast.Module, may_do_nothing: bool) -> str:
-    """The first function that does nothing any more, or raises NotImplementedError; empty without
-    one. One that returns None counts where it did something with a name, and may not do nothing."""
+    """The first function that no longer does anything, or raises NotImplementedError; empty without
+    one. One that returns counts only where its old body used a name and `may_do_nothing` is
+    false."""
     did = {name: list(_doing(node.body)) for name, node in definitions_in(old_tree)}
     stubs = []
     for name, node in definitions_in(new_tree):
@@ -209,8 +210,8 @@ def _plain_truth(test: ast.expr) -> bool | None:
 
 
 def _tail(old: Sequence[str], new: Sequence[str]) -> int:
-    """The last lines with text of a file that an edit lacks, where its own last line stands before
-    them in the file."""
+    """The number of last lines with text of a file that an edit lacks, where the edit's own last
+    line stands before them in the file."""
     mine = [line.strip() for line in old if line.strip()]
     theirs = [line.strip() for line in new if line.strip()]
     if not theirs or theirs[-1] not in mine:

@@ -46,8 +46,8 @@ def standing(candidate: Candidate) -> Standing:
 
 
 def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates, best first: by `standing`; equal ones by how many of them behave alike, then
-    by how many make the same change, then by likelihood."""
+    """The candidates, best first: by `standing`, then by the number of candidates that behave
+    alike, then by the number that make the same change, then by likelihood."""
     behaviours = Counter(behaviour(candidate) for candidate in candidates)
     same = Counter(meaning(candidate.changes) for candidate in candidates)
 
@@ -59,8 +59,8 @@ def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def furthest(candidates: Sequence[Candidate], baseline: Verdict | None) -> Candidate | None:
-    """The best candidate that gets beyond the files that all began with, of which the tests say
-    `baseline`; None without one."""
+    """The best candidate whose tests get further than `baseline`, the verdict of the files that all
+    candidates began with; None without one."""
     best, reached = None, baseline
     for candidate in ranked(candidates):
         if reached and candidate.verdict and candidate.verdict.is_beyond(reached):
@@ -71,9 +71,9 @@ def furthest(candidates: Sequence[Candidate], baseline: Verdict | None) -> Candi
 def sideways(
     candidates: Sequence[Candidate], baseline: Verdict | None, known: Collection[Failing]
 ) -> Candidate | None:
-    """The candidate with which as many tests pass as before, but others: the one that mends most of
-    those that fail; None without one. One defect may hide another, so that nothing gets further
-    from the files as they were. `known` has what fails with files that candidates began with."""
+    """Of the candidates with as many passing tests as `baseline` but other failures, the one that
+    mends most failures; None without one. One defect may hide another, so that no edit gets further
+    than the original files. `known` has the failures of the files that candidates began with."""
     if baseline is None or not _names_all(baseline):
         return None
     reached = {failure.name: failure.reached for failure in baseline.failures}

@@ -53,8 +53,8 @@ def suggest(project: Project) -> str:
 
 
 def script(command: str) -> str:
-    """The shell script that a command runs and nothing else, relative to the folder: it is the
-    test, whatever its name; empty for another command."""
+    """Path of the shell script that a command runs and nothing else, relative to the folder: it is
+    a test, whatever its name. Empty for another command."""
     lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:

@@ -144,8 +144,9 @@ def _pytest_said(said: str) -> OutputCounts:
 
 
 def _pytest_quiet(text: str) -> tuple[int, OutputCounts] | None:
-    """Twice quiet, as by ``-q`` for a project whose settings have it too, there is no summary: a
-    letter for each test, and a list of those that failed or could not be run."""
+    """Reads an output without a summary: a letter for each test, and a list of those that failed or
+    could not be run. pytest prints it when it is quiet twice, as by ``-q`` for a project whose
+    settings have it too."""
     lines = list(_PYTEST_LETTERS.finditer(text))
     letters = "".join(line[1] for line in lines)
     listing = _last(_PYTEST_LIST, text)
@@ -160,8 +161,8 @@ def _pytest_quiet(text: str) -> tuple[int, OutputCounts] | None:
 
 
 def _pytest_sections(text: str) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-    """The name in the head of each failure, and the files and lines below it, the last of which is
-    where it failed."""
+    """Yields the name in the head of each failure, and the files and lines below it; the last line
+    is where it failed."""
     for head, part in _parts(_PYTEST_HEAD, text):
         if places := [(match[1], int(match[2])) for match in _PYTEST_PLACE.finditer(part)]:
             yield head[1], places

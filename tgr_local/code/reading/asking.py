@@ -110,8 +110,8 @@ class Asker:
     def check(
         self, context: Context, form: Form, verdict: Verdict | None, named_paths: Sequence[str] = ()
     ) -> None:
-        """Raises TgrError for a task that a model has not learnt which has learnt to write Python
-        functions, and nothing else."""
+        """Raises TgrError for a task that the model cannot do, where it has learnt to write Python
+        functions and nothing else."""
         if self._engine.metadata.get("tgr.edit_format") != "function":
             return
         name = self._engine.metadata.get("general.name") or self._engine.path.stem
@@ -189,8 +189,9 @@ class Asker:
         self, stage: Stage, messages: list[prompt.Message], query: Sequence[int]
     ) -> tuple[Copy, ...]:
         """The code that a round's answers may depart from: each file that is shown whole, and each
-        function of the others, as far as their tokens are not too many; none where a file is to be
-        written, or for a model that has learnt a form or thinks before it answers."""
+        function of the other files, as long as the total of their tokens is not too large. None
+        where a file is to be written, or for a model that has learnt a form or thinks before it
+        answers."""
         is_new = any(not document.text for document in stage.context.documents)
         if self.has_learnt or self.thinks or is_new:
             return ()
@@ -225,7 +226,7 @@ class Asker:
         return generation.query_tokens(self._engine, messages, config, cancel=self._cancel)
 
     def ruled(self, config: SearchConfig, grammar: str) -> SearchConfig:
-        """Returns the options of a reply that follows a grammar of edits, whose end alone ends it;
-        as they are without one."""
+        """Returns the options of a reply that follows a grammar of edits; only the end of the
+        grammar ends it. Without a grammar the options are unchanged."""
         ends: dict[str, Any] = {"grammar": grammar, "stop": (), "loop_guard": 0}
         return dataclasses.replace(config, **ends) if grammar else config

@@ -67,8 +67,8 @@ class Context:
 
     @functools.cached_property
     def functions(self) -> tuple[Function, ...]:
-        """The functions that an edit may replace: those of the documents, or of one that is shown
-        in part those that are shown."""
+        """The functions that an edit may replace: all of a document that is shown whole; of one
+        that is shown in part, the shown ones."""
         known = {file.path: file for file in self.shown if file.changeable}
         functions: list[Function] = []
         for document in self.documents:
@@ -286,7 +286,7 @@ class _Builder:
         return True
 
     def _excerpt(self, document: FileText) -> tuple[tuple[str, ...], str]:
-        """The names of the functions that are concerned and fit, and the block of a long file:
+        """Returns the names of the concerned functions that fit, and the block of a long file:
         these functions, and a line for everything else that it defines."""
         room = self.budget - self.n_tokens
         chosen: list[Definition] = []
@@ -373,8 +373,8 @@ _EXCERPT = "in part: what is not shown whole has one line"
 
 
 def functions_of(document: FileText) -> list[Function]:
-    """The functions of a file that an edit can name: those in other functions too, where its
-    language is Python."""
+    """The functions of a file that an edit can name; in Python files also those inside other
+    functions."""
     if syntax.language(document.path) == "python":
         return edits.functions_of(document)
     every = outline.outline(document).functions

@@ -92,8 +92,8 @@ class Paths:
         return next((known for known in (end, path) if known in self._known), "")
 
     def within(self, text: str) -> str:
-        """The longest path of the project that `text`, an absolute path perhaps, ends with, or
-        else the only one that ends with `text`; empty without one."""
+        """The longest path of the project that `text`, perhaps an absolute path, ends with; else
+        the only path that ends with `text`; empty without one."""
         text = text.replace("\\", "/").removeprefix("./")
         parts = text.split("/")
         for first in self._links_in(parts):

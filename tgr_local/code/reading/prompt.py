@@ -52,8 +52,8 @@ class Copy:
 def copies(
     documents: Sequence[FileText], functions: Sequence[Function], fence: str
 ) -> Iterator[Copy]:
-    """The code as answers would repeat it: each of these functions, and each document that has none
-    of them. The tokens are not known here."""
+    """The code as answers would repeat it: each of these functions, and each document without one
+    of them. Tokens are left empty."""
     in_part = {f.path for f in functions}
     by_path = {d.path: d for d in documents}
     parts: list[tuple[str, str, int, Function | None]] = [

@@ -242,8 +242,8 @@ class _CandidateWriter:
 
     @property
     def _is_beyond(self) -> bool:
-        """Whether a candidate gets further in the tests than the files that it began with; then no
-        further k candidates begin."""
+        """Whether a candidate's tests get further than those of the files that it began with; then
+        no further k candidates begin."""
         baseline = self.batch.stage.verdict
         verdicts = [candidate.verdict for candidate in self._candidates]
         return baseline is not None and any(v and v.is_beyond(baseline) for v in verdicts)

@@ -104,8 +104,8 @@ def both(
 
 
 def _merge(base: str, mine: str, theirs: str) -> str | None:
-    """A text with the changes of two others; None where these are of the same lines. Imports that
-    both add at one place stand there together, each once."""
+    """A text with the changes of two others; None where both change the same lines. Imports that
+    both add at one place are kept together, each once."""
     lines = base.split("\n")
     hunks: list[_Hunk] = []
     for start, end, new in sorted({*_hunks(lines, mine), *_hunks(lines, theirs)}):

@@ -159,8 +159,8 @@ def find(
 
 
 def _spread(departures: Sequence[Departure]) -> list[Departure]:
-    """The departures, the likeliest first, but those of one line beyond `_OF_A_LINE` later, and
-    those of lines that are away last."""
+    """The departures, likeliest first; those of one line beyond `_OF_A_LINE` come later, and those
+    of lines that are away come last."""
     times: Counter[tuple[Copy, int]] = Counter()
     parts: dict[tuple[bool, bool], list[Departure]] = defaultdict(list)
     for departure in sorted(departures, key=lambda departure: -departure.logprob):
@@ -171,8 +171,9 @@ def _spread(departures: Sequence[Departure]) -> list[Departure]:
 
 
 def rejoined(departure: Departure, answer: str) -> str | None:
-    """The opening and the code of an answer that is back in the copy, with what the copy has behind
-    that place, or that is behind its end; None while it goes on."""
+    """The opening and the code of an answer that repeats the copy again after its departure,
+    completed by the rest of the copy; or that goes on behind the copy's end, cut there. None for
+    others."""
     copy = departure.copy
     *new, last = answer[len(copy.opening) :].split("\n")
     old = copy.code.split("\n")[:-1]
@@ -195,9 +196,9 @@ def changed(copy: Copy, code: str) -> tuple[Change, ...]:
 
 
 def _past_the_end(copy: Copy, copied: Sequence[str], new: Sequence[str], first: int) -> int | None:
-    """The first of the new lines that stands at the margin behind all of the copy, or begins the
-    tests that small models like to write there; None without one. `rest` is what the copy has from
-    the line on in which the answer departs, which may be gone or come later."""
+    """Index of the first new line that stands at the margin behind all of the copy, or begins the
+    tests that small models like to write there; None without one. `copied` are the lines of the
+    copy from the line of the departure on, which may be gone or come later."""
     expected = [line for line in copied if line.strip()]
     departed = expected[:1]
     drops_tests = copy.is_python and not evidence.is_test(copy.document.path)
@@ -216,8 +217,8 @@ def _past_the_end(copy: Copy, copied: Sequence[str], new: Sequence[str], first: 
 
 
 def _back(old: Sequence[str], new: Sequence[str], first: int) -> int | None:
-    """The line of the copy that follows those that the newest lines repeat; None where they are not
-    in the copy behind the place of the departure."""
+    """Index of the copy's line after those that the newest lines repeat; None where they are not in
+    the copy behind the departure."""
     mine = [line for line in new[first:] if line.strip()][-_BACK:]
     theirs = [i for i in range(first - 1, len(old)) if old[i].strip()]
     if len(mine) < _BACK or not new[-1].strip():
@@ -321,8 +322,8 @@ def _look(cells: Cells, tokens: list[int], place: _CopyPosition, n: int) -> Engi
 def _departure(
     engine: Engine, copy: Copy, place: _CopyPosition, token: int, logprob: float
 ) -> Departure | None:
-    """The departure with a token; None where it is the copy's, or differs from it in layout, quotes
-    or a comment only."""
+    """The departure with a token; None where it is the copy's token, or changes only layout, quotes
+    or a comment."""
     code = copy.code.rstrip().encode()
     is_end = place.index == len(copy.tokens)
     known = [] if is_end else [copy.tokens[place.index]]

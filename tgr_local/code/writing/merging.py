@@ -236,9 +236,9 @@ def _exchange(
 
 
 def _places(mine: Sequence[Definition], theirs: Sequence[Definition]) -> list[Definition | None]:
-    """Returns the definition that each one of a block replaces, or None. Of several with one name,
-    as properties have, the nth stands for the nth where there are as many; a function at the top of
-    a block may be a method, where one alone has its name."""
+    """Returns for each definition of a block the one that it replaces, or None. Of several with one
+    name, as properties have, the nth replaces the nth where there are as many. A function at the
+    top of a block may replace a method, where only one method has its name."""
     times, known = Counter(d.name for d in theirs), Counter(d.name for d in mine)
     n_seen: Counter[str] = Counter()
     ends = Counter(d.name.rpartition(".")[2] for d in theirs)
@@ -268,8 +268,8 @@ def _add(
     added: Sequence[Definition],
     changed: int,
 ) -> list[Patch]:
-    """New methods at the end of their class; other definitions before the first that is `changed`,
-    a line, or at the end where it is 0."""
+    """Patches that add new methods at the end of their class, and other definitions before the line
+    `changed`, the first that is exchanged, or at the end where that is 0."""
     old = lines_of(document.text)
     classes = {d.name: d for d in mine if d.kind == "class"}
     tops = sorted(d.first for d in mine if d.depth == 0)
@@ -381,8 +381,8 @@ def _head(tree: ast.Module, lines: Sequence[str]) -> int:
 
 
 def _replace_between(old: str, text: str) -> str | None:
-    """The text with the lines of a block in the place of those from its first to its last line,
-    where each of these two is there once."""
+    """The text with a block in the place of the lines from the block's first line to its last one,
+    where each of these two occurs once."""
     lines = old.split("\n")
     new = text.strip("\n").split("\n")
     stripped = [line.strip() for line in lines]

@@ -81,8 +81,8 @@ def read_answer(
 
 
 def is_whole(answer: str, documents: Sequence[FileText]) -> bool:
-    """Whether an answer so far changes all of the documents already, and what would follow is no
-    edit: a whole file has ended, or prose or calls follow the code."""
+    """Whether an answer so far changes all of the documents, and the rest would be no edit: a whole
+    file has ended, or prose or calls follow the code."""
     blocks = codes(answer)
     if not blocks:
         return False

@@ -92,8 +92,9 @@ def forbid() -> None:
 
 
 def filter_of(machine: int, calls: dict[str, int], socket: int, makers: tuple[int, ...]) -> bytes:
-    """A classic BPF program: allows the system calls of this machine except these, sockets of the
-    known families, and without a new network what makes processes and namespaces."""
+    """A classic BPF program: allows the system calls of this machine except `calls`, sockets of the
+    known families only, and `makers`, which make processes and namespaces, only without a new
+    network."""
     load, equal, at_least, has_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, unknown, no_family, not_permitted = 0x7FFF0000, 0x50026, 0x50061, 0x50001
     number, first = 0, 16  # where the number of the call and its first argument are

@@ -65,8 +65,8 @@ class OwnPath:
         return os.pathsep.join(map(self.in_path, paths.split(os.pathsep)))
 
     def in_command(self, command: str) -> str:
-        """A command of the shell, in which paths that lead into the folder, links and a home folder
-        included, lead into the copy."""
+        """A shell command in which paths into the folder, also by way of links or a home folder,
+        lead into the copy."""
         if not _PLAIN.fullmatch(str(self.copy)):
             return command  # what a shell would read in another way
 

@@ -202,8 +202,9 @@ def _rows(table: Path, n: int) -> list[list[str]]:
 
 
 def _in_pipes(pids: Iterable[int]) -> int:
-    """Bytes that the pipes of processes may hold: those of a user a certain number of pages, then
-    each two; where that number is 0 as many as a pipe can have. A file may be a pipe."""
+    """Bytes that the pipes of processes may hold: a user's pipes have a certain number of pages
+    together, then two each; where that number is 0, as many as a pipe can have. A file may be a
+    pipe."""
     n_files = sum(_sum(pid, "status", ("FDSize:",)) // 1024 for pid in pids)
     page, most = os.sysconf("SC_PAGE_SIZE"), _setting("fs/pipe-user-pages-soft")
     return most * page + n_files * (2 * page if most else _setting("fs/pipe-max-size"))
