@@ -14,7 +14,7 @@ from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.judging.ranking import failing, furthest, sideways
 from tgr_local.code.judging.test_output import Failure
-from tgr_local.code.writing.combining import both, combine
+from tgr_local.code.writing.combining import combine, merge_edits
 from tgr_local.engine import Cancel
 
 OTHER = CALC.replace("a + b", "a - b")
@@ -34,12 +34,12 @@ def test_edits_of_other_lines_are_one_edit() -> None:
         ("one\n2\n3\n4\n", "1\ntwo\n3\n4\n", "one\ntwo\n3\n4\n"),
         ("0\n1\n2\n3\n4\n", "1\n2\n4\n", "0\n1\n2\n4\n"),
     ]:
-        assert both((), change(one), change(other)) == change(together)
+        assert merge_edits((), change(one), change(other)) == change(together)
 
 
 def test_edits_of_other_files_are_one_edit() -> None:
     one, other = change("one\n"), change("two\n", path="b.py")
-    assert both((), one, other) == one + other
+    assert merge_edits((), one, other) == one + other
 
 
 @pytest.mark.parametrize(
@@ -52,22 +52,23 @@ def test_edits_of_other_files_are_one_edit() -> None:
     ],
 )
 def test_edits_of_the_same_lines_are_not(one: str, other: str) -> None:
-    assert both((), change(one), change(other)) is None
-    assert both((), change(other), change(one)) is None
+    assert merge_edits((), change(one), change(other)) is None
+    assert merge_edits((), change(other), change(one)) is None
 
 
 def test_an_edit_that_both_make_is_made_once() -> None:
     one, other = change("one\n2\n3\n4\n"), change("one\n2\n3\n4\n5\n")
-    assert both((), one, other) == both((), other, one) == other
+    assert merge_edits((), one, other) == merge_edits((), other, one) == other
 
 
 def test_edits_of_a_later_round_are_compared_with_the_files_that_it_began_with() -> None:
     base = change("one\n2\n3\n4\n")
     first, second = change("one\ntwo\n3\n4\n"), change("one\n2\n3\nfour\n")
-    assert both(base, first, second) == change("one\ntwo\n3\nfour\n")
+    assert merge_edits(base, first, second) == change("one\ntwo\n3\nfour\n")
     back = change("1\n2\n3\n4\n")  # restores the file
-    assert both(base, (), second) == both(base, back, second) == change("1\n2\n3\nfour\n")
-    assert both(base, (), ()) == ()
+    expected = change("1\n2\n3\nfour\n")
+    assert merge_edits(base, (), second) == merge_edits(base, back, second) == expected
+    assert merge_edits(base, (), ()) == ()
 
 
 # ---- which ones ----
@@ -186,11 +187,11 @@ def test_imports_at_one_place_stand_together() -> None:
     text = "import os\n\n\ndef f():\n    1\n\n\ndef g():\n    2\n"
     one = text.replace("import os\n", "import os\nimport re\n").replace("1", "re")
     other = text.replace("import os\n", "import os\nimport json\n").replace("2", "json")
-    (made,) = both((), change(one, text), change(other, text)) or ()
+    (made,) = merge_edits((), change(one, text), change(other, text)) or ()
     expected = text.replace("1", "re").replace("2", "json")
     assert made.after == expected.replace("import os", "import os\nimport json\nimport re")
     both_need = other.replace("import json\n", "import json\nimport re\n")
-    (made,) = both((), change(one, text), change(both_need, text)) or ()
+    (made,) = merge_edits((), change(one, text), change(both_need, text)) or ()
     assert made.after.count("import re") == 1 and "import json\n" in made.after
 
 

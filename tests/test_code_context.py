@@ -222,11 +222,11 @@ def test_a_place_behind_a_link_is_that_of_the_file(text: str, path: str) -> None
 def test_an_import_by_way_of_a_link_is_one_of_the_file() -> None:
     paths = evidence.Paths(["src/pkg/b.py", "src/calc.py", "lib/c.py", *LINKS], LINKS)
     python = "import calc\nfrom pkg import b\nfrom pkg.old.c import f\n"
-    assert evidence.imported(FileText("t.py", python), paths) == [
+    assert evidence.imported_files(FileText("t.py", python), paths) == [
         "src/calc.py", "src/pkg/b.py", "lib/c.py",
     ]  # fmt: skip
     endless = {"a": "b", "b": "a"}
-    assert evidence.Paths(["a/x.py"], endless).within("a/x.py") == "a/x.py"
+    assert evidence.Paths(["a/x.py"], endless).resolve("a/x.py") == "a/x.py"
     deep = "/".join("d" * 40)
     assert evidence.Paths([f"{deep}/x.py", "x.py"], {deep: "."}).exact(f"{deep}/x.py") != "./x.py"
 
@@ -244,7 +244,7 @@ def test_a_path_is_found_by_its_end_as_a_plain_search_finds_it() -> None:
         ends = [one for one in known if f"/{text}".endswith(f"/{one}")]
         longer = [one for one in known if one.endswith(f"/{text}")]
         expected = max(ends, key=len) if ends else longer[0] if len(longer) == 1 else ""
-        assert evidence.Paths(known).within(text) == expected
+        assert evidence.Paths(known).resolve(text) == expected
 
 
 def test_the_nearest_folder_is_that_of_a_plain_search() -> None:
@@ -288,7 +288,7 @@ def test_a_folder_of_links_and_of_files_of_one_name_is_read_at_once() -> None:
     n = 20_000
     paths = evidence.Paths([f"d{i}/x.py" for i in range(n)], {f"l{i}": f"d{i}" for i in range(n)})
     assert all(paths.exact(f"l{i}/x.py") == f"d{i}/x.py" for i in range(n))
-    assert not any(paths.within(f"/w/other{i}/x.py") for i in range(n))
+    assert not any(paths.resolve(f"/w/other{i}/x.py") for i in range(n))
 
 
 TESTS = [
@@ -311,10 +311,10 @@ def test_files_of_tests_are_known_by_their_names(path: str) -> None:
 def test_imports_of_a_document() -> None:
     paths = evidence.Paths(["pkg/__init__.py", "pkg/a.py", "pkg/b/c.py", "src/deep.py", "web/x.ts"])
     python = "import pkg.a, deep\nfrom .b import c\nfrom pkg import nothing\nimport os\n"
-    found = evidence.imported(FileText("pkg/z.py", python), paths)
+    found = evidence.imported_files(FileText("pkg/z.py", python), paths)
     assert sorted(found) == ["pkg/__init__.py", "pkg/a.py", "pkg/b/c.py", "src/deep.py"]
     script = "import { x } from './x'\nconst y = require('missing')\n"
-    assert evidence.imported(FileText("web/main.ts", script), paths) == ["web/x.ts"]
+    assert evidence.imported_files(FileText("web/main.ts", script), paths) == ["web/x.ts"]
 
 
 # ---- context ----
@@ -332,7 +332,7 @@ def test_imports_of_a_hostile_document_take_no_longer_than_its_length(path: str,
     code = (
         "from tgr_local.code.reading import evidence; from tgr_local.code.edits import FileText\n"
         f"text = 'from ' + {unit!r} * ((1 << 20) // {len(unit)})\n"
-        f"print(evidence.imported(FileText({path!r}, text), evidence.Paths(['a.py'])))"
+        f"print(evidence.imported_files(FileText({path!r}, text), evidence.Paths(['a.py'])))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(), timeout=HANG, capture_output=True

@@ -229,12 +229,12 @@ def test_a_function_is_changed_in_its_place(name: str) -> None:
     functions = [one for one in functions_of(document) if one.name == name]
     (begun,) = prompt.copies([document], functions, "```")
     assert begun.code[: begun.n_head].split("\n")[-1].startswith("def ")
-    (change,) = departures.changed(begun, begun.code.replace("1", "2"))
+    (change,) = departures.change_of(begun, begun.code.replace("1", "2"))
     place = functions[0]
     old, new = text.split("\n"), change.after.split("\n")
     assert len(old) == len(new) and change.after.count("2") == text.count("2") + 1
     assert [i for i, (a, b) in enumerate(zip(old, new, strict=True)) if a != b] == [place.last - 1]
-    assert departures.changed(begun, begun.code) == ()
+    assert departures.change_of(begun, begun.code) == ()
 
 
 def test_a_text_at_the_margin_stays_there() -> None:
@@ -242,7 +242,7 @@ def test_a_text_at_the_margin_stays_there() -> None:
     document = FileText("m.py", text)
     (begun,) = prompt.copies([document], functions_of(document), "```")
     assert begun.code.startswith("def q(self):\n    s = ")
-    (change,) = departures.changed(begun, begun.code.replace("return s", "return s.strip()"))
+    (change,) = departures.change_of(begun, begun.code.replace("return s", "return s.strip()"))
     assert change.after == text.replace("return s", "return s.strip()")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tgr_local.code.edits import Change, FileText
-from tgr_local.code.writing.imports import completed
+from tgr_local.code.writing.imports import add_imports
 
 STORE = '"""Notes."""\n\nimport itertools\n\n\ndef get(notes, number):\n    return notes[number]\n'
 HTTP = "class HttpError(Exception):\n    pass\n"
@@ -19,7 +19,7 @@ DOCUMENTS = [FileText(path, text) for path, text in TEXTS.items()]
 
 def after(new: str, before: str = STORE, path: str = "app/store.py") -> str:
     """The text of a changed file with its imports."""
-    (change,) = completed([Change(path, before, new)], DOCUMENTS)
+    (change,) = add_imports([Change(path, before, new)], DOCUMENTS)
     assert (change.path, change.before) == (path, before)
     return change.after
 
@@ -93,9 +93,9 @@ def test_a_file_does_not_import_itself() -> None:
     documents = [FileText("main.py", "from stats import mean\n")]
     for path in ("stats.py", "src/stats.py", "stats/__init__.py"):
         change = Change(path, "x = 1\n", "x = mean([1])\n")
-        assert completed([change], documents) == (change,)
+        assert add_imports([change], documents) == (change,)
     change = Change("other.py", "x = 1\n", "x = mean([1])\n")
-    assert "from stats import mean" in completed([change], documents)[0].after
+    assert "from stats import mean" in add_imports([change], documents)[0].after
 
 
 def test_what_was_undefined_before_stays() -> None:
@@ -108,7 +108,7 @@ def test_what_was_undefined_before_stays() -> None:
 def test_two_files_that_import_a_name_from_two_places_say_nothing() -> None:
     documents = [*DOCUMENTS, FileText("other.py", "from other.http import HttpError\n")]
     new = STORE.replace("notes[number]", "HttpError(404)")
-    (change,) = completed([Change("app/store.py", STORE, new)], documents)
+    (change,) = add_imports([Change("app/store.py", STORE, new)], documents)
     assert change.after == new
 
 
@@ -136,4 +136,4 @@ def test_other_files_are_left() -> None:
         Change("b.py", "x = 1", "x = re.("),
         Change("gone.py", "x = 1", ""),
     )
-    assert completed(changes, DOCUMENTS) == changes
+    assert add_imports(changes, DOCUMENTS) == changes

@@ -108,7 +108,7 @@ def test_a_file_is_read_with_its_style(tree: Path) -> None:
     source = Project(tree).read("w.py")
     assert source.document.text == "x = 1\ny = 2" and source.document.path == "w.py"
     for after, expected in [("x = 1\ny = 3", b"x = 1\r\ny = 3"), ("x = 1\n", b"x = 1\r\n")]:
-        _, data = Project(tree).changed(Change("w.py", "x = 1\ny = 2", after))
+        _, data = Project(tree).after_change(Change("w.py", "x = 1\ny = 2", after))
         assert data == b"\xef\xbb\xbf" + expected
 
 
@@ -146,7 +146,7 @@ def test_links_are_followed_inside_only(tree: Path, tmp_path: Path) -> None:
     assert "leaves" in says(project, "out.py") and "leaves" in says(project, "outside/secret")
     assert "leaves" in says(project, "outside/new.py")
     assert "without an end" in says(project, "loop") and "to git" in says(project, "dot/config")
-    assert project.to_change("dangling").place == tree / "nowhere"
+    assert project.changeable_file("dangling").place == tree / "nowhere"
     os.symlink(tree / "pkg", tree / "whole")
     assert Project(tree).links == {"link.py": "pkg/c.py", "whole": "pkg", "dot": ".git"}
 
@@ -189,20 +189,20 @@ def test_what_is_no_text_to_change_is_refused(tree: Path) -> None:
     assert "not a file" in says(project, "pipe")
     assert "read-only" in project.refusal("still.py") and project.read("still.py")
     assert not project.refusal("new/folder/file.py")
-    assert not project.to_change("new/folder/file.py").exists
+    assert not project.changeable_file("new/folder/file.py").exists
     assert "not a folder" in project.refusal("a.py/file.py")
 
 
 def test_a_change_of_another_text_is_refused(tree: Path) -> None:
     project = Project(tree)
     with pytest.raises(RefusedError, match=r"a\.py has been changed since"):
-        project.changed(Change("a.py", "a = 0\n", "a = 2\n"))
+        project.after_change(Change("a.py", "a = 0\n", "a = 2\n"))
     with pytest.raises(RefusedError, match=r"gone\.py has been deleted since"):
-        project.changed(Change("gone.py", "a = 0\n", "a = 2\n"))
+        project.after_change(Change("gone.py", "a = 0\n", "a = 2\n"))
     with pytest.raises(RefusedError, match="NUL"):
-        project.changed(Change("a.py", "a = 1\n", "\0"))
+        project.after_change(Change("a.py", "a = 1\n", "\0"))
     with pytest.raises(RefusedError, match="at most"):
-        project.changed(Change("a.py", "a = 1\n", "x" * (MAX_BYTES + 1)))
+        project.after_change(Change("a.py", "a = 1\n", "x" * (MAX_BYTES + 1)))
 
 
 @pytest.mark.parametrize("folder", ["/", "/nowhere/at/all", __file__])

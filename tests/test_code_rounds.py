@@ -30,7 +30,7 @@ from tgr_local.code.judging import ranking
 from tgr_local.code.judging.candidate import Candidate, syntax_error
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.report import Report
-from tgr_local.code.writing.candidates import combined
+from tgr_local.code.writing.candidates import merge_changes
 from tgr_local.engine import Cancel
 from tgr_local.system.errors import CancelledError, CapacityError
 
@@ -295,8 +295,8 @@ def test_what_the_person_changes_meanwhile_is_not_in_the_next_round(solved: Solv
 def test_two_changes_one_after_the_other() -> None:
     first = (Change("a", "1", "2"), Change("b", "1", "2"))
     then = (Change("c", "1", "2"), Change("b", "2", "1"), Change("a", "2", "3"))
-    assert combined(first, then) == (Change("a", "1", "3"), Change("c", "1", "2"))
-    assert combined((), then) == then and combined(first, ()) == first
+    assert merge_changes(first, then) == (Change("a", "1", "3"), Change("c", "1", "2"))
+    assert merge_changes((), then) == then and merge_changes(first, ()) == first
 
 
 def test_rounds_end_after_the_last_one(solved: Solve) -> None:

@@ -286,7 +286,7 @@ class _Solver:
         """The functions that the failing tests do not reach, of each document."""
         failures = verdict.failures if verdict is not None else ()
         known = evidence.Paths(self.task.paths, self.task.links)
-        files = [known.within(f.file or f.name.partition("::")[0]) for f in failures]
+        files = [known.resolve(f.file or f.name.partition("::")[0]) for f in failures]
         shared = [path for path in self.task.paths if path.rpartition("/")[2] == "conftest.py"]
         paths = dict.fromkeys([*filter(None, files), *shared])
         tests = [document for path in list(paths)[:_TEST_FILES] if (document := read(path))]
@@ -312,7 +312,7 @@ class _Solver:
         k = self.code.candidates
         messages = self._ask.messages(stage)
         query = self._ask.tokens(messages, stage.grammar)
-        needed = self._ask.needed(stage)
+        needed = self._ask.needed_tokens(stage)
         room = self.engine.n_ctx_train - len(query)
         if room < LEAST_ANSWER:
             why = (
@@ -323,7 +323,8 @@ class _Solver:
                 raise CapacityError(why)
             outcome.ended = why
             return None
-        config = self._ask.ruled(self._ask.limited(min(needed, room), room), stage.grammar)
+        config = self._ask.with_limits(min(needed, room), room)
+        config = self._ask.with_grammar(config, stage.grammar)
         tests_decide = stage.verdict is not None and not stage.verdict.passes
         copies = self._ask.copies(stage, messages, query) if tests_decide else ()
         if self.code.budget:

@@ -97,7 +97,7 @@ class Workplace:
             path = place.relative_to(self.project.folder).as_posix()
             if place.is_dir():
                 raise ValueError(f"{path} is a folder; name files in it")
-            if not self.project.to_change(path).exists:
+            if not self.project.changeable_file(path).exists:
                 self._new.add(path)
             paths.append(path)
         return tuple(dict.fromkeys(paths))

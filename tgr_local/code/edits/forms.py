@@ -98,7 +98,7 @@ def chosen_functions(
     """Returns the functions that an answer may change: those given, or without any those of Python
     files. Raises ValueError where there are none."""
     if wanted is not None:
-        functions = function.checked(wanted, documents)
+        functions = function.check_functions(wanted, documents)
     else:
         python = [document for document in documents if document.path.endswith((".py", ".pyi"))]
         functions = [func for document in python for func in function.functions_of(document)]

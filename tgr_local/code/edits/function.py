@@ -47,7 +47,7 @@ def functions_of(document: FileText) -> list[Function]:
     return sorted(functions, key=lambda function: (function.first, -function.last))
 
 
-def checked(functions: Sequence[Function], documents: Sequence[FileText]) -> list[Function]:
+def check_functions(functions: Sequence[Function], documents: Sequence[FileText]) -> list[Function]:
     """The functions that a caller names. Raises ValueError for one that its file does not have."""
     n_lines = {document.path: len(lines_of(document.text)) for document in documents}
     names: set[str] = set()

@@ -210,7 +210,7 @@ class Copies:
 
     def _bytes(self, change: Change) -> tuple[Path, bytes]:
         """Returns the place of a changed file in the copy, and its bytes."""
-        source = self._project.to_change(change.path)
+        source = self._project.changeable_file(change.path)
         relative = source.place.relative_to(self._project.folder)
         for path in self._snapshot.mounted_read_only:
             if source.place.is_relative_to(path):
@@ -238,7 +238,7 @@ class Copies:
             return
         if top != self._project.folder:
             yield top
-        if outside := repository.shared(top):
+        if outside := repository.shared_repository(top):
             yield outside
 
 

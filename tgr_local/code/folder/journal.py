@@ -99,7 +99,7 @@ def accept(project: Project, changes: Sequence[Change]) -> Accepted:
         with _journal(project) as journal:
             new = []
             for change in changes:
-                source, data = project.changed(change)
+                source, data = project.after_change(change)
                 old = source.data if source.exists else None
                 new.append((change.path, source.place, old, data))
             if len({place for _, place, _, _ in new}) < len(new):

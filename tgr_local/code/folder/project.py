@@ -106,12 +106,12 @@ class Project:
         """Returns the reason why a file, which need not exist, must not be changed; empty where it
         may."""
         try:
-            self.to_change(path)
+            self.changeable_file(path)
         except RefusedError as error:
             return str(error)
         return ""
 
-    def to_change(self, path: str) -> SourceFile:
+    def changeable_file(self, path: str) -> SourceFile:
         """A file that may be changed, or made: then it has no bytes. Raises RefusedError."""
         place = self._place(path)
         if not os.path.lexists(place):
@@ -128,10 +128,10 @@ class Project:
             raise RefusedError(f"{path} is not changed: its folder is read-only")
         return source
 
-    def changed(self, change: Change) -> tuple[SourceFile, bytes]:
+    def after_change(self, change: Change) -> tuple[SourceFile, bytes]:
         """The file of a change as it is now, and its bytes afterwards. Raises RefusedError, also
         where the file's text is no longer the one that the change was made for."""
-        source = self.to_change(change.path)
+        source = self.changeable_file(change.path)
         if source.document.text != change.before:
             state = "has been changed" if source.exists else "has been deleted"
             raise RefusedError(f"{change.path} {state} since this change was made; ask again")

@@ -62,7 +62,7 @@ def find(folder: Path) -> Path | None:
     return None
 
 
-def shared(top: Path) -> Path | None:
+def shared_repository(top: Path) -> Path | None:
     """Returns the repository of a linked worktree or of a submodule; None for every other.
 
     The file ``.git`` may name any folder, so it is believed only where that folder names this one
@@ -135,7 +135,8 @@ def _stand_in(top: Path) -> Iterator[Path]:
             index = _copy(source / "index", place / "index")
             for part in _shared_indexes(source):
                 _copy(source / part, place / part)
-            _copy((shared(top) or source) / "info" / "exclude", place / "info" / "exclude")
+            exclude = (shared_repository(top) or source) / "info" / "exclude"
+            _copy(exclude, place / "info" / "exclude")
         (place / "config").write_text(_settings(top, index))
         yield place
 

@@ -149,7 +149,7 @@ class Asker:
             )
         return "file" if form == "file" else choose_form(context, self.count)
 
-    def needed(self, stage: Stage) -> int:
+    def needed_tokens(self, stage: Stage) -> int:
         """New tokens that an answer may take: what the largest edit of its form should need, and
         what it says around the code."""
         prose, documents = 0 if self.has_learnt else _PROSE, stage.context.documents
@@ -161,7 +161,7 @@ class Asker:
         sources = ("\n".join(lines[f.path][f.first - 1 : f.last]) for f in functions)
         return prose + 192 + math.ceil(1.5 * max(map(self.count, sources)))
 
-    def limited(self, needed: int, room: int) -> SearchConfig:
+    def with_limits(self, needed: int, room: int) -> SearchConfig:
         """The options of a reply with the limit of an answer, and of thinking before it, where the
         user sets none."""
         if self._config.max_tokens:
@@ -183,7 +183,7 @@ class Asker:
             user, best.answer, self.tail(best.verdict), best.problem or "it changes nothing"
         )
         n_tokens = len(self.tokens(again, stage.grammar))
-        return again if n_tokens + self.needed(stage) <= self._engine.n_ctx_train else plain
+        return again if n_tokens + self.needed_tokens(stage) <= self._engine.n_ctx_train else plain
 
     def copies(
         self, stage: Stage, messages: list[prompt.Message], query: Sequence[int]
@@ -222,10 +222,10 @@ class Asker:
     def tokens(self, messages: list[prompt.Message], grammar: str) -> list[int]:
         """Returns the tokens of messages in the model's chat template, before answers of a
         grammar."""
-        config = self.ruled(self._config, grammar)
+        config = self.with_grammar(self._config, grammar)
         return generation.query_tokens(self._engine, messages, config, cancel=self._cancel)
 
-    def ruled(self, config: SearchConfig, grammar: str) -> SearchConfig:
+    def with_grammar(self, config: SearchConfig, grammar: str) -> SearchConfig:
         """Returns the options of a reply that follows a grammar of edits; only the end of the
         grammar ends it. Without a grammar the options are unchanged."""
         ends: dict[str, Any] = {"grammar": grammar, "stop": (), "loop_guard": 0}

@@ -201,7 +201,7 @@ class _Builder:
         defines = {document.path: _names(document) for document in looked}
         owners = Counter(name for names in defines.values() for name in names)
         words = evidence.words(self.wish.task) | evidence.words(self.wish.output)
-        imports = {document.path: evidence.imported(document, known) for document in looked}
+        imports = {document.path: evidence.imported_files(document, known) for document in looked}
         near = {path for seed in seeds for path in imports.get(seed, ())}
         concerned = set(seeds)
         ranked = []

@@ -91,7 +91,7 @@ class Paths:
             end = "/".join([self._links["/".join(parts[:n])], *parts[n:]])
         return next((known for known in (end, path) if known in self._known), "")
 
-    def within(self, text: str) -> str:
+    def resolve(self, text: str) -> str:
         """The longest path of the project that `text`, perhaps an absolute path, ends with; else
         the only path that ends with `text`; empty without one."""
         text = text.replace("\\", "/").removeprefix("./")
@@ -127,7 +127,7 @@ def places(output: str, paths: Paths) -> list[CodeLine]:
             text = match["path"]
             if any(part in text for part in _FOREIGN):
                 continue
-            if path := paths.within(text):
+            if path := paths.resolve(text):
                 located.append((match.start(), CodeLine(path, int(match["line"] or 0))))
     return list(dict.fromkeys(place for _, place in sorted(located, key=lambda pair: pair[0])))
 
@@ -152,7 +152,7 @@ def is_test(path: str) -> bool:
     return bool((of_classes and _TEST_CLASS.search(stem)) or (of_specs and _SPEC.search(stem)))
 
 
-def imported(document: FileText, paths: Paths) -> list[str]:
+def imported_files(document: FileText, paths: Paths) -> list[str]:
     """The files of the project that a document imports, by name; each once."""
     imports: Iterable[str] = _quoted_imports(document, paths)
     if syntax.language(document.path) == "python":
@@ -183,7 +183,7 @@ def _modules(modules: Iterable[Sequence[str]], paths: Paths) -> Iterable[str]:
         for path in (f"{name}.py", f"{name}/__init__.py"):
             if exact := paths.exact(path):
                 yield exact
-            elif known := paths.within(path):
+            elif known := paths.resolve(path):
                 yield from [known] if known.endswith("/" + path) else []
 
 
@@ -197,7 +197,7 @@ def _quoted_imports(document: FileText, paths: Paths) -> Iterable[str]:
                 yield exact
                 break
         else:
-            if known := paths.within(match[1]):
+            if known := paths.resolve(match[1]):
                 yield known
 
 

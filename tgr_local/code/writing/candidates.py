@@ -31,7 +31,7 @@ from tgr_local.code.reading.asking import Stage
 from tgr_local.code.reading.prompt import Copy
 from tgr_local.code.writing import departures
 from tgr_local.code.writing.departures import Departure
-from tgr_local.code.writing.imports import completed
+from tgr_local.code.writing.imports import add_imports
 from tgr_local.code.writing.natural import codes, is_whole, read_answer
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import Event, Progress, Prompt, Query, Reply, TextDelta
@@ -377,7 +377,7 @@ def _read(
     try:
         if departure is not None and departure.copy.function:
             blocks = codes(answer)
-            changes = departures.changed(departure.copy, blocks[0].text) if blocks else ()
+            changes = departures.change_of(departure.copy, blocks[0].text) if blocks else ()
         elif departure is not None:
             changes = read_answer(answer, [departure.copy.document], is_cut)
         elif batch.is_learnt:
@@ -386,13 +386,13 @@ def _read(
             changes = read_answer(answer, documents, is_cut)
     except EditError as error:
         return (), str(error)
-    changes = combined(stage.changes, completed(changes, documents))
+    changes = merge_changes(stage.changes, add_imports(changes, documents))
     if changes == stage.changes:
         return (), "it changes nothing"
     return changes, "" if changes else "it restores the files"
 
 
-def combined(first: Sequence[Change], then: Sequence[Change]) -> tuple[Change, ...]:
+def merge_changes(first: Sequence[Change], then: Sequence[Change]) -> tuple[Change, ...]:
     """One change for each file for what two do, one after the other."""
     old_texts = {change.path: change.before for change in (*then, *first)}
     new_texts = {change.path: change.after for change in (*first, *then)}

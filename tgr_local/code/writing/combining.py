@@ -55,7 +55,7 @@ def combine(
         (partner, said), *waiting = waiting
         if said.is_beyond(base_verdict) and not _adds(said, reached):
             continue
-        changes = both(base, best.changes, partner.changes)
+        changes = merge_edits(base, best.changes, partner.changes)
         if changes is None or changes in tried or syntax_error(changes) or loss(changes, task):
             continue
         tried.add(changes)
@@ -86,7 +86,7 @@ def _adds(verdict: Verdict, reached: Verdict) -> bool:
     )
 
 
-def both(
+def merge_edits(
     base: Sequence[Change], mine: Sequence[Change], theirs: Sequence[Change]
 ) -> tuple[Change, ...] | None:
     """Merges two edits of the files as `base` leaves them into one; None if they change the same

@@ -187,7 +187,7 @@ def rejoined(departure: Departure, answer: str) -> str | None:
     return copy.opening + code if not copy.is_python or parsed(code) is not None else None
 
 
-def changed(copy: Copy, code: str) -> tuple[Change, ...]:
+def change_of(copy: Copy, code: str) -> tuple[Change, ...]:
     """The change of a function to other code; empty where it is the same."""
     assert copy.function is not None
     document, place = copy.document, copy.function

@@ -37,7 +37,7 @@ _CALLED = frozenset((
 _ALWAYS = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__"}
 
 
-def completed(changes: Sequence[Change], documents: Sequence[FileText]) -> tuple[Change, ...]:
+def add_imports(changes: Sequence[Change], documents: Sequence[FileText]) -> tuple[Change, ...]:
     """The changes with the imports that they lack, as far as these are known."""
     return tuple(
         dataclasses.replace(change, after=_with_imports(change, documents))

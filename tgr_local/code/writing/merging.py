@@ -44,7 +44,7 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _Bound = dict[str, ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign]
 
 
-def merged(document: FileText, text: str, is_own: bool) -> str | None:
+def merge_block(document: FileText, text: str, is_own: bool) -> str | None:
     """The text of the document with a block; None where the block has no place in it. `is_own`
     where it can belong to no other document. Raises EditError for code that leaves lines out."""
     path, old = document.path, document.text

@@ -17,7 +17,7 @@ from tgr_local.code.edits.document import indented_as, joined, lines_of
 from tgr_local.code.edits.function import parsed
 from tgr_local.code.edits.syntax import fence_name, python_error
 from tgr_local.code.reading import evidence
-from tgr_local.code.writing.merging import is_long, merged, names, statements
+from tgr_local.code.writing.merging import is_long, merge_block, names, statements
 
 _FENCE = re.compile(r"([ \t>]*)(`{3,}|~{3,})([^`]*)")
 _OTHER = frozenset(
@@ -189,7 +189,7 @@ def _place(
     first: EditError | None = None
     for document in scored:
         try:
-            new_text = merged(document, text, is_own=bool(own) or len(documents) == 1)
+            new_text = merge_block(document, text, is_own=bool(own) or len(documents) == 1)
         except EditError as why:
             if likely(document)[0]:
                 raise  # it is meant for this file
