@@ -181,8 +181,8 @@ def run(args: Arguments) -> int:
 
 
 def quick_repeats(speed: float) -> int:
-    """Measurements of each row that fit into the time of --quick, where a reply is written at
-    `speed` tokens a second: one takes about a minute at 15."""
+    """Measurements of each row that fit into the time of --quick at a writing speed of `speed`
+    tokens a second; at 15, one measurement takes about a minute."""
     return min(REPEATS, max(1, int(speed / 15)))
 
 

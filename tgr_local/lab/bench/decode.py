@@ -162,8 +162,8 @@ def sampling(plan: Plan) -> Iterator[Figure]:
 
 
 def lookup(plan: Plan) -> Iterator[Figure]:
-    """A text that copies its prompt with changes, one that says nothing again, and one of few
-    words whose order nothing foretells. A grammar with one token at every place decides the texts,
+    """Speed of drafts on a text that copies its prompt with changes, one without repetition, and
+    one of few words in random order. A grammar with one token at every place decides the texts,
     since random weights copy nothing by themselves; each row costs as if the model had chosen
     it."""
     engine, n = plan.engine, 96 if plan.quick else 384

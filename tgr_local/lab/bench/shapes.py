@@ -100,9 +100,8 @@ def cache_folder() -> Path:
 
 
 def kept(shape: str | None = None, kind: str | None = None) -> list[Path]:
-    """The files of random weights in the cache folder, sorted: all, or those of a shape or type.
-    Those of other versions are among them, and what interrupted processes left. ValueError as
-    `model_file`."""
+    """The files of random weights in the cache folder, sorted: all, or those of a shape or type,
+    with those of other versions and unfinished ones. ValueError as `model_file`."""
     shape = "*" if shape is None else _check("shape", shape, SHAPES)
     kind = "*" if kind is None else _kind(kind)
     files = cache_folder().glob(f"{_PREFIX}{shape}-{kind}-v*")
@@ -264,8 +263,8 @@ def metadata(shape: Shape, file_type: int) -> dict[str, Any]:
 
 
 def _byte_texts() -> list[str]:
-    """GPT-2's printable stand-in for each byte: itself where it is one, else the next from U+0100,
-    the printable ones first."""
+    """GPT-2's printable stand-in for each byte: the byte's own character where it is printable,
+    else the next one from U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     stand_ins = [chr(0x100 + i) for i in range(256 - len(printable))]
     return [chr(byte) for byte in printable] + stand_ins

@@ -94,8 +94,8 @@ def _change(value: float, reference: float) -> str:
 
 
 def theirs(recipe: str, tasks: Sequence[str], model: str) -> Table:
-    """The paper's AUC on those of these tasks that its table has, for its model of that name or
-    the one that `paper.reported` shows; without rows for fewer than two such tasks."""
+    """The paper's AUC on the given tasks that its table has, for its model of that name, or else
+    the model that `paper.reported` shows; no rows for fewer than two such tasks."""
     reported = paper.aucs(recipe, tasks, model)
     columns = list(dict.fromkeys(task for values in reported.values() for task in values))
     complete = {name: values for name, values in reported.items() if len(values) == len(columns)}

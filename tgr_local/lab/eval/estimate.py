@@ -56,8 +56,8 @@ class Estimate:
         return self.most * (min(1.0, self._spent / self._allowed) if self._allowed else 1.0)
 
     def add(self, sample: Sample) -> None:
-        """Counts a sample that was made. One that could not be made shows nothing about the cost of
-        the others; one of a phase that lacks none does not count."""
+        """Counts a new sample. A sample that could not be made says nothing about the cost of the
+        others; one of a complete phase does not count."""
         place = sample.task, sample.system
         work = self._missing.get(place)
         if work is None or not work.n_samples:

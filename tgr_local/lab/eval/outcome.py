@@ -260,8 +260,8 @@ class Outcome:
         return [np.array(values, float) for values in lists if values]
 
     def method_count(self, name: str) -> Floats:
-        """A count that the method itself reports, summed over the steps of each sample that has
-        it; the mean of a number that is none."""
+        """A count that the method itself reports, summed over the steps of each sample that has it;
+        the mean where the number is no count."""
         steps = ([b.get("figures", {}) for b in s.boundaries] for s in self.all_samples)
         counts = ([figures[name] for figures in some if name in figures] for some in steps)
         combine = np.mean if name in _NO_COUNTS else sum
@@ -321,9 +321,9 @@ def common_seeds(outcomes: Sequence[Outcome]) -> tuple[list[int], list[int]]:
 
 
 def equal_texts(outcomes: Sequence[Outcome], most: int = 32) -> tuple[int, list[str]]:
-    """The number of texts of a problem that are compared with each other in every system, and the
-    problems that have that many: as many as half of the problems have, at most `most`; 0 for
-    none."""
+    """Returns n and the problems with n texts in every system, for comparing the texts of a
+    problem: n is the largest number that half of the problems have, at most `most`; 0 without
+    one."""
     problems = outcomes[0].texts
     fewest = {p: min(len(outcome.texts.get(p, ())) for outcome in outcomes) for p in problems}
     several = sorted((n for n in fewest.values() if n > 1), reverse=True)

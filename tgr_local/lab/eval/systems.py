@@ -102,8 +102,8 @@ def distinct(systems: Sequence[System]) -> tuple[System, ...]:
 
 
 def at_injection_seeds(systems: Sequence[System], seeds: Sequence[int]) -> tuple[System, ...]:
-    """The systems, each that injects once for every seed of the maps, unless it sets one itself.
-    ValueError where no system takes a seed."""
+    """The systems, each injecting one repeated for every seed of the maps, unless it sets a seed
+    itself. ValueError where no system takes a seed."""
     seeded: list[System] = []
     for system in systems:
         if methods.get(system.method).of_thinking.steers and "injection_seed" not in system.options:

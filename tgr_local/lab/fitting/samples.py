@@ -110,9 +110,9 @@ class Drawer:
         return max(1, round(_CUT_SHARE * float(np.median(lengths))))
 
     def each(self, questions: Sequence[Question], cut: int) -> Iterator[Samples | None]:
-        """The samples of each question in turn; None for one of which nothing can be said. As many
-        questions are drawn at a time as fit, so that the last texts of one do not wait alone.
-        Raises CancelledError when the drawer's cancel is set."""
+        """Yields the samples of each question in turn; None for a question whose texts cannot be
+        judged. As many questions are drawn at a time as fit, so that the last texts of one do not
+        wait alone. Raises CancelledError when the drawer's cancel is set."""
         todo, lock = iter(enumerate(questions)), threading.Lock()
         results: dict[int, Samples | None] = {}
         failures: list[BaseException] = []

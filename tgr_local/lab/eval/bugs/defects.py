@@ -126,8 +126,8 @@ def defects(text: str) -> list[Defect]:
 
 
 def draw(rng: random.Random, text: str, n: int = 6) -> list[Defect]:
-    """Up to `n` defects of a text, of different kinds; all kinds are equally likely, but those that
-    nearly every function can have."""
+    """Up to `n` defects of a text, of different kinds. All kinds are equally likely, except those
+    that nearly every function can have."""
     by_kind: dict[str, list[Defect]] = {}
     for defect in defects(text):
         by_kind.setdefault(defect.kind, []).append(defect)

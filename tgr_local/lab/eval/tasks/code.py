@@ -87,9 +87,9 @@ def program(text: str, name: str) -> str | None:
 
 
 def definitions(code: str, name: str) -> str:
-    """The code without what is no part of an answer, as EvalPlus has it: examples and checks that
-    the model adds at the top, which may be wrong, and an end that a limit cut off. All of it where
-    it does not define `name`."""
+    """The code without what EvalPlus removes too: examples and checks at the top that the model
+    adds, which may be wrong, and an end that a limit cut off. The whole code where it does not
+    define `name`."""
     lines = code.split("\n")
     starts = [i for i, line in enumerate(lines) if line[:1].strip()][-_MOST_CUTS:]
     for end in [len(lines), *reversed(starts)]:

@@ -128,8 +128,8 @@ def find(task: str, source: Source, path: Path | None) -> list[Path]:
 
 
 def only_file(source: Source, path: Path | None) -> Path | None:
-    """The path for a task that is alone: in the folder of its own data, such as ``gsm8k``, where
-    ``test.jsonl`` lies for ``gsm8k/test.jsonl``, that file; else `path` itself."""
+    """The path for a task that runs alone: the only file such as ``test.jsonl`` in the folder
+    `path`, for a task whose data are ``gsm8k/test.jsonl``; else `path` itself."""
     if path is None or not path.is_dir() or any(any(path.glob(name)) for name in source.names):
         return path
     for name in source.names:

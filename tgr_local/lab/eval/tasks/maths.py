@@ -139,8 +139,7 @@ def key(values: list[Any], said: str | None) -> str | None:
 
 
 def plain(value: Any) -> Any:
-    """An expression evaluated and multiplied out, where that is quickly done, without a variable
-    that it is said to equal."""
+    """An expression evaluated and expanded, where that is quick; of ``x = …`` the right side."""
     import sympy
 
     if isinstance(value, sympy.Eq) and isinstance(value.lhs, sympy.Symbol):
@@ -152,8 +151,8 @@ def plain(value: Any) -> Any:
 
 
 def terms(value: Any) -> int:
-    """Counts the terms that an expression has at most when it is multiplied out; none above
-    MOST_TERMS are counted but one."""
+    """Upper bound of the number of terms of an expression that is multiplied out; MOST_TERMS + 1
+    stands for every larger one."""
     parts = [terms(part) for part in value.args]
     if value.is_Add:
         count = sum(parts)
