@@ -47,13 +47,13 @@ class Maker(Protocol):
         """Positions decoded so far."""
 
     def begin(self, phase: Phase, n_cells: int, parallel: int, n_jobs: int) -> int:
-        """Prepares for `n_jobs` samples of a phase with at most `n_cells` cells each. Returns how
-        many it makes at a time: `parallel`, or with 0 as many as fit, but not more than there
-        are."""
+        """Prepares for `n_jobs` samples of a phase with at most `n_cells` cells each. Returns the
+        number that it makes at a time: `parallel`, or as many as fit where that is 0, at most
+        `n_jobs`."""
 
     def make(self, job: Job, prompt: list[int] | None, cancel: Cancel) -> Sample:
-        """The sample, without a grade; with the reason where it cannot be made. Any thread. None
-        as prompt: it was invalid. CancelledError by `cancel`."""
+        """The sample, without a grade; with the reason where it cannot be made. May be called by
+        any thread. `prompt` is None where it was invalid. CancelledError by `cancel`."""
 
 
 def prompt_of(engine: Engine, phase: Phase, problem: Problem) -> list[int]:
