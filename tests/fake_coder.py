@@ -202,7 +202,7 @@ def carry_out(
     by: Judge = judge,
     read: Callable[[str], FileText | None] | None = None,
     paths: Sequence[str] = ("calc.py",),
-    named: tuple[str, ...] = (),
+    named_paths: tuple[str, ...] = (),
     listener: Any = None,
     cancel: Cancel | None = None,
     **options: Any,
@@ -212,7 +212,7 @@ def carry_out(
     put(departures, "find", find)
     put(generation, "query_tokens", query_tokens)
     documents = {"calc.py": FileText("calc.py", CALC)}
-    task = CodeTask(text, paths, read or documents.get, by, tests, named_paths=named)
+    task = CodeTask(text, paths, read or documents.get, by, tests, named_paths=named_paths)
     code = CodeConfig(**{"candidates": 2, "rounds": 1, "constrained": False} | options)
     config = SearchConfig(seed=42, max_tokens=np.int32(400).item())
     listener = listener or Followed()
