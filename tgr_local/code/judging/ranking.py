@@ -71,9 +71,10 @@ def furthest(candidates: Sequence[Candidate], baseline: Verdict | None) -> Candi
 def sideways(
     candidates: Sequence[Candidate], baseline: Verdict | None, known: Collection[Failing]
 ) -> Candidate | None:
-    """Of the candidates with as many passing tests as `baseline` but other failures, the one that
-    mends most failures; None without one. One defect may hide another, so that no edit gets further
-    than the original files. `known` has the failures of the files that candidates began with."""
+    """Returns the candidate that mends most failures, of those with as many passing tests as
+    `baseline` but other failures; None without one. One defect may hide another, so that no edit
+    gets further than the original files. `known` has the failures of the files that candidates
+    began with."""
     if baseline is None or not _names_all(baseline):
         return None
     reached = {failure.name: failure.reached for failure in baseline.failures}
