@@ -174,6 +174,9 @@ def stream(
     Closing the iterator, or an exception in the code that reads it, cancels the work.
     """
 
+    if isinstance(method, str) and method in methods.METHODS:
+        method = methods.get(method)  # here, since the thread must not import its module
+
     def work(on_event: OnEvent, stop: Cancel) -> None:
         reply = generate(
             engine, prompt, config, method=method, raw=raw, verbatim=verbatim,

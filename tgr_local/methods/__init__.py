@@ -43,8 +43,8 @@ HOMES = {
     "got": "lab.methods.got",
     "early-exit": "methods.early_exit",
 }
-"""The module of each method, which is imported when the method is used. Nothing else of the product
-imports those of the laboratory."""
+"""The module of each method. Those of the laboratory are imported when the method is used, and
+nothing else of the product imports them."""
 _NAME_MOST = 64  # characters of a name that is compared with known ones
 
 
@@ -66,6 +66,9 @@ class _Methods(Mapping[str, Method]):
 
 
 METHODS: Mapping[str, Method] = _Methods()
+for _home in HOMES.values():  # a thread that writes a reply imports nothing: another one may fork
+    if not _home.startswith("lab."):
+        importlib.import_module(f"tgr_local.{_home}")
 
 
 def get(name: str | Method) -> Method:
