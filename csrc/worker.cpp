@@ -2,12 +2,14 @@
 
 #include "engine.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace tgr {
 
-// The weights are interleaved while nothing runs, some time until others are heard again, and beside steps.
-static constexpr double idle_seconds = 0.005, share_of_steps = 1.0 / 16;
+// Time for the interleaving of weights: while nothing runs, between two looks at commands; and after a step, as a share
+// of its time and at most.
+static constexpr double idle_seconds = 0.002, share_of_steps = 1.0 / 16, most_seconds = 0.05;
 
 namespace {
 
@@ -83,7 +85,7 @@ void Engine::step(Lock & lock) {
     }
     stats_.sample_seconds += seconds_now() - start;
     scheduler_.finish_done();
-    interleave(share_of_steps * decoded_seconds_, lock);
+    interleave(std::min(share_of_steps * decoded_seconds_, most_seconds), lock);
 }
 
 bool Engine::interleave(double seconds, Lock & lock) {

@@ -266,9 +266,11 @@ def test_a_forked_child_must_load_again(model: Model) -> None:
 
 IMPORTS = """
 import sys
+from tgr_local import methods
 from tgr_local import Engine, SearchConfig, stream
 engine = Engine({path!r})
 for method in {methods!r}:
+    methods.loaded(method)
     before = set(sys.modules)
     list(stream(engine, "hi", SearchConfig(max_tokens=40, chunk_len=16), method=method, raw=True))
     print(method, *sorted(set(sys.modules) - before))
@@ -277,7 +279,7 @@ for method in {methods!r}:
 
 def test_the_thread_of_a_reply_imports_nothing(model: Model) -> None:
     """A process that is forked meanwhile would wait for that import without end."""
-    methods = ["base", "tgr-latent", "tgr-think", "markov", "vote", "early-exit"]
+    methods = ["base", "tgr-latent", "tgr-think", "markov", "vote", "early-exit", "tot"]
     done = ended(start(IMPORTS.format(path=str(model()), methods=methods)))
     assert done == (0, "".join(f"{name}\n" for name in methods).encode(), b"")
 

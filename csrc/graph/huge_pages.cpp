@@ -41,11 +41,19 @@ void give_back_pages(void * begin, size_t n_bytes) {
     advise(begin, n_bytes, MADV_DONTNEED);
 }
 
+void give_back_file_pages(void * begin, size_t n_bytes) {
+#ifdef MADV_COLD
+    advise(begin, n_bytes, MADV_COLD);
+#endif
+    advise(begin, n_bytes, MADV_DONTNEED);
+}
+
 #else
 
 void use_huge_pages(ggml_backend_buffer_t) {}
 void use_huge_pages(void *, size_t) {}
 void give_back_pages(void *, size_t) {}
+void give_back_file_pages(void *, size_t) {}
 
 #endif
 

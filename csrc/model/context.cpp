@@ -128,8 +128,16 @@ static std::string excess(const DeviceBytes & bytes, const DeviceBytes & freed, 
 
 // Why there is no memory for a cache of n_cells, in addition to the present one or in its place; empty = there is. A
 // plan takes time and memory for every cell, so what a large cache takes at least is computed first, from the bytes of
-// a cell.
+// a cell. Interleaved weights give way.
 std::string Model::obstacle(uint32_t n_cells, bool beside) {
+    std::string why = obstacle_now(n_cells, beside);
+    if (!why.empty() && interleaved_->drop()) {
+        why = obstacle_now(n_cells, beside);
+    }
+    return why;
+}
+
+std::string Model::obstacle_now(uint32_t n_cells, bool beside) {
     const DeviceBytes freed = beside || !context_ ? DeviceBytes() : taken_bytes(context_.get());
     if (n_cells > large_cache) {
         DeviceBytes least = cell_bytes();
@@ -180,7 +188,9 @@ uint32_t Model::n_cells_possible() {
     }
     for (const auto & [device, bytes] : cell_bytes()) {
         if (const auto available = available_on(device); available && bytes > 0) {
-            most = std::min(most, n_ctx() + uint64_t(most_of_memory * double(*available)) / bytes);
+            const bool   is_ram = ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU;
+            const size_t freed  = is_ram ? interleaved_bytes() : 0; // they would give way
+            most = std::min(most, n_ctx() + uint64_t(most_of_memory * double(*available + freed)) / bytes);
         }
     }
     return uint32_t(most);

@@ -354,7 +354,7 @@ bool Model::interleave(double seconds) {
                 return true;
             }
         }
-    } catch (const std::bad_alloc &) { // the address space is limited
+    } catch (const std::exception &) { // such as no memory: the address space is limited
         interleaved_->stop();
     }
     return false;

@@ -132,6 +132,7 @@ private:
     llama_context_params       context_params(uint32_t n_cells) const;
     DeviceBytes                planned(uint32_t n_cells);
     std::string                obstacle(uint32_t n_cells, bool beside);
+    std::string                obstacle_now(uint32_t n_cells, bool beside);
     llama_context_ptr          made_context(uint32_t n_cells);
     const DeviceBytes &        cell_bytes(); // bytes of every further cell, buffers included
     bool                       replace_context(uint32_t n_cells);

@@ -18,10 +18,10 @@ struct alignas(64) Tile {
     void scale(int64_t block, int i, Floats scale) { store(scales[block][i], scale); }
 };
 
-// A block of a file has WORDS words of four bytes, and where their sum is not BYTES, a factor of two bytes: before the
-// words, or behind them (LAST_FACTOR).
-template <class Format> constexpr bool    HAS_FACTOR = Format::BYTES % 4 != 0;
-template <class Format> constexpr int64_t WORDS      = Format::BYTES / 4;
+// A block of a file has WORDS words of four bytes and, where its bytes are no multiple of four, a factor of two bytes
+// beside them: before the words, or behind them (LAST_FACTOR).
+template <class Format> constexpr bool    HAS_LONE_FACTOR = Format::BYTES % 4 != 0;
+template <class Format> constexpr int64_t WORDS           = Format::BYTES / 4;
 
 // A tile's rows as they are in a file.
 struct InFile {
@@ -29,7 +29,7 @@ struct InFile {
 
     // Words [word, word + 4) of a block, of each row.
     template <class Format> void words4(int64_t block, int64_t word, Words words[4]) const {
-        const int64_t first = HAS_FACTOR<Format> && !Format::LAST_FACTOR ? 2 : 0;
+        const int64_t first = HAS_LONE_FACTOR<Format> && !Format::LAST_FACTOR ? 2 : 0;
         bytes16(part, block * Format::BYTES + first + 4 * word, words);
     }
 

@@ -5,7 +5,8 @@
 
 namespace tgr {
 
-// Rows of weights, as a file holds them or interleaved; then the first one begins a group, and the last one ends one.
+// Rows of weights, as a file holds them or interleaved. Of interleaved ones the first begins a group, the last ends
+// one.
 struct Rows {
     const uint8_t * base;
     int64_t         stride; // bytes of a row

@@ -17,7 +17,7 @@ inline void fetch_bytes(const uint8_t * from, int64_t bytes) {
     }
 }
 
-// The words of a block of 32 numbers of a group of interleaved rows.
+// Bytes of the words of a group for 32 numbers of each row.
 template <class Format> constexpr int64_t GROUP_BYTES = WORDS<Format> * 4 * GROUP_ROWS / (Format::NUMBERS / BLOCK);
 
 // What is laid out next, which is fetched into the L2 meanwhile. Of rows as in the file half are fetched while a tile
@@ -288,7 +288,8 @@ template <class Format, int R, bool INTERLEAVED> void multiply_several(const Row
                         const int64_t     next = block + distance; // in this tile, or in the next one
                         ahead[r].interleaved   = next < row_blocks
                                                      ? from.words + next * GROUP_BYTES<Format>
-                                                     : interleaved<Format>(rows, n, row + r * ROWS + TOGETHER).words;
+                                                     : interleaved<Format>(rows, n, row + r * ROWS + TOGETHER).words +
+                                                           (next - row_blocks) * GROUP_BYTES<Format>;
                         lay_out<Format>(from, ahead[r], block, n_blocks, tiles[r]);
                     } else {
                         const InFile from{ Part(rows.base + (row + r * ROWS) * rows.stride, rows.stride,
@@ -336,10 +337,10 @@ template <class Format> void interleave(const Rows & rows, int64_t n, uint8_t * 
                     store_words(to + (word + k) * 4 * GROUP_ROWS, words[k]);
                 }
             }
-            for (int64_t r = 0; HAS_FACTOR<Format> && r < ROWS; ++r, factors += 2) {
+            for (int64_t r = 0; HAS_LONE_FACTOR<Format> && r < ROWS; ++r, factors += 2) {
                 std::memcpy(factors, from.part.base + r * rows.stride + b * Format::BYTES + factor, 2);
             }
-            factors += HAS_FACTOR<Format> ? 2 * (GROUP_ROWS - ROWS) : 0;
+            factors += HAS_LONE_FACTOR<Format> ? 2 * (GROUP_ROWS - ROWS) : 0;
         }
     }
 }

@@ -39,12 +39,12 @@ void pack_token(const float * token, int64_t n, void * packed);
 void multiply_rows(ggml_type type, const void * weights, int64_t n, int64_t first, int64_t last, const void * tokens,
                    int64_t n_tokens, float * products, int64_t product_stride);
 
-// Rows whose words lie side by side, in the order in which they are multiplied: so memory is read in one run, and
-// nothing is put side by side again for every token.
+// Rows of a group. The words of its rows are interleaved, in the order in which they are multiplied: so memory is read
+// in one run, and nothing is put side by side again for every token.
 constexpr int64_t GROUP_ROWS = 16;
 
-// Interleaves the rows [first, last), which are whole groups, of weights of n numbers each. A group has the same place
-// and as many bytes as its rows in the file.
+// Interleaves the rows [first, last), which are whole groups, of weights of n numbers each. A group begins
+// where its first row does in the file, and has as many bytes.
 void interleave_rows(ggml_type type, const void * weights, int64_t n, int64_t first, int64_t last, void * interleaved);
 
 // multiply_rows for rows that are whole groups and interleaved.

@@ -189,6 +189,24 @@ TEST(interleaved_rows_have_the_products_of_those_in_the_file) {
     }
 }
 
+TEST(rows_may_be_interleaved_in_part) {
+    const Products products;
+    for (const Kind & kind : KINDS) {
+        const Drawn          drawn(kind, 80, whole_blocks(kind, 9 * TOKEN_BLOCK), 9);
+        std::vector<uint8_t> interleaved(drawn.weights.size());
+        interleave_rows(kind.type, drawn.weights.data(), drawn.n, 0, 48, interleaved.data());
+        for (const int64_t n_tokens : { 1, 9 }) {
+            const auto         packed = drawn.packed(n_tokens);
+            std::vector<float> all(size_t(n_tokens * drawn.n_rows));
+            multiply_interleaved_rows(kind.type, interleaved.data(), drawn.n, 0, 48, packed.data(), n_tokens,
+                                      all.data(), drawn.n_rows);
+            multiply_rows(kind.type, drawn.weights.data(), drawn.n, 48, 80, packed.data(), n_tokens, all.data(),
+                          drawn.n_rows);
+            CHECK(all == drawn.products(n_tokens));
+        }
+    }
+}
+
 TEST(rows_are_interleaved_alike_by_all_instructions_and_in_any_parts) {
     const Products products;
     for (const Kind & kind : KINDS) {

@@ -107,7 +107,7 @@ class EngineStats:
     n_waiting: int
     n_jobs: int
     interleaved_bytes: int
-    """Weights that the engine has laid out anew in memory, in place of those of the mapped file."""
+    """Weights whose rows are interleaved in memory, in place of those of the mapped file."""
 
 
 @dataclass(frozen=True)

@@ -174,8 +174,7 @@ def stream(
     Closing the iterator, or an exception in the code that reads it, cancels the work.
     """
 
-    if isinstance(method, str) and method in methods.METHODS:
-        method = methods.get(method)  # here, since the thread must not import its module
+    method = methods.loaded(method)
 
     def work(on_event: OnEvent, stop: Cancel) -> None:
         reply = generate(

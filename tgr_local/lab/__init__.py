@@ -1,4 +1,4 @@
-"""The laboratory: what measures the program and fits it. Neither a reply nor a server loads it.
+"""The laboratory: what measures the program and fits it, and methods that only papers use.
 
 It imports the layers down to `console`, and no other folder imports it: `tgr_local.commands.cli`
 loads its commands when one is used, and `tgr_local.methods` its methods.

@@ -24,6 +24,18 @@ import difflib
 import importlib
 from collections.abc import Iterator, Mapping
 
+# A thread that writes a reply imports nothing, since another one may fork meanwhile.
+from tgr_local.methods import (  # noqa: F401 - loaded with the package
+    auto,
+    base,
+    best_of_n,
+    early_exit,
+    markov,
+    self_consistency,
+    tgr_latent,
+    tgr_think,
+    vote,
+)
 from tgr_local.search.run import Method as Method
 
 HOMES = {
@@ -66,9 +78,12 @@ class _Methods(Mapping[str, Method]):
 
 
 METHODS: Mapping[str, Method] = _Methods()
-for _home in HOMES.values():  # a thread that writes a reply imports nothing: another one may fork
-    if not _home.startswith("lab."):
-        importlib.import_module(f"tgr_local.{_home}")
+
+
+def loaded(name: str | Method) -> str | Method:
+    """The method of that name, for a thread that must not import it; what is no name of a method
+    stays as it is, and `get` refuses it."""
+    return METHODS[name] if isinstance(name, str) and name in METHODS else name
 
 
 def get(name: str | Method) -> Method:

@@ -189,7 +189,7 @@ def _add_state(app: Application, service: Service) -> None:
             engine = loaded.engine_of(reader)
             if action == "restore":
                 return loaded.slots.restore(engine, number, body.filename, cancel)
-            with loaded.scales.held_as_they_are():
+            with loaded.scales.held_as_they_are(cancel):
                 return loaded.slots.save(engine, number, body.filename, cancel)
 
         quick = action == "save"  # a restore waits for the scales

@@ -36,9 +36,10 @@ class PooledModel:
         return self.is_idle or self.is_needed
 
     def mapped_need(self) -> MemoryNeed:
-        """The need without the weights that the engine has laid out anew: pages of a mapped file
-        count as free memory, those are taken."""
-        n_taken = self.model.engine.stats().interleaved_bytes if self.model else 0
+        """The need without the weights that are interleaved: the pages of a mapped file count as
+        free memory, those weights do not. Any thread."""
+        model = self.model
+        n_taken = model.interleaved_bytes() if model else 0
         return dataclasses.replace(self.need, ram=max(0, self.need.ram - n_taken))
 
 

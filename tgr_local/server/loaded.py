@@ -102,6 +102,12 @@ class LoadedModel:
         finally:
             self.engine.close()
 
+    def interleaved_bytes(self) -> int:
+        """Weights that are interleaved; 0 once the model is closed. Waits for a step, a second."""
+        with contextlib.suppress(TgrError):
+            return self.engine.stats().interleaved_bytes
+        return 0
+
     async def stats(self) -> EngineStats:
         """The engine's present counts, or the last known ones while a long decode runs."""
         future = self._stats_future

@@ -106,9 +106,13 @@ class ScaleTurns:
                 use.enter_context(self._users.taken())
             yield
 
-    def held_as_they_are(self) -> contextlib.AbstractContextManager[None]:
-        """The scales do not change during the ``with`` block. Waits only for a change under way."""
-        return self._savers.taken()
+    def held_as_they_are(
+        self, cancel: Cancel | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        """The scales do not change during the ``with`` block. Waits for a change that began to wait
+        before it, and so for the blocks before that. Raises CancelledError if `cancel` is set
+        first."""
+        return self._savers.taken(cancel)
 
     def _change(self, scales: Scales) -> None:
         try:

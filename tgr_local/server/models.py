@@ -236,7 +236,9 @@ class Models:
                 return None
             self._needs[path] = known
         need = known[1]
-        fits = self.pool.model(name) is not None or self.fits(need, [])
+        # the others would be unloaded, whose interleaved weights do not count as free
+        freed = [MemoryNeed(-other.interleaved_bytes(), 0) for other in self.pool.loaded]
+        fits = self.pool.model(name) is not None or self.fits(need, freed)
         return {"needed": need.ram + need.gpu, "fits": fits}
 
     async def _loaded_props(self, model: LoadedModel) -> dict[str, Any]:
