@@ -100,7 +100,7 @@ void multiply_interleaved_rows(ggml_type type, const void * interleaved, int64_t
 }
 
 void interleave_rows(ggml_type type, const void * weights, int64_t n, int64_t first, int64_t last, void * interleaved) {
-    const Kind    used   = kind(), chosen = used == Kind::none ? find_kind() : used; // it may be tried later
+    const Kind    used = kind(), chosen = used == Kind::none ? find_kind() : used; // it may be tried later
     const int64_t stride = int64_t(ggml_row_size(type, n));
     const Rows    rows{ static_cast<const uint8_t *>(weights) + first * stride, stride, last - first, false };
     find(type, chosen).interleave(rows, n, static_cast<uint8_t *>(interleaved) + first * stride);
