@@ -1,7 +1,6 @@
 // Quantized weights of a model whose rows are interleaved while it is in use: a step of one token then reads memory in
 // one run, and puts no words side by side. They are a copy, made part by part between steps; what it replaces of the
-// mapped file is given back to the system, so the model takes as much memory as before. Products have the same bits
-// either way.
+// mapped file is given back to the system, so both are not held at a time. Products have the same bits either way.
 #pragma once
 
 #include "ggml.h"
