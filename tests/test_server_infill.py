@@ -30,13 +30,13 @@ def test_infill_puts_its_tokens_around_the_gap(coder: Path) -> None:
         body = {"input_prefix": "a<|im_end|>", "input_suffix": "z", "prompt": "b", "n_predict": 9}
         made = infill_request(engine, body | {"temperature": 0})
         text = engine.detokenize(made.prompts[0], special=True).decode()
-        assert text == "<|fim_prefix|>a<|im_end|><|fim_suffix|>z<|fim_middle|>b"
+        assert text == "<|fim_prefix|>a<|im_end|>b<|fim_suffix|>z<|fim_middle|>"
         assert (made.config.max_tokens, made.config.temperature) == (9, 0)
         plain = engine.tokenize("<|im_end|>", parse_special=False)
         assert len(plain) > 1  # a mark inside the text is only text
-        suffix = {"prompt": "a<|im_end|>", "suffix": "z"}
+        suffix = {"prompt": "a<|im_end|>b", "suffix": "z"}
         same = completion_request(engine, suffix).prompts[0]
-        assert same == made.prompts[0][:-1]
+        assert same == made.prompts[0]
         extra = infill_request(engine, {"input_extra": [{"text": "other"}]})
         assert engine.detokenize(extra.prompts[0]).decode() == "other\n"
 
@@ -63,10 +63,12 @@ def test_infill_takes_what_editors_send(coder: Path, tmp_path: Path) -> None:
         server.client.post("/infill", json=reads).json()
         again = server.client.post("/infill", json=reads | {"n_predict": 2}).json()
         assert again["tokens_cached"] == again["tokens_evaluated"] - 1
-        for line in ("x", "xy"):  # after a key only the new character is read
+        for line in ("x", "xy"):  # after a key, the new character and what follows the cursor
             keys = reads | {"n_predict": 2, "prompt": line}
             typed = server.client.post("/infill", json=keys).json()
-        assert typed["tokens_cached"] == typed["tokens_evaluated"] - 1
+        assert typed["tokens_cached"] == typed["tokens_evaluated"] - len(
+            ("y", "suffix", "z", "middle")
+        )
         refused = server.client.post("/infill", json=body | {"n_indnt": 2}).json()["error"]
         assert "did you mean n_indent" in refused["message"] and refused["param"] == "n_indnt"
 

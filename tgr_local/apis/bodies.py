@@ -456,4 +456,4 @@ class InfillRequest(NativeRequest):
     input_extra: Annotated[list[ExtraFile], Field(fail_fast=True, max_length=FILES_MAX)] | None = (
         Field(None, description="other files that the model may look at")
     )
-    prompt: str | None = Field(None, description="text that the filling begins with")
+    prompt: str | None = Field(None, description="text after it, such as a line up to the cursor")

@@ -30,11 +30,10 @@ def fill_in_tokens(
     before: str,
     after: str,
     *,
-    begun: str = "",
     files: Sequence[ExtraFile] = (),
 ) -> list[int]:
-    """The tokens of a prompt for the text between two texts, which begins with `begun`. Raises
-    RequestError for a model without such tokens."""
+    """The tokens of a prompt for the text between two texts. Raises RequestError for a model
+    without such tokens."""
     marks = _marks(engine, ("pre", "suf", "mid"), _MARKS)
     if marks is None:
         raise RequestError(
@@ -47,7 +46,7 @@ def fill_in_tokens(
         *first,
         *[pre, *_plain(engine, others + before)],
         *[suf, *_plain(engine, after)],
-        *[mid, *_plain(engine, begun)],
+        mid,
     ]
     if engine.metadata.get("tokenizer.ggml.add_bos_token") == "true" and engine.bos is not None:
         prompt.insert(0, engine.bos)

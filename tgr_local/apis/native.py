@@ -57,9 +57,8 @@ def infill_request(
     body = InfillRequest.parse(body)
     prompt = fill_in_tokens(
         engine,
-        body.input_prefix or "",
+        (body.input_prefix or "") + (body.prompt or ""),
         body.input_suffix or "",
-        begun=body.prompt or "",
         files=body.input_extra or (),
     )
     return _request(engine, body, [prompt], **options)
