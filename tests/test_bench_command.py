@@ -106,6 +106,76 @@ def test_a_run_prints_a_table_and_writes_both_files(
         assert row["what"] in out and row["what"] in page.read_text() and verdict in out
 
 
+def program(path: Path, source: str) -> Path:
+    """A program of Python's source."""
+    path.write_text(f"#!{sys.executable}\n{source}")
+    path.chmod(0o755)
+    return path
+
+
+LLAMA_BENCH = """
+import json, sys
+flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+assert flags["-rtr"] == "1" and flags["-t"] == "1" and flags["-m"].endswith(".gguf")
+json.dump([{"avg_ns": 1e7 * (int(flags["-p"]) + int(flags["-n"]))}], sys.stdout)
+"""
+OPENVINO = """
+import runpy, sys, time, types
+assert sys.argv[1] == "-I"
+del sys.argv[:2]
+class Pipeline:
+    def __init__(self, path, device, INFERENCE_NUM_THREADS):
+        assert path.endswith(".gguf") and (device, INFERENCE_NUM_THREADS) == ("CPU", 1)
+        print("a library that prints")
+    def generate(self, tokens, config):
+        assert len(tokens.shape) == 2 and config.ignore_eos and config.max_new_tokens in (1, 32)
+        time.sleep(1e-3 * tokens.size * config.max_new_tokens)
+sys.modules["openvino"] = types.SimpleNamespace(Tensor=lambda array: array)
+sys.modules["openvino_genai"] = types.SimpleNamespace(
+    LLMPipeline=Pipeline, GenerationConfig=types.SimpleNamespace)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_other_programs_are_measured_in_the_same_rows(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ik = program(tmp_path / "llama-bench", LLAMA_BENCH)
+    openvino = program(tmp_path / "python", OPENVINO)
+    arguments = ["bench", "--model", str(tiny), "--quick", "--only", "plain,prefill", "--json"]
+    peers = ["--peer", f"ik={ik}", "--peer", f"openvino={openvino}"]
+    assert cli.main([*arguments, "--repeats", "1", *peers]) == 0
+    rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    for what in ("plain reply of 32 tokens", "prefill of 128 tokens"):
+        by_ik = rows[f"{what}: tgr-local / ik"]
+        own, rate = (by_ik["values"][f"tokens/s {name}"] for name in ("tgr-local", "ik"))
+        assert rate == {"median": 100, "low": 100, "high": 100}
+        assert by_ik["result"]["median"] == pytest.approx(own["median"] / 100)
+        slept = rows[f"{what}: tgr-local / openvino"]["values"]["tokens/s openvino"]
+        assert 0 < slept["low"] <= slept["high"] <= 1000
+
+
+@pytest.mark.parametrize("kind", ["ik", "openvino"])
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("raise SystemExit('one\\nunknown quantity 7\\n')", "its last line is: unknown quantity 7"),
+        ("print('no number')", "it said nothing"),
+        ("", "it said nothing"),
+        ("print('[]')", "it said nothing"),
+    ],
+)
+def test_a_program_that_measures_nothing_is_one_line(
+    kind: str, source: str, message: str, tiny: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    broken = program(tmp_path / "broken", source)
+    arguments = ["bench", "--model", str(tiny), "--quick", "--only", "prefill"]
+    assert cli.main([*arguments, "--peer", f"{kind}={broken}"]) == 1
+    error = capsys.readouterr().err
+    assert error == f"tgr-local: the peer {broken} gives no measurement; {message}\n"
+
+
 @pytest.mark.parametrize(("flags", "n_threads"), [([], 1), (["--n-threads", "2"], 2)])
 def test_the_engine_computes_with_as_many_threads_as_its_peers(
     tiny: Path, flags: list[str], n_threads: int, monkeypatch: pytest.MonkeyPatch
@@ -187,6 +257,10 @@ def test_a_search_in_a_process_of_its_own_reports_its_cost() -> None:
         (["--n-threads", "-1"], "n_threads is -1"),
         (["--quik"], "did you mean --quick?"),
         (["--long-tokens", "9"], "long_tokens is '9', but must be a whole number from 256 to"),
+        (["--peer", "vllm=python"], "--peer is 'vllm=python', but must be ik=PROGRAM or openvino="),
+        (["--peer", "ik"], "--peer is 'ik', but '' is not a program; give its path"),
+        (["--peer", "ik=/no/such/llama-bench"], "but '/no/such/llama-bench' is not a program"),
+        (["--peer", f"ik={sys.executable}", "--only", "decode"], "--peer takes part in plain and"),
         (["--figure", "x.svg"], "--figure draws the group long; add --only long"),
         (["--only", "long,runs"], "but long is measured alone; run it on its own"),
         (["--figure", "x.doc", "--only", "long"], "--figure is 'x.doc', but must end in .svg"),

@@ -9,6 +9,8 @@ target. It does not know whether answers are correct: that is `tgr_local.lab.eva
     subject.py       this engine as a contender
     peers.py         llama.cpp as a contender: a bare decode loop, and llama-cpp-python; in a
                      process of its own
+    programs.py      other programs as contenders, where ``--peer`` names them
+    openvino_loop.py OpenVINO GenAI for programs.py, run by another Python
     decode.py        steps, prefill and plain replies; the cost of capture and of sampling; drafts
     boundary.py      one boundary of the method in parts, and whole methods
     long_reply.py    time per token and memory while a long reply grows, as a picture too

@@ -68,6 +68,9 @@ def add_arguments(bench: Parser) -> None:
     add("--full", action="store_true", help="also the sweep of S, K and s")
     add("--long-tokens", metavar="N",
         help=f"length of the reply in the group long (default: {LONG_TOKENS})")  # fmt: skip
+    add("--peer", metavar="NAME=PROGRAM", action="append", default=[],
+        help="another program in the groups plain and prefill: ik=LLAMA_BENCH of ik_llama.cpp, "
+        "openvino=PYTHON that has openvino-genai; may be repeated")  # fmt: skip
     add("--figure", metavar="FILE", help="draw the group long into FILE, such as long.svg")
     add("--json", metavar="FILE", nargs="?", const="-",
         help="write JSON to FILE, or print it instead of the table")  # fmt: skip
@@ -109,6 +112,8 @@ def run(args: Arguments) -> int:
     """Measures, and prints each row when it is complete."""
     # subprocesses must not import from the current folder
     os.environ["PYTHONSAFEPATH"] = "1"
+    from tgr_local.lab.bench import programs
+
     started = time.monotonic()
     names = _names(args.only, args.full, args.quick)
     bounded = args.quick and args.only is None
@@ -118,6 +123,9 @@ def run(args: Arguments) -> int:
         raise ValueError("--figure draws the group long; add --only long, or drop it")
     if args.figure and Path(args.figure).suffix not in FIGURES:
         raise ValueError(f"--figure is {args.figure!r}, but must end in {' or '.join(FIGURES)}")
+    peers = programs.parse(args.peer)
+    if peers and not {"plain", "prefill"} & {*names}:
+        raise ValueError("--peer takes part in plain and prefill; add one to --only, or drop it")
     # a measurement must not find what the one before has read; `long` makes what it finds
     config = dataclasses.replace(args.engine, prefix_cells=int("long" in names))
     path = _model(args)
@@ -140,7 +148,10 @@ def run(args: Arguments) -> int:
     if "figure" in files:
         long_reply.matplotlib_figure()
     rows: list[Figure] = []
-    with load_with_progress(path, config, chats=False) as engine:
+    with (
+        load_with_progress(path, config, chats=False) as engine,
+        programs.opened(peers, path, engine.n_threads) as others,
+    ):
         settings = ContextSettings.of(engine)
         about = plan.about(engine, settings)
         say: Callable[[str], None] = (
@@ -153,7 +164,8 @@ def run(args: Arguments) -> int:
         say(f"{'speed':14} reading {read_speed:,.0f} tokens/s, writing {write_speed:,.1f} tokens/s")
         if bounded and args.repeats is None:
             repeats = quick_repeats(write_speed)
-        conditions = plan.Plan(engine, settings, repeats, args.quick, long_tokens)
+        subject.settle(engine)
+        conditions = plan.Plan(engine, settings, repeats, args.quick, long_tokens, others)
         for i, name in enumerate(names):
             if bounded and time.monotonic() - started > QUICK_SECONDS - _QUICK_LEFT:
                 late = ",".join(names[i:])

@@ -4,14 +4,23 @@ drafts (``draft_lookup``)."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 
 from tgr_local.engine import Engine, Sampling, Task
 from tgr_local.lab.bench import subject
-from tgr_local.lab.bench.measure import Figure, Spread, Target, alternate, alternate_timed
+from tgr_local.lab.bench.measure import (
+    Figure,
+    Floats,
+    Spread,
+    Target,
+    alternate,
+    alternate_timed,
+    clock,
+)
 from tgr_local.lab.bench.peers import Library, Raw, Subprocess
 from tgr_local.lab.bench.plan import Plan
 
@@ -62,46 +71,56 @@ def steps(plan: Plan) -> Iterator[Figure]:
 
 
 def prefill(plan: Plan) -> Iterator[Figure]:
-    """A prompt up to the first new token, which the peer does not sample."""
+    """A prompt up to the first new token, which llama.cpp does not sample."""
     for n in (128,) if plan.quick else (128, 512, 2048):
         tokens = subject.prompt(plan.engine, n)
         with Subprocess(Raw, plan.engine.path, plan.settings, n + 8, 1) as raw:
-            own, peer = alternate(
+            rates = n / alternate_timed(
                 plan.few if n > 128 else plan.repeats,
-                [partial(subject.prefill, plan.engine, tokens), partial(raw.read, tokens)],
+                [
+                    partial(clock, partial(subject.prefill, plan.engine, tokens)),
+                    partial(clock, partial(raw.read, tokens)),
+                    *(partial(seconds, n, 0) for seconds in plan.programs.values()),
+                ],
             )
-        yield Figure(
-            "prefill",
-            f"prefill of {n} tokens: tgr-local / raw llama_decode",
-            Spread.of(peer / own),
-            "of its speed",
-            {"tokens/s tgr-local": Spread.of(n / own), "tokens/s raw": Spread.of(n / peer)},
-        )
+        names = ("raw llama_decode", *plan.programs)
+        yield from _compared("prefill", f"prefill of {n} tokens", names, rates)
 
 
 def plain(plan: Plan) -> Iterator[Figure]:
-    """A plain reply of one sequence; all three sample from the full vocabulary."""
+    """A plain reply of one sequence; llama.cpp too samples from the full vocabulary."""
     engine, n_ctx = plan.engine, PLAIN + 8
     with (
         Subprocess(Library, engine.path, plan.settings, n_ctx) as library,
         Subprocess(Raw, engine.path, plan.settings, n_ctx, 1) as raw,
     ):
-        own, generate, loop = PLAIN / alternate(
+        rates = PLAIN / alternate_timed(
             2 * plan.repeats,  # the reply is short and the three are close
             [
-                partial(subject.generate, engine, PLAIN),
-                partial(library.generate, PLAIN),
-                partial(raw.generate, PLAIN),
+                partial(clock, partial(subject.generate, engine, PLAIN)),
+                partial(clock, partial(library.generate, PLAIN)),
+                partial(clock, partial(raw.generate, PLAIN)),
+                *(partial(seconds, 0, PLAIN) for seconds in plan.programs.values()),
             ],
         )
-    for name, rate, bound in (("Llama.generate", generate, 1.0), ("raw loop", loop, 0.98)):
+    names = ("Llama.generate", "raw loop", *plan.programs)
+    targets = (Target(1.0, at_least=True), Target(0.98, at_least=True))
+    yield from _compared("plain", f"plain reply of {PLAIN} tokens", names, rates, targets)
+
+
+def _compared(
+    group: str, what: str, names: Iterable[str], rates: Floats, targets: Iterable[Target] = ()
+) -> Iterator[Figure]:
+    """A row for each peer; the first rates are the engine's."""
+    own = rates[0]
+    for name, rate, target in zip_longest(names, rates[1:], targets):
         yield Figure(
-            "plain",
-            f"plain reply of {PLAIN} tokens: tgr-local / {name}",
+            group,
+            f"{what}: tgr-local / {name}",
             Spread.of(own / rate),
             "of its speed",
             {"tokens/s tgr-local": Spread.of(own), f"tokens/s {name}": Spread.of(rate)},
-            Target(bound, at_least=True),
+            target,
         )
 
 

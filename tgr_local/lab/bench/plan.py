@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tgr_local.engine import Engine, backend_devices, physical_cores
 from tgr_local.lab.bench.peers import ContextSettings
+from tgr_local.lab.bench.programs import Seconds
 from tgr_local.system import cores
 from tgr_local.system.versions import processor, versions
 
@@ -22,6 +24,8 @@ class Plan:
     quick: bool
     long_tokens: int
     """Length of the reply in the group `long`."""
+    programs: Mapping[str, Seconds] = field(default_factory=dict)
+    """Other programs that take part in `plain` and `prefill`."""
 
     @property
     def few(self) -> int:

@@ -41,6 +41,14 @@ def speeds(engine: Engine, n_read: int = 128, n_written: int = 16) -> tuple[floa
     return n_read / (read - start), n_written / (time.perf_counter() - read)
 
 
+def settle(engine: Engine) -> None:
+    """Waits until the weights of a graph that has run are interleaved, as they stay."""
+    n_bytes = -1
+    while (now := engine.stats().interleaved_bytes) != n_bytes:
+        n_bytes = now
+        time.sleep(0.5)  # in which hundreds of MB are interleaved
+
+
 class Forks:
     """Sequences that share a prefix, as at a chunk boundary. A remembered prefix is not read
     again. Use it in a ``with`` block."""
