@@ -13,7 +13,7 @@ from tgr_local.code.edits import Change
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.judging.ranking import failing, furthest, sideways
-from tgr_local.code.judging.test_output import Failure
+from tgr_local.code.judging.test_counts import Failure
 from tgr_local.code.writing.combining import combine, merge_edits
 from tgr_local.engine import Cancel
 

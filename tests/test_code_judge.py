@@ -95,6 +95,33 @@ def test_fewer_tests_do_not_pass(copies: Copies, best: Backend, code: str) -> No
     assert "fewer tests ran" in verdict.summary
 
 
+def test_what_is_no_longer_listed_passes(copies: Copies, best: Backend) -> None:
+    """Checkers, and some frameworks, print failures alone."""
+    mypy = "test -s errors || exit 0; cat errors; exit 1"
+    errors = [f"a.py:{line}: error: wrong {line}\n" for line in range(4)]
+    go = ["--- FAIL: TestA (0.00s)\n", "--- FAIL: TestB (0.00s)\n"]
+    go_ends = "FAIL\tx\t0.002s\n"
+
+    def verdict(text: str, baseline: Verdict | None = None) -> Verdict:
+        place = copies.make([Change("errors", "", text)])
+        return judge(place, mypy, SHORT, backend=best, baseline=baseline)
+
+    before = verdict("".join(errors))
+    assert (before.passed, before.errors, before.summary) == (0, 4, "4 errors")
+    one = verdict(errors[2], before)
+    assert (one.passed, one.errors, one.summary) == (3, 1, "1 error") and one.is_beyond(before)
+    none = verdict("", before)
+    assert none.passes and none.is_beyond(one) and none.summary == "4 of 4 pass"
+    hidden = verdict("a.py:1: error: bad syntax\n", before)  # the others are not looked for
+    assert not hidden.is_beyond(before)
+    tests = verdict("===== 1 failed, 1 passed in 0.01s =====\n", before)  # once it compiles
+    assert (tests.passed, tests.total) == (1, 2) and tests.is_beyond(before)
+    before = verdict("".join(go) + go_ends)
+    assert before.summary == "0 of 2 pass"
+    one = verdict(go[1] + go_ends, before)
+    assert one.summary == "1 of 2 pass" and one.is_beyond(before)
+
+
 def test_how_a_command_ended_is_said(copies: Copies, best: Backend) -> None:
     for command, ended in {
         "exit 3": "failed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tgr_local.code.edits import FileText, functions_of
-from tgr_local.code.judging.test_output import Failure
+from tgr_local.code.judging.test_counts import Failure
 from tgr_local.code.reading.evidence import out_of_reach
 from tgr_local.code.reading.prompt import Copy
 from tgr_local.code.writing import departures

@@ -37,7 +37,7 @@ from tgr_local.code.edits import Change
 from tgr_local.code.folder import journal
 from tgr_local.code.folder.project import RefusedError
 from tgr_local.code.judging.candidate import Candidate
-from tgr_local.code.judging.test_output import Failure
+from tgr_local.code.judging.test_counts import Failure
 from tgr_local.code.repl_commands import COMMANDS
 from tgr_local.code.rounds import TaskOutcome
 from tgr_local.code.session import CodeSession, doubt_line

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Literal
 
 from tgr_local.code.judging import test_output
-from tgr_local.code.judging.test_output import Failure, OutputCounts
+from tgr_local.code.judging.test_counts import Failure, OutputCounts
+from tgr_local.console.render import plural
 from tgr_local.system.sandbox import backends, commands
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.sandbox.commands import CommandLimits, CommandOutcome, Place
@@ -84,6 +85,9 @@ class Verdict:
 
     remark: str = ""
     """Remark on the result, in one sentence."""
+    only_failures: bool = False
+    """Whether the output lists failures alone, such as the errors of a compiler: what failed
+    without the edit and is not listed counts as passed."""
 
     @property
     def passes(self) -> bool:
@@ -120,6 +124,8 @@ class Verdict:
         is_whole = self.ended in ("passed", "failed")
         if self.framework == "unchecked" and is_whole:
             return _CHECKS[self.framework]
+        if self.framework == "errors" and is_whole and not self.passes:
+            return plural(self.errors, "error")
         if self.framework and is_whole and self.total:
             more = f", {self.skipped} not checked" if self.skipped and self.is_check else ""
             return f"{self.passed} of {self.total} {_CHECKS.get(self.framework, 'pass')}{more}"
@@ -142,15 +148,34 @@ def judge(
     """
     outcome = commands.run(command, place, limits, backend, cancel)
     output = _shorten_paths(test_output.plain(outcome.output), place)
-    counts = test_output.read(output)
+    counts = test_output.read(output, outcome.code)
     ended = _ending(outcome, counts)
-    if ended == "passed" and baseline is not None and counts.total < baseline.total:
+    if baseline is not None and baseline.only_failures:
+        if ended == "passed" and counts.passed < baseline.passed:
+            ended = "fewer tests"
+        elif ended in ("passed", "failed"):
+            counts = _beside(counts, baseline)
+    elif ended == "passed" and baseline is not None and counts.total < baseline.total:
         ended = "fewer tests"
     return Verdict(
         ended in ("passed", "failed", "no tests", "fewer tests"),
         counts.passed, counts.failed, counts.errors, counts.skipped, outcome.seconds, output, ended,
-        counts.failures, counts.framework,
+        counts.failures, counts.framework, only_failures=counts.only_failures,
     )  # fmt: skip
+
+
+def _beside(counts: OutputCounts, baseline: Verdict) -> OutputCounts:
+    """Counts of an output that lists failures alone: what is no longer listed passes. Not so where
+    others are listed: a syntax error hides the errors of before. Where other tests run, as behind
+    a compiler that had errors, they count by themselves."""
+    if counts.framework not in ("", baseline.framework):
+        return counts
+    known = {failure.name for failure in baseline.failures}
+    lists_all = len(baseline.failures) == baseline.failed + baseline.errors
+    if lists_all and any(failure.name not in known for failure in counts.failures):
+        return counts
+    passed = max(counts.passed, baseline.total - counts.failed - counts.errors)
+    return replace(counts, framework=baseline.framework, passed=passed)
 
 
 def check(

@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from tgr_local.code.edits import FileText, syntax
-from tgr_local.code.judging.test_output import Failure
+from tgr_local.code.judging.test_counts import Failure
 from tgr_local.code.reading import outline
 
 _MOST = 1 << 20  # characters of an output that are searched

@@ -1,0 +1,291 @@
+"""The forms in which test programs, compilers and type checkers print what failed.
+
+In: an output without colours. Out: counts and failures. A form is a table of regular expressions,
+taken from real outputs (`tests/test_code_formats.py` has them). Each takes a time that grows with
+the length of the output, whatever the output is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tgr_local.code.judging.test_counts import Failure, Found, OutputCounts, sections
+
+_FIRST_LINE = r"\A\s*(?P<message>[^\n]+)"
+_JS_PLACE = (
+    r"^ +(?:at |❯ )(?:[^\n(]*\()?(?!node:|[^\n]*node_modules)"
+    r"(?P<file>[^\s():]+):(?P<line>\d+):\d+\)?$"
+)
+
+
+@dataclass(frozen=True)
+class Format:
+    """One form. The expressions of numbers have one group; what they find in a summary is added.
+    Those of failures have the groups `name`, `file`, `line` and `message`."""
+
+    framework: str
+    summary: str
+    passed: str = ""
+    failed: str = ""
+    errors: str = ""
+    skipped: str = ""
+    total: str = ""
+    """The number of all tests, where that of the passed ones is not printed."""
+    broken: str = ""
+    """A line of the output for each file that could not be run."""
+    head: str = ""
+    """The line of a failure; what is below it belongs to it."""
+    below: tuple[str, ...] = ()
+    """What is looked for below the head."""
+    is_after: bool = False
+    """Whether failures are listed after the summary alone."""
+    adds: bool = False
+    """Whether an output has a summary for each part, to be added."""
+
+    def read(self, text: str) -> Found:
+        """The counts of an output in this form."""
+        summaries = list(re.finditer(self.summary, text, re.MULTILINE))
+        if not summaries:
+            return None
+        said = "\n".join(match[0] for match in (summaries if self.adds else summaries[-1:]))
+        n = {
+            key: sum(map(int, re.findall(pattern, said))) if (pattern := getattr(self, key)) else 0
+            for key in ("passed", "failed", "errors", "skipped", "total")
+        }
+        if self.broken:
+            n["errors"] += len(set(re.findall(self.broken, text, re.MULTILINE)))
+        passed = n["passed"]
+        if self.total:
+            passed = max(0, n["total"] - n["failed"] - n["errors"] - n["skipped"])
+        return summaries[-1].end(), OutputCounts(
+            self.framework, passed, n["failed"], n["errors"], n["skipped"],
+            tuple(self._failures(text[summaries[-1].end() :] if self.is_after else text)),
+        )  # fmt: skip
+
+    def _failures(self, text: str) -> Iterator[Failure]:
+        for head, part in sections(re.compile(self.head, re.MULTILINE), text):
+            found = head.groupdict()
+            for pattern in self.below:
+                if match := re.search(pattern, part, re.MULTILINE):
+                    found |= match.groupdict()
+            yield _failure(found)
+
+
+def _failure(found: dict[str, Any]) -> Failure:
+    name = " > ".join(line.strip() for line in (found.get("name") or "").split("\n"))
+    message = (found.get("message") or "").strip()
+    return Failure(name, found.get("file") or "", int(found.get("line") or 0), message)
+
+
+FORMATS = (
+    Format(
+        "node:test",  # the spec reporter; its TAP is below
+        r"^ℹ pass \d+\nℹ fail \d+\nℹ cancelled \d+\nℹ skipped \d+\nℹ todo \d+$",
+        passed=r"pass (\d+)", failed=r"(?:fail|cancelled) (\d+)", skipped=r"(?:skipped|todo) (\d+)",
+        head=r"^test at (?P<file>[^\n]{1,500}?):(?P<line>\d+):\d+\n"
+        r"✖ (?P<name>[^\n]*?) \([\d.]+ms\)(?! # TODO)[^\n]*$",
+        below=(_FIRST_LINE,), is_after=True,
+    ),
+    Format(
+        "mocha",
+        r"^  \d+ passing \([^)\n]*\)$(?:\n  \d+ pending$)?(?:\n  \d+ failing$)?",
+        passed=r"(\d+) passing", failed=r"(\d+) failing", skipped=r"(\d+) pending",
+        head=r"^  \d{1,6}\) (?P<name>[^\n]+?(?:\n {7,60}\S[^\n]*?){0,20}):$",
+        below=(_FIRST_LINE, _JS_PLACE), is_after=True,
+    ),
+    Format(
+        "jest",
+        r"^Tests: +(?:\d+ (?:failed|passed|skipped|todo|pending|total)[, ]*)+$",
+        passed=r"(\d+) passed", failed=r"(\d+) failed", skipped=r"(\d+) (?:skipped|todo|pending)",
+        broken=r"^FAIL (\S+)[^\n]*\n  ● Test suite failed to run$",
+        head=r"^  ● (?!Console$)(?P<name>\S[^\n]*)$", below=(_FIRST_LINE, _JS_PLACE),
+    ),
+    Format(
+        "vitest",
+        r"^ +Tests +(?:no tests|(?:\d+ (?:failed|passed|skipped|todo)[| ]*)+\(\d+\))$",
+        passed=r"(\d+) passed", failed=r"(\d+) failed", skipped=r"(\d+) (?:skipped|todo)",
+        broken=r"^ FAIL +(\S+) \[ [^\n]* \]$",
+        head=r"^ FAIL +(?P<name>\S[^\n]*)$", below=(_FIRST_LINE, _JS_PLACE),
+    ),
+    Format(
+        "ctest",
+        r"^\d+% tests passed, \d+ tests? failed out of \d+$",
+        failed=r"(\d+) tests? failed", total=r"out of (\d+)",
+        head=r"^\t +\d+ - (?P<name>[^\n(]+) \((?!Disabled|Skipped)(?P<message>[^)\n]*)\)[^\n]*$",
+        is_after=True,
+    ),
+    Format(
+        "rspec",
+        r"^\d+ examples?, \d+ failures?(?:, \d+ pending)?(?:, \d+ errors? occurred outside)?",
+        failed=r"(\d+) failure", errors=r"(\d+) error", skipped=r"(\d+) pending",
+        total=r"(\d+) example",
+        head=r"^rspec (?P<file>[^\s:]+):(?P<line>\d+) # (?P<name>[^\n]*)$", is_after=True,
+    ),
+    Format(
+        "phpunit",
+        r"^OK \(\d+ tests?, \d+ assertions?\)$"
+        r"|^Tests: \d+, Assertions: \d+(?:, [\w ]{1,30}: \d+)*\.$",
+        failed=r"Failures: (\d+)", errors=r"Errors: (\d+)",
+        skipped=r"(?:Skipped|Incomplete): (\d+)", total=r"(?:Tests: |OK \()(\d+)",
+        head=r"^\d{1,6}\) (?P<name>[^\s:]+::[^\n]*)$",
+        below=(_FIRST_LINE, r"^(?P<file>[^\s:][^\n:]*\.php):(?P<line>\d+)$"),
+    ),
+    Format(
+        "junit",  # by Maven's surefire
+        r"^(?:\[\w+\] )?Tests run: \d+, Failures: \d+, Errors: \d+, Skipped: \d+$",
+        failed=r"Failures: (\d+)", errors=r"Errors: (\d+)", skipped=r"Skipped: (\d+)",
+        total=r"Tests run: (\d+)",
+        head=r"^(?:\[ERROR\] )? {2,3}(?P<name>[\w$]+(?:\.[\w$]+)+)"
+        r"(?::(?P<line>\d+))?(?:->[^\s:]+:\d+)* (?P<message>[^\n]*)$",
+        adds=True,
+    ),
+    Format(
+        "bats",  # in a terminal; else it prints TAP
+        r"^\d+ tests?, \d+ failures?(?:, \d+ (?:skipped|not run))*$",
+        failed=r"(\d+) failure", skipped=r"(\d+) (?:skipped|not run)", total=r"(\d+) test",
+        head=r"^ ✗ (?P<name>[^\n]*)$",
+        below=(r"in test file (?P<file>[^\n,]+), line (?P<line>\d+)", r"^ +(?P<message>`[^\n]*)$"),
+    ),
+)  # fmt: skip
+
+
+# ---- forms that are no table ----
+
+_GO = re.compile(r"^[ \t]*--- (PASS|FAIL|SKIP): (\S+) \([\d.]+s\)$", re.MULTILINE)
+_GO_RUN = re.compile(r"^(?:[ \t]*--- \w+: (\S+) \([\d.]+s\)|=== (?:RUN|CONT|NAME) +(\S+))$", re.M)
+_GO_PACKAGE = re.compile(
+    r"^(?:(ok)  ?\t|(FAIL)\t)(\S+)(?:\t| )(?:[\d.]+s|\(cached\)|\[[^\]\n]*\])[^\n]*$", re.MULTILINE
+)
+_GO_PLACE = re.compile(r"^[ \t]+([\w./-]+\.go):(\d+): ([^\n]*)$", re.MULTILINE)
+
+
+def go(text: str) -> Found:
+    """Reads the output of go test. Without -v a package that passes prints one line, which counts
+    as one test. A test of several parts is its parts."""
+    packages = list(_GO_PACKAGE.finditer(text))
+    if not packages:
+        return None
+    tests = list(_GO.finditer(text))
+    whole = {name[: at.start()] for _, name in (test.groups() for test in tests)
+             for at in re.finditer("/", name)}  # fmt: skip
+    n = Counter(kind for kind, name in (test.groups() for test in tests) if name not in whole)
+    broken = [Failure(package[3], message="does not build") for package in packages
+              if package[2] and "[" in package[0].rpartition("\t")[2]]  # fmt: skip
+    places: dict[str, re.Match[str]] = {}
+    for head, part in sections(_GO_RUN, text):
+        if place := _GO_PLACE.search(part):
+            places.setdefault(head[1] or head[2], place)
+    failures = []
+    for name in (test[2] for test in tests if test[1] == "FAIL" and test[2] not in whole):
+        found = places.get(name)
+        file, line, message = (found[1], int(found[2]), found[3]) if found else ("", 0, "")
+        failures.append(Failure(name, file, line, message))
+    wrong = list(errors(text)) if broken else []
+    return packages[-1].end(), OutputCounts(
+        "go test", n["PASS"] or sum(1 for package in packages if package[1]), n["FAIL"],
+        len(wrong or broken), n["SKIP"], tuple(failures + (wrong or broken)),
+        only_failures=not n["PASS"] or bool(broken),
+    )  # fmt: skip
+
+
+_CARGO = re.compile(
+    r"^test result: (?:ok|FAILED)\. (\d+) passed; (\d+) failed; (\d+) ignored;", re.MULTILINE
+)
+_CARGO_FAILED = re.compile(r"^test (\S+)(?: - [^\n]*)? \.\.\. FAILED$", re.MULTILINE)
+_CARGO_PANIC = re.compile(
+    r"^thread '([^'\n]+)'[^\n]{0,99} panicked at ([^\n:]{1,500}):(\d+):\d+:\n([^\n]*)",
+    re.MULTILINE,
+)
+
+
+def cargo(text: str) -> Found:
+    """Reads the output of cargo test: a summary for each program."""
+    results = list(_CARGO.finditer(text))
+    if not results:
+        return None
+    places = {match[1]: match for match in _CARGO_PANIC.finditer(text)}
+    failures = []
+    for match in _CARGO_FAILED.finditer(text):
+        panic = places.get(match[1])
+        file, line, message = (panic[2], int(panic[3]), panic[4]) if panic else ("", 0, "")
+        failures.append(Failure(match[1], file, line, message))
+    passed, failed, skipped = (sum(int(result[i]) for result in results) for i in (1, 2, 3))
+    counts = OutputCounts("cargo test", passed, failed, 0, skipped, tuple(failures))
+    return results[-1].end(), counts
+
+
+_TAP = re.compile(
+    r"^(?P<indent> {0,64})(?P<bad>not )?ok (?P<number>\d+)"
+    r"(?: -? ?(?P<name>[^\n#]*))?(?P<about>#[^\n]*)?$",
+    re.MULTILINE,
+)
+_TAP_PLAN = re.compile(r"^ {0,64}1\.\.\d+|^TAP version \d+", re.MULTILINE)
+_TAP_PLACE = re.compile(
+    r"in test file (?P<file>[^\n,]{1,500}), line (?P<line>\d+)"
+    r"|^ +location: '(?P<at>[^\n']{1,500}?):(?P<at_line>\d+):\d+'$",
+    re.MULTILINE,
+)
+_TAP_SAID = re.compile(r"^ +error: (?:\|-\n +([^\n]+)|'([^\n]*)'$)|^#   (`[^\n]*)$", re.MULTILINE)
+
+
+def tap(text: str) -> Found:
+    """Reads the Test Anything Protocol. A test with tests of its own, which stand before it and
+    deeper, is these; it counts itself where none of them fails and it does."""
+    if not _TAP_PLAN.search(text):
+        return None
+    leaves: list[tuple[int, Failure, str]] = []  # indent, test, how it ended
+    end = 0
+    for line, part in sections(_TAP, text):
+        indent, end = len(line["indent"]), line.end()
+        is_skip = re.match(r"# *(?:skip|todo)", line["about"] or "", re.IGNORECASE)
+        how = "skipped" if is_skip else "failed" if line["bad"] else "passed"
+        name = (line["name"] or "").strip() or f"test {line['number']}"
+        at, fails = len(leaves), False
+        while at and leaves[at - 1][0] > indent:
+            at -= 1
+            _, inner, its = leaves[at]
+            fails = fails or its == "failed"
+            whole = Failure(f"{name} > {inner.name}", inner.file, inner.line, inner.message)
+            leaves[at] = (indent, whole, its)
+        if at == len(leaves) or (how == "failed" and not fails):
+            place, said = _TAP_PLACE.search(part), _TAP_SAID.search(part)
+            file, number = (place["file"] or place["at"], place["line"] or place["at_line"]) if (
+                place) else ("", "0")  # fmt: skip
+            message = next(filter(None, said.groups()), "") if said else ""
+            leaves.append((indent, Failure(name, file, int(number), message), how))
+    if not leaves:
+        return None
+    n = Counter(how for *_, how in leaves)
+    failures = tuple(test for _, test, how in leaves if how == "failed")
+    return end, OutputCounts("TAP", n["passed"], n["failed"], 0, n["skipped"], failures)
+
+
+_ERROR = re.compile(
+    # mypy, pyright, gcc, clang, javac, tsc with colours; tsc; rustc; go
+    r"^ {0,4}(?P<file>[^\s:()][^\n:()]{0,300}):(?P<line>\d+)(?::\d+){0,3}(?::| -) (?:fatal )?"
+    r"error\b:?(?P<message>[^\n]*)$"
+    r"|^(?P<ts_file>[^\s:()][^\n:()]{0,300})\((?P<ts_line>\d+),\d+\): error (?P<ts_message>[^\n]*)$"
+    r"|^error(?:\[E\d+\])?: (?P<rs_message>[^\n]*)\n"
+    r" +--> (?P<rs_file>[^\n:]{1,300}):(?P<rs_line>\d+):\d+$"
+    r"|^(?P<go_file>[\w./-]{1,300}\.go):(?P<go_line>\d+):\d+: (?P<go_message>[^\n]*)$",
+    re.MULTILINE,
+)
+
+
+def errors(text: str) -> tuple[Failure, ...]:
+    """The errors that compilers and type checkers print, each once. The name has no line, so that
+    an error is the same one where lines above it change."""
+    failures = []
+    names: Counter[str] = Counter()
+    for match in {found[0]: found for found in _ERROR.finditer(text)}.values():
+        said = {key.rpartition("_")[2]: value for key, value in match.groupdict().items() if value}
+        file, message = said["file"], said.get("message", "").strip()
+        name = f"{file}: {message}"
+        names[name] += 1
+        number = f" ({names[name]})" if names[name] > 1 else ""
+        failures.append(Failure(f"{name}{number}", file, int(said["line"]), message))
+    return tuple(failures)
