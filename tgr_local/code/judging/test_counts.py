@@ -48,7 +48,7 @@ class OutputCounts:
 
 
 Found = tuple[int, OutputCounts] | None
-"""Where the last summary of an output ends, and the counts; None without one."""
+"""The end of the last summary of an output, and the counts; None without one."""
 
 
 def last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:

@@ -40,7 +40,7 @@ class Format:
     head: str = ""
     """The line of a failure; what is below it belongs to it."""
     below: tuple[str, ...] = ()
-    """What is looked for below the head."""
+    """Expressions that are looked for below the head."""
     is_after: bool = False
     """Whether failures are listed after the summary alone."""
     adds: bool = False
