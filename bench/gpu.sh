@@ -161,7 +161,6 @@ install() {
     cp "$out"/cmake/_engine*.so "$out"/cmake/_chat*.so "$site/tgr_local/"
     cp "$root/models/tgr-mini-q8_0.gguf" "$site/tgr_local/embedded.gguf"
     cp "$root/models/tgr-mini-code-q8_0.gguf" "$site/tgr_local/embedded-code.gguf"
-    cp "$root/models/tgr-mini-q8_0.probe.json" "$site/tgr_local/embedded.probe.json"
     "$python" -m venv --without-pip "$out/venv"
     "$python" - "$site" "$out/venv" <<'END'
 import os, pathlib, sys, sysconfig

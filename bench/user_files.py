@@ -36,8 +36,6 @@ from tgr_local.engine import Engine, Task, load_prefix, save_prefix
 from tgr_local.generation.control_vectors import ControlVector
 from tgr_local.lab.eval import recipe
 from tgr_local.lab.eval.tasks import data
-from tgr_local.lab.fitting import samples
-from tgr_local.methods.probe import record as probes
 from tgr_local.options import settings
 from tgr_local.options.model_files import embedded_model
 from tgr_local.system.errors import TgrError
@@ -105,10 +103,6 @@ def _recipe(folder: Path) -> None:
     shutil.copy(source, folder / "a.toml")
 
 
-def _probe(folder: Path) -> None:
-    shutil.copy(probes.place(embedded_model()), folder / "a.probe.json")
-
-
 def _settings(folder: Path) -> None:
     text = 'method = "tgr-latent"\nseed = 7\ntemperature = 0.5\nstop = ["a", "b"]\n'
     (folder / "tgr-local.toml").write_text(text, encoding="utf-8")
@@ -117,17 +111,6 @@ def _settings(folder: Path) -> None:
 def _vector(folder: Path) -> None:
     drawn = np.random.default_rng(0).standard_normal((engine().n_layer, engine().n_embd))
     ControlVector(drawn.astype(np.float32)).save(folder / "a.gguf")
-
-
-def _fitted(folder: Path) -> None:
-    draw = np.random.default_rng(0)
-    samples.write(
-        folder / "a.npz",
-        samples.Samples(
-            draw.random((4, 9)), draw.random((4, 9)), np.array([True, False, True, True]),
-            ["1", None, "x", "2"], np.zeros(4, np.int64), 400,
-        ),
-    )  # fmt: skip
 
 
 ROWS = [{"question": f"What is {i} + 1?", "answer": f"so\n#### {i + 1}"} for i in range(4)]
@@ -213,16 +196,6 @@ def _use_recipe(folder: Path) -> None:
     assert loaded.title is not None
 
 
-def _use_probe(folder: Path) -> None:
-    probe = probes.of(engine(), folder / "a.probe.json")
-    assert probe
-    texts = np.zeros((3, len(probe.whole.known.mean)))
-    for judgement in (probe.whole, probe.beginning):
-        odds = judgement.right.log_odds(texts)
-        assert np.isfinite(odds).all() and judgement.known.covers(texts).shape == (3,)
-        assert 0 <= probe.chance(["1", "1", "2"], odds.tolist()) <= 1
-
-
 def _use_settings(folder: Path) -> None:
     (folder / "state" / "tgr-local").mkdir(parents=True, exist_ok=True)
     with _state(folder):
@@ -260,13 +233,11 @@ KINDS = (
     Kind("trace", _trace, lambda folder: command("trace", f"{folder}/a.jsonl")),
     Kind("conversation", _conversation, _use_conversation),
     Kind("recipe", _recipe, _use_recipe),
-    Kind("probe", _probe, _use_probe),
     Kind("run folder", lambda folder: write_run(folder / "run", both()),
          lambda folder: command("eval", "report", str(folder / "run"))),
     Kind("settings", _settings, _use_settings),
     Kind("control vector", _vector,
          lambda folder: ControlVector.load(folder / "a.gguf", engine().n_layer).added),
-    Kind("samples of a probe", _fitted, lambda folder: samples.read(folder / "a.npz")),
     *(Kind(f"task data {ending}", _data(ending), _use_data)
       for ending in (".jsonl", ".json", ".csv", ".jsonl.gz")),
     *([Kind("task data .parquet", _parquet, _use_data)] if find_spec("pyarrow") else []),

@@ -229,6 +229,7 @@ def settings(visit: Visit) -> None:
         """() => {
             const saved = JSON.parse(localStorage.getItem("tgr-local.settings"));
             saved.options.min_gap = 0.5;  // which has left the search
+            saved.options.vote_weight = "probe";  // whose value has left
             localStorage.setItem("tgr-local.settings", JSON.stringify(saved));
         }"""
     )

@@ -65,7 +65,7 @@ FORMAT = "response_format"
         ({"method": "tgr-latin"}, "method", "unknown method 'tgr-latin'; did you mean tgr-latent"),
         ({"tgr": {"method": 3}}, "method", "method is 3, but must be a text"),
         ({"tgr": {"loop_guard": 1}}, "loop_guard", "loop_guard is 1, but must be 0, for off, or"),
-        ({"tgr": {"probe": "/etc/passwd"}}, "probe", "unknown option 'probe'"),
+        ({"tgr": {"probe": "/etc/passwd"}}, "probe", "probe has left the search; remove it"),
         ({"tgr": {"sigmar": 1}}, "sigmar", "unknown option 'sigmar'; did you mean sigma"),
         ({"tgr": {"min_gap": 0}}, "min_gap", "min_gap has left the search; remove it"),
         ({"tgr": {"draft_tokens": 4}}, "draft_tokens", "draft_tokens has left the engine; remove"),

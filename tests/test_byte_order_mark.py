@@ -17,7 +17,6 @@ from tgr_local.chat.terminal import Terminal
 from tgr_local.engine.templates import choice
 from tgr_local.generation import trace_file
 from tgr_local.lab.eval import recipe, tasks
-from tgr_local.lab.fitting import questions
 from tgr_local.options.config import ServerConfig
 from tgr_local.server import serve
 from tgr_local.system import text_files
@@ -105,8 +104,6 @@ def test_a_recipe_and_the_files_of_tasks(tmp_path: Path) -> None:
         if path.is_file():
             path.write_bytes(BOM + path.read_bytes())
     assert tasks.get("aider-edit").load(tmp_path / "exercises") == before
-    (question,) = questions.of_file(marked(tmp_path / "q.jsonl", '{"question": "2+2?"}\n'), 9)
-    assert question.messages[0]["content"] == "2+2?"
 
 
 def test_a_trace_that_an_editor_saved(

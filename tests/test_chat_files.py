@@ -162,7 +162,7 @@ def test_a_save_that_fails_names_the_file(
 
 def test_former_options_of_a_saved_conversation_are_dropped(session: Any, tmp_path: Path) -> None:
     path = tmp_path / "old.jsonl"
-    path.write_text(HEADER.replace("{}", '{"min_gap": 0.5, "sigma": 0.3}'))
+    path.write_text(HEADER.replace("{}", '{"min_gap": 0.5, "vote_weight": "probe", "sigma": 0.3}'))
     assert output(session, f"/load {path}")[0] == "old: 0 turns, method base"
     assert session.conversation.user_options == {"sigma": 0.3}
     assert session.conversation.config.sigma == 0.3

@@ -129,8 +129,6 @@ def test_a_run_uses_the_settings(
     [
         ("sigm = 1", {}, "tgr-local.toml: unknown option 'sigm'; did you mean sigma"),
         ("zzzz = 1", {}, "tgr-local.toml: unknown option 'zzzz'; tgr-local run --help-all has all"),
-        ("min_gap = 0", {}, "tgr-local.toml: min_gap has left the search; remove it"),
-        ('draft_model = "a"', {}, "tgr-local.toml: draft_model has left the engine; remove it"),
         ("[search]\nsigma = 1", {}, "tgr-local.toml: search is a table, but tables are not used"),
         ("[sigma]\nx = 1", {}, "tgr-local.toml: sigma is a table, but tables are not used; write"),
         ("[[stop]]\nx = 1", {}, "tgr-local.toml: stop is a table, but tables are not used; write"),
@@ -206,12 +204,26 @@ def test_a_misspelt_variable_is_a_warning(
     assert run("run", "q", "--model", "f.gguf") == 0
     warning = "TGR_ROLLOUT_LENGTH is not an option; did you mean TGR_ROLLOUT_LEN?\n"
     assert capsys.readouterr().err.startswith(f"tgr-local: warning: {warning}")
-    monkeypatch.setenv("TGR_MIN_GAP", "0")
-    monkeypatch.setenv("TGR_DRAFT_MODEL", "small")
-    assert run("run", "q", "--model", "f.gguf") == 0
-    said = capsys.readouterr().err
-    assert "tgr-local: warning: TGR_MIN_GAP has left the search; remove it\n" in said
-    assert "tgr-local: warning: TGR_DRAFT_MODEL has left the engine; remove it\n" in said
+
+
+def test_a_former_option_or_value_is_a_warning(
+    double: None, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    user = 'draft_model = "small"\nprobe = "p.json"\nvote_weight = "count"'
+    variables = {"TGR_MIN_GAP": "0", "TGR_VOTE_WEIGHT": "auto"}
+    settings_from(
+        home, monkeypatch, user=user, project='vote_weight = "probe"', environment=variables
+    )
+    place = home / "config" / "tgr-local" / "config.toml"
+    assert run("run", "q", "--model", "f.gguf", "--json") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["config"]["vote_weight"] == "count"
+    for what in (
+        "TGR_MIN_GAP has left the search", f"{place}: draft_model has left the engine",
+        f"{place}: probe has left the search", "TGR_VOTE_WEIGHT = auto has left the search",
+        "tgr-local.toml: vote_weight = probe has left the search",
+    ):  # fmt: skip
+        assert f"tgr-local: warning: {what} and has no effect; remove it\n" in err
 
 
 @pytest.mark.parametrize("command", ["code", "acp"])

@@ -126,7 +126,7 @@ def test_a_word_that_belongs_nowhere_says_what_to_type(
     [
         "chat {}", "serve {}", "doctor {}", "acp {}", "run {}", "run {} Why?",
         "run {}|Who are you?", "code {}", "code {} mend", "models show {}",
-        "probe show {}", "chat -m {}", "bench {}", "eval {}", "{}",
+        "chat -m {}", "bench {}", "eval {}", "{}",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize(

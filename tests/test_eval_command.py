@@ -87,6 +87,8 @@ def test_a_run_with_former_options_resumes_where_they_changed_nothing(
     path = tmp_path / "run" / "manifest.json"
     about = json.loads(path.read_bytes())
     about["systems"][0]["config"] |= {"min_gap": 0.0, "rollout_end": "length", "last_layer": -1}
+    about["systems"][0] |= {"probe": "none"}
+    about["systems"][0]["config"] |= {"probe": "", "vote_weight": "auto"}
     about["machines"][0]["settings"] |= {"draft_model": "", "draft_tokens": 0}
     path.write_text(json.dumps(about), encoding="utf-8")
     assert run("eval", "report", str(path.parent)) == 0

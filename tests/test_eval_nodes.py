@@ -14,12 +14,11 @@ from command_line import finished
 from eval_doubles import EvenLengths, Recorder, go, timeless, toy
 
 from tgr_local.engine import Cancel, Engine
-from tgr_local.lab.eval import manifest, phases, ray_nodes, samples, systems
+from tgr_local.lab.eval import manifest, phases, ray_nodes, samples
 from tgr_local.lab.eval.making import EngineMaker, Job, Phase
 from tgr_local.lab.eval.ray_nodes import ATTEMPTS, NodeLostError, NodePool
 from tgr_local.lab.eval.samples import ENGINE, Key, Sample, SamplePlan
 from tgr_local.lab.eval.store import Store
-from tgr_local.options.config import SearchConfig
 from tgr_local.system.errors import CancelledError, InstallError, TgrError
 
 
@@ -123,29 +122,6 @@ def test_a_node_with_another_model_or_version_is_refused() -> None:
         ray_nodes.check_facts("node x", {"facts": own | {"tgr-local": "2"}}, own)
     with pytest.raises(TgrError, match="node x: no such file"):
         ray_nodes.check_facts("node x", {"error": "no such file"}, own)
-
-
-def test_a_node_must_have_the_probe_of_this_machine(engine: Engine) -> None:
-    facts = ray_nodes.facts_of(engine, [""])
-    assert facts["probe"] == "none"
-    with pytest.raises(TgrError, match=r"node x has probe none, but here is 0123; install the"):
-        ray_nodes.check_facts("node x", {"facts": facts}, facts | {"probe": "0123"})
-
-
-@pytest.mark.parametrize(
-    ("method", "options", "reads"),
-    [
-        ("vote", {}, True),
-        ("auto", {"vote_weight": "probe"}, True),
-        ("vote", {"vote_weight": "count"}, False),
-        ("tgr-latent", {}, False),
-    ],
-)
-def test_a_manifest_names_the_probe_that_a_system_reads(
-    method: str, options: dict[str, str], reads: bool
-) -> None:
-    system = systems.System("x", method, options)
-    assert systems.reads_probe(system, system.resolve(SearchConfig(), 64)) == reads
 
 
 @pytest.mark.parametrize("address", ["arithmetic3", "host", "host:", ":1", "a b:1", ""])

@@ -18,7 +18,6 @@ from tgr_local.lab.eval import request, tasks
 from tgr_local.lab.eval.tasks import generated
 from tgr_local.lab.eval.tasks.benchmark import Benchmark
 from tgr_local.lab.eval.tasks.data import Row, only_file, read_file, sample
-from tgr_local.lab.fitting import questions
 from tgr_local.system.errors import TgrError
 
 DATA = os.environ.get("TGR_DATA")
@@ -137,11 +136,6 @@ def test_the_command_takes_the_folder_of_one_task_only(tmp_path: Path) -> None:
     assert [one.reference for one in problems("gsm8k")["gsm8k"]] == ["2"]
     with pytest.raises(ValueError, match="holds none of"):
         problems("gsm8k", "math500")
-    grader: Any = None  # which only judges texts
-    (question,) = questions.load("gsm8k", tmp_path, 1, 0, grader, alone=True)
-    assert "1+1" in question.messages[-1]["content"]
-    with pytest.raises(ValueError, match="holds none of"):
-        questions.load("gsm8k", tmp_path, 1, 0, grader)
 
 
 def test_a_failed_fetch_names_the_other_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from tgr_local import SearchConfig, TgrLlama, load
 from tgr_local.commands import doctor
 from tgr_local.engine import Engine, EngineStats, adapters, load_prefix, remembered, save_prefix
 from tgr_local.engine.memory_check import check_memory
-from tgr_local.methods.probe import record
 from tgr_local.options.config import EngineConfig
 from tgr_local.search import strength
 from tgr_local.system import file_hash
@@ -244,19 +243,6 @@ def test_a_file_that_is_replaced_while_its_hash_is_made_is_noticed(
             assert engine.model_hash
         monkeypatch.undo()
         assert engine.known_hash is None
-
-
-def test_a_probe_beside_the_model_is_not_that_of_the_adapter(
-    small: Path, adapter: Path, load: Load
-) -> None:
-    place = record.place(small)
-    place.write_text("not a probe")
-    try:
-        assert record.of(load(small, lora=(str(adapter),))) is None
-        with pytest.raises(ModelError):
-            record.of(load(small))
-    finally:
-        place.unlink()
 
 
 # --- the front ends ---

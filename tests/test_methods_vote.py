@@ -6,24 +6,19 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from method_runs import PROMPT, branches_of, spent, steps_of, text_of, with_
+from method_runs import branches_of, spent, steps_of, text_of, with_
 from surroundings import ROOT
 
 from tgr_local.console import render
 from tgr_local.engine import Engine
 from tgr_local.generation import generate, query_tokens
 from tgr_local.methods import auto, vote
-from tgr_local.methods.probe import features, record
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.branches import Branch
 from tgr_local.search.run import Request, Run
 from tgr_local.search.steps import Counts
-from tgr_local.system.errors import ModelError
 
 QUESTION = "What is 7 + 4 * 5 - 12 + 30 - 2 * 6 + 8?"
 SETTINGS = SearchConfig(chunk_len=32, max_chunks=24, n_samples=6, vote_wave=3)
@@ -59,12 +54,12 @@ def test_a_posterior_of_whole_votes_is_a_binomial_tail(votes: tuple[int, int]) -
 
 
 def test_votes_by_likelihood_are_a_softmax_that_sums_to_the_number() -> None:
-    found = vote.ByLikelihood().votes([-0.1, -0.2, -0.2])
+    found = vote.votes_of([-0.1, -0.2, -0.2], "likelihood")
     assert found.sum() == pytest.approx(3) and found[1] == found[2]
     assert found[0] / found[1] == pytest.approx(math.exp(0.1 / vote.TEMPERATURE))
 
 
-@pytest.mark.parametrize("weight", ["probe", "likelihood", "count"])
+@pytest.mark.parametrize("weight", ["likelihood", "count"])
 @pytest.mark.parametrize("more", [{}, {"vote_keep": 1}, {"vote_keep": 2}])
 def test_every_position_is_counted(embedded: Engine, weight: str, more: dict[str, Any]) -> None:
     counts, figures, _, decoded = replied(embedded, vote_weight=weight, vote_bar=2, **more)
@@ -98,31 +93,27 @@ def test_it_stops_once_the_leader_is_sure(embedded: Engine) -> None:
 
 def test_the_dropped_texts_are_the_least_promising(engine: Engine) -> None:
     with branches_of(engine, with_(vote_keep=2, vote_wave=4, vote_bar=2)) as branches:
-        poll = vote.Poll(branches, vote.Judge())
+        poll = vote.Poll(branches)
         root = branches.read_query()
         texts = [branches.fork(root) for _ in range(4)]
         for _ in branches.rounds(texts, 6):
             pass
-        worst = [float(features.window_means(np.array(text.logprobs)).min()) for text in texts]
+        worst = [vote.worst_window(text.logprobs) for text in texts]
         kept = poll.kept(texts, 2)
         best = sorted(range(4), key=lambda i: -worst[i])[:2]
         assert [texts.index(text) for text in kept] == sorted(best)
         assert [text.sequence.is_dropped for text in texts] == [i not in best for i in range(4)]
 
 
-class Told(vote.Judge):
-    """A judge that is told what the texts are worth."""
+def test_the_first_of_equal_leaders_wins() -> None:
+    assert vote.tally(["a", "b", None, "b"], [1, 0.5, 9, 0.5]) == {"a": 1.0, "b": 1.0}
+    assert list(vote.tally(["a", "b", "b"], [1, 0.6, 0.6])) == ["b", "a"]
 
-    def __init__(self, odds: list[float]) -> None:
-        super().__init__()
-        self._odds = itertools.cycle(odds)
-        self._of: dict[int, float] = {}
 
-    def odds(self, text: Branch) -> float:
-        return self._of.setdefault(id(text), next(self._odds))
-
-    def votes(self, odds: Any) -> Any:
-        return np.array(odds)
+def test_the_worst_window_has_sixteen_tokens() -> None:
+    worst = (12 * -0.1 + 4 * -2.0) / 16
+    assert vote.worst_window([-0.1] * 20 + [-2.0] * 4) == pytest.approx(worst)
+    assert vote.worst_window([-1.0, -3.0]) == pytest.approx(-2.0)  # a short text is one window
 
 
 def test_weights_decide_against_the_more_frequent_answer(
@@ -130,8 +121,9 @@ def test_weights_decide_against_the_more_frequent_answer(
 ) -> None:
     answers = itertools.cycle(["a", "a", "b", None])
     monkeypatch.setattr(vote, "answer_key", lambda text: next(answers))
+    monkeypatch.setattr(vote, "votes_of", lambda likelihoods, weight: [1.0, 1.5, 3.0, 9.0])
     with branches_of(engine, with_(n_samples=4, vote_wave=4, vote_bar=2)) as branches:
-        poll = vote.Poll(branches, Told([1.0, 1.5, 3.0, 9.0]))
+        poll = vote.Poll(branches)
         texts = [branches.fork(poll.root) for _ in range(4)]
         for _ in branches.rounds(texts):
             pass
@@ -143,82 +135,28 @@ def test_weights_decide_against_the_more_frequent_answer(
         assert poll.figures["answers"] == 2 and poll.figures["share"] == pytest.approx(3 / 5.5)
 
 
-def test_a_probe_says_how_sure_it_is(embedded: Engine) -> None:
-    _, figures, text, _ = replied(embedded)
-    assert 0 < figures["chance"] < 1 and "boxed" in text
-    _, figures, _, _ = replied(embedded, vote_weight="likelihood")
-    assert "chance" not in figures and 0 < figures["posterior"] < 1
-
-
-def test_texts_that_the_probe_does_not_know_go_by_likelihood(embedded: Engine) -> None:
-    config = dataclasses.replace(SETTINGS, vote_bar=2)
-    for more in ({}, {"vote_keep": 1}):
-        config = dataclasses.replace(config, **more)
-        figures = generate(embedded, "Use 3, 7, 25 to make 46", config, method="vote").figures
-        assert "chance" not in figures and "posterior" in figures
-        assert figures["dropped"] == 0  # nor does it say which beginnings are weak
-
-
-def test_a_model_without_a_probe(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"has no probe .*tgr-local probe fit, or set"):
-        steps_of(engine, "vote", with_(vote_weight="probe"))
-    with pytest.raises(ModelError, match="cannot read the probe"):
-        steps_of(engine, "vote", with_(probe=str(tmp_path / "none.json")))
-    assert isinstance(vote.judge_of(engine, SearchConfig()), vote.ByLikelihood)
-    assert "chance" not in steps_of(engine, "vote")[-1].figures
-
-
-def test_the_log_odds_are_those_of_the_whole_text(embedded: Engine) -> None:
-    """The state that a judge sees is the mean of those that the tokens were sampled from, however
-    the text was cut into tasks."""
-    found = []
-    for chunk_len in (7, 64):
-        query = embedded.tokenize(
-            "<|im_start|>user\nWhat is 3 + 4?<|im_end|>\n<|im_start|>assistant\n"
-        )
-        config = SearchConfig(chunk_len=chunk_len, max_tokens=60, temperature=0, max_chunks=24)
-        method = vote.METHOD
-        run = Run(embedded, Request(query, config))
-        with vote.Branches(run, method, limit=60, least=1, states=True) as branches:
-            texts = [branches.fork(branches.read_query())]
-            for _ in branches.rounds(texts):
-                pass
-            found.append((texts[0].tokens, texts[0].mean_state))
-    assert found[0][0] == found[1][0]
-    np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-3)
-
-
-def test_the_embedded_probe_is_beside_its_model(embedded: Engine) -> None:
-    assert record.place(embedded.path).name == "tgr-mini-q8_0.probe.json"
-    assert isinstance(vote.judge_of(embedded, SearchConfig()), vote.ByProbe)
-    assert len(PROMPT) > 1
-
-
 # ---- auto ----
 
 
-def test_auto_writes_texts_until_the_leader_is_likely_enough(
-    embedded: Engine, engine: Engine
-) -> None:
-    changed = auto.options(embedded, SearchConfig())
-    assert changed == {"n_samples": 16, "vote_wave": 2, "vote_bar": 0.6}
-    assert auto.options(engine, SearchConfig()) == {**changed, "vote_bar": 0.75}  # no probe
+def test_auto_writes_texts_until_the_leader_is_likely_enough(embedded: Engine) -> None:
+    changed = auto.options(SearchConfig())
+    assert changed == {"n_samples": 16, "vote_wave": 2, "vote_bar": 0.75}
     for seed in range(3):
         reply = generate(embedded, QUESTION, SearchConfig(chunk_len=32, seed=seed), method="auto")
-        n, chance = reply.figures["samples"], reply.figures["chance"]
-        assert 2 <= n <= 16 and (chance >= 0.6) == bool(reply.figures["sure"])
-        assert chance >= 0.6 or n == 16
+        n, chance = reply.figures["samples"], reply.figures["posterior"]
+        assert 2 <= n <= 16 and (chance >= 0.75) == bool(reply.figures["sure"])
+        assert chance >= 0.75 or n == 16
     low = SearchConfig(chunk_len=32, seed=3, vote_bar=0.001)
     reply = generate(embedded, QUESTION, low, method="auto")
     assert reply.figures["samples"] == 2  # one text decides nothing
 
 
-def test_auto_leaves_what_the_user_set_and_takes_what_a_budget_pays(embedded: Engine) -> None:
+def test_auto_leaves_what_the_user_set_and_takes_what_a_budget_pays() -> None:
     set_ = SearchConfig(n_samples=3, vote_wave=3)
-    assert auto.options(embedded, set_) == {"vote_bar": 0.6}
-    paid = auto.options(embedded, SearchConfig(max_forward_tokens=900))
+    assert auto.options(set_) == {"vote_bar": 0.75}
+    paid = auto.options(SearchConfig(max_forward_tokens=900))
     assert paid == {"n_samples": 64, "vote_wave": 2}
-    assert auto.options(embedded, SearchConfig(temperature=0)) == {"n_samples": 1}
+    assert auto.options(SearchConfig(temperature=0)) == {"n_samples": 1}
 
 
 @pytest.mark.parametrize(("comparable", "n"), [(False, 1), (True, 12)])
@@ -270,33 +208,23 @@ def test_a_second_sample_with_the_same_answer_is_enough(embedded: Engine) -> Non
 def test_a_vote_says_how_it_came_to_its_answer(embedded: Engine) -> None:
     reply = generate(embedded, QUESTION, SETTINGS, method="auto")
     line, figures = render.summary([reply]), reply.figures
-    assert f"{figures['samples']:.0f} samples, {figures['dropped']:.0f} of them dropped" in line
-    assert f"right in {100 * figures['chance']:.0f} of 100 such cases" in line
-    assert "of 100 such cases" in render.cost_line([reply], 200)
+    dropped = f", {figures['dropped']:.0f} of them dropped early" if figures["dropped"] else ""
+    share = f"{100 * figures['share']:.0f}% of the votes"
+    assert f"{figures['samples']:.0f} samples{dropped}, {share}, " in line
     plain = generate(embedded, QUESTION, SETTINGS, method="base")
-    assert "votes" not in render.summary([plain]) and "cases" not in render.cost_line([plain], 200)
+    assert "votes" not in render.summary([plain])
 
 
 def test_no_chance_is_told_where_no_answer_was_judged(embedded: Engine) -> None:
     config = dataclasses.replace(SETTINGS, max_tokens=5)  # no text ends
     figures = list(vote.METHOD.run(run_of(embedded, QUESTION, config)))[-1].figures
-    assert figures["answers"] == 0 and not {"chance", "posterior"} & figures.keys()
+    assert figures["answers"] == 0 and "posterior" not in figures
 
 
 def test_the_figures_are_those_of_the_run_that_wrote_the_answer(embedded: Engine) -> None:
     config = dataclasses.replace(SETTINGS, thinking_budget=40)
     reply = generate(embedded, QUESTION, config, method="auto")
     assert len(reply.runs) == 2 and reply.figures == reply.steps[-1].figures
-    # those of the thinking are by the probe, the answer alone is not like the texts of its fit
-    assert "posterior" in reply.figures and "chance" not in reply.figures
-    line = render.summary([reply])
-    assert "by the probe" not in line and "such cases" not in line
-
-
-def test_a_vote_by_count_is_not_said_to_be_by_likelihood(embedded: Engine) -> None:
-    config = dataclasses.replace(SETTINGS, vote_weight="count", vote_bar=2)
-    line = render.summary([generate(embedded, QUESTION, config, method="vote")])
-    assert "% of the votes, not likely enough" in line
 
 
 @pytest.mark.parametrize("method", ["auto", "vote", "self-consistency", "best-of-n", "tot"])
@@ -310,8 +238,7 @@ def test_what_a_limit_leaves_unread_is_counted(embedded: Engine, method: str) ->
 
 
 @pytest.mark.parametrize("question", ["What is 123456*789?", "Make 24 from 4 7 8 8."])
-def test_auto_has_the_bar_of_the_judge_that_it_ends_with(embedded: Engine, question: str) -> None:
-    """The probe does not know these questions: votes go by likelihood, whose bar is higher."""
+def test_auto_stops_at_its_bar_or_at_that_of_the_user(embedded: Engine, question: str) -> None:
     for seed in range(3):
         config = SearchConfig(temperature=1.0, seed=seed)
         figures = generate(embedded, question, config, method="auto").figures

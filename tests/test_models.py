@@ -17,9 +17,10 @@ from fixture_types import Model
 from gguf_edit import ARRAY, BOOL, F32, STRING, U32, U64, Array, Gguf
 
 from tgr_local import load
-from tgr_local.engine import Engine, check_memory, memory_check
+from tgr_local.engine import Engine, check_memory, load_with_progress, memory_check
 from tgr_local.options import model_files
 from tgr_local.options.config import EngineConfig, SearchConfig
+from tgr_local.options.resolve import resolve
 from tgr_local.search import strength, strength_files
 from tgr_local.system.errors import ModelError
 
@@ -133,6 +134,21 @@ def test_known_keys_of_other_types_are_unknown(
     assert run("run", "--show-config", "--model", str(path)) == 1
     err = capsys.readouterr().err
     assert "bad advice in its tgr.* metadata: n_mc is '111" in err and len(err) < 2100
+
+
+def test_advice_about_a_former_option_is_a_warning(
+    model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {"tgr.vote_weight": (STRING, b"probe"), "tgr.probe": (STRING, b"p.json")}
+    path = changed(tmp_path / "old.gguf", model(), values)
+    assert run("run", "--show-config", "--method", "vote", "--model", str(path)) == 0
+    assert re.search("^vote_weight +likelihood +default$", capsys.readouterr().out, re.MULTILINE)
+    with load_with_progress(path, EngineConfig(n_gpu_layers=0), chats=False) as engine:
+        assert resolve(engine.metadata).config == SearchConfig()
+    said = capsys.readouterr().err
+    for what in ("vote_weight = probe", "probe"):
+        warning = f"warning: the model file: tgr.{what} has left the search and has no effect\n"
+        assert warning in said
 
 
 KEY = struct.pack("<QQQ", 0, 1, 1) + b"k"
@@ -359,12 +375,11 @@ def test_the_list_says_what_does_not_fit_into_memory(
 def test_a_model_is_deleted_with_what_belongs_to_it(
     shelf: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (shelf / "small.probe.json").write_text("{}")
     (shelf / "smaller.gguf").write_bytes(b"GGUF")
     with load(shelf / "small.gguf") as engine:
         strength.prepare(engine, SearchConfig(rank=2, d_z=4))
     (measured,) = strength_files.files_of_model(shelf / "small.gguf")
-    belongs = [shelf / "small.gguf", shelf / "small.probe.json", measured]
+    belongs = [shelf / "small.gguf", measured]
     assert run("models", "rm", "small") == 2  # nobody can be asked here
     said = f"deleting {', '.join(map(str, belongs))} needs an answer on a terminal, or --yes"
     assert capsys.readouterr().err == f"tgr-local: {said}\n"
@@ -404,7 +419,6 @@ def test_nothing_outside_of_the_folder_is_deleted(
     (outside / "own.gguf").write_bytes(model().read_bytes())
     (shelf / "link.gguf").symlink_to(outside / "own.gguf")
     (shelf / "way").symlink_to(outside)
-    (shelf / "small.probe.json").mkdir()
     monkeypatch.chdir(outside)
     for name, message in (
         ("own.gguf", "is not in the folder of models"),
@@ -412,7 +426,6 @@ def test_nothing_outside_of_the_folder_is_deleted(
         (str(shelf / "way/own.gguf"), "is not in the folder of models"),
         (str(shelf / "../../../../../outside/own.gguf"), "is not in the folder of models"),
         ("tgr-mini", "belongs to the installation, and is not deleted"),
-        ("small", "small.probe.json is a folder, which is not deleted; delete it yourself"),
         (str(shelf / "big-00002-of-00002.gguf"), "is a later part of a model; name its first"),
         (str(shelf), "is a folder, which is not deleted"),
         ("nosuch", "there is no model nosuch"),

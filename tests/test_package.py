@@ -41,7 +41,7 @@ LAYERS = [
     {"__main__"},
 ]
 # … of the laboratory, which also imports the rows above the front ends.
-LABORATORY = [{"lab.methods"}, {"lab.bench", "lab.eval"}, {"lab.fitting"}]
+LABORATORY = [{"lab.methods"}, {"lab.bench", "lab.eval"}]
 # Parts that use less than their folder does: they import themselves and these folders.
 PLAIN = (
     "command_table dialog endings growing history_file input_line markdown pastes region "
@@ -49,7 +49,6 @@ PLAIN = (
 )
 PARTS: list[tuple[list[str], set[str]]] = [
     (["generation.schemas"], {"system"}),
-    (["methods.probe"], {"system", "engine"}),
     (["system.answers", "system.think_tags"], set()),
     (["lab.methods"], {"system", "options", "engine", "search", "methods"}),
     ([f"console.{name}" for name in PLAIN.split()], {"system"}),

@@ -96,10 +96,10 @@ HELD: list[tuple[str, str]] = [
     ("One that hangs or is lost", "rpc::a_server_that_dies_ends_the_work_and_not_the_process "
      "rpc::a_server_that_hangs_counts_as_lost"),
     ("Header, sizes, types", "prefix_files::every_field_of_the_header_is_needed "
-     "prefix_files::every_flipped_bit_is_noticed probe::a_probe_of_another_model_is_refused "
+     "prefix_files::every_flipped_bit_is_noticed "
      "steering::a_control_vector_of_another_model_is_refused"),
     ("Nothing in them is code", "prefix_files::other_things_than_files_are_refused "
-     "probe::a_file_that_is_no_probe_is_refused steering::a_bad_file_is_refused"),
+     "steering::a_bad_file_is_refused"),
     ("JSON lines", "trace::every_line_is_standard_json"),
     ("A damaged line", "trace::a_file_that_is_not_a_trace_is_refused_with_the_line "
      "chat_files::an_invalid_file_is_refused_with_the_line"),

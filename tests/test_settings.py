@@ -112,15 +112,14 @@ def test_paths_in_the_users_file_begin_at_that_file(
     (own.parent / "mine.jinja").write_text("x")
     paths = {
         "models_dir": "weights", "slot_save_path": "slots", "prompt_cache": "../kept",
-        "log_file": "log", "api_key_file": "keys", "probe": "probe.json",
+        "log_file": "log", "api_key_file": "keys",
         "chat_template": "mine.jinja",
     }  # fmt: skip
     lines = [f'{name} = "{value}"' for name, value in paths.items()]
-    lines.append('method = "vote"')  # which reads a probe
     own.write_text("\n".join([*lines, 'lora = ["a.gguf", "b.gguf:0.5"]', f'model = "{small}"']))
     assert settings.models_dir() == own.parent / "weights"
     for named, names in (
-        ("serve", (*paths, "lora")), ("run", ("probe", "chat_template", "lora")),
+        ("serve", (*paths, "lora")), ("run", ("chat_template", "lora")),
     ):  # fmt: skip
         rows = _rows(capsys, named)
         for name in names:

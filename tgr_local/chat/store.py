@@ -23,7 +23,7 @@ from tgr_local.methods import METHODS
 from tgr_local.options import model_files, model_parts
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import updated
-from tgr_local.options.former import FORMER
+from tgr_local.options.former import has_left
 from tgr_local.system.errors import TgrError
 from tgr_local.system.json_checks import require_type
 from tgr_local.system.paths import folder
@@ -214,7 +214,7 @@ def _options(record: dict[str, Any]) -> dict[str, Any]:
     return {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in options
-        if name not in FORMER
+        if not has_left(name, value)
     }
 
 

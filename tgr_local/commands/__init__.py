@@ -10,7 +10,7 @@ download.py     … downloading a file, with resumption and a checksum
 doctor.py       doctor: what is used, and why
 rpc_server.py   rpc-server: lends this machine's devices to a model elsewhere
 
-The subcommands `code` and `acp` are in the folder `code`, and `eval`, `bench`, `probe` in `lab`,
+The subcommands `code` and `acp` are in the folder `code`, and `eval`, `bench` in `lab`,
 which is loaded when one of them is used. Here only hub.py and download.py connect to Hugging Face,
 on request.
 """

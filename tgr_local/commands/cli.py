@@ -26,7 +26,6 @@ from tgr_local.system.versions import __version__
 
 LABORATORY = {
     "eval": ("eval", "run benchmarks and compare methods, or report on runs"),
-    "probe": ("fitting", "fit, show or test a probe: how likely a text of a model is right"),
     "bench": ("bench", "measure speed, compared with llama.cpp in the same run"),
 }
 """The commands of `tgr_local.lab`: folder and help. A folder is imported when its command is used;
@@ -135,7 +134,7 @@ def arguments(argv: list[str] | None) -> Arguments:
         from tgr_local.options import model_files, settings
 
         options = parser.all_options() | args.parser.options
-        read = settings.fill(args, options)
+        read, warnings = settings.fill(args, options)
         by_flag = args.models_dir and args.sources.get("models_dir", "").startswith("--")
         model_files.choose_folder(
             paths.expanded("models_dir", args.models_dir) if by_flag else None
@@ -145,7 +144,7 @@ def arguments(argv: list[str] | None) -> Arguments:
         if read:
             names = " and ".join(printable_line(str(path)) for path in read)
             print(f"tgr-local: options from {names}", file=sys.stderr)
-        for line in settings.misspelt(options):
+        for line in warnings:
             print(f"tgr-local: warning: {printable_line(line)}", file=sys.stderr)
         args.parse_options()
     return args

@@ -25,7 +25,7 @@ def add_to(parser: Parser) -> None:
     text = "such as Qwen/Qwen3-0.6B-GGUF:Q8_0; a file is OWNER/REPO/FILE.gguf"
     every[-1].add_argument("name", metavar="OWNER/REPO:QUANTIZATION", help=text)
     every[-1].add_argument("--to", metavar="FOLDER", help="folder to download to")
-    text = "delete a model of the folder of models, with its probe and measured strengths"
+    text = "delete a model of the folder of models, with its measured strengths"
     every.append(models.add_command("rm", _remove, text, " MODEL"))
     every[-1].add_argument("model", metavar="MODEL", help="a name in the list")
     every[-1].add_argument("--yes", action="store_true", help="delete it without a question")

@@ -11,15 +11,14 @@ import os
 import stat
 from pathlib import Path
 
-from tgr_local.methods.probe import record
 from tgr_local.options import model_files, model_parts
 from tgr_local.search import strength_files
 from tgr_local.system.errors import ModelError
 
 
 def files_of(name: str) -> list[Path]:
-    """The files of the model of that name: its parts, its probe, the strengths that were measured
-    for it. Raises ModelError for a model that is not in the folder of models."""
+    """The files of the model of that name: its parts, and the strengths that were measured for
+    it. Raises ModelError for a model that is not in the folder of models."""
     path = model_files.find(name)
     if not os.path.lexists(path):
         raise ModelError(f"there is no file {path}; tgr-local models lists those here")
@@ -33,13 +32,11 @@ def files_of(name: str) -> list[Path]:
     if model_parts.is_later_part(path):
         raise ModelError(f"{path} is a later part of a model; name its first part")
     parts = [part for part in model_parts.parts_of(path) if os.path.lexists(part)]
-    probe = record.place(path)
-    files = [*parts, *([probe] if os.path.lexists(probe) else [])]
-    for file in files:
+    for file in parts:
         if stat.S_ISDIR(os.lstat(file).st_mode):
             raise ModelError(f"{file} is a folder, which is not deleted; delete it yourself")
     # what a link leads to stays, and with it what was measured
-    return [*files, *(() if path.is_symlink() else strength_files.files_of_model(path))]
+    return [*parts, *(() if path.is_symlink() else strength_files.files_of_model(path))]
 
 
 def _lies_in(path: Path, folder: Path) -> bool:

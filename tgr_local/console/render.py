@@ -81,27 +81,18 @@ def summary(replies: Sequence[Reply]) -> str:
 
 
 def _reasons(reply: Reply) -> list[str]:
-    """Returns how a vote came to its answer, and its probability of being right where a probe says
-    so."""
+    """Returns how a vote came to its answer."""
     figures = reply.figures
     if "share" not in figures:
         return []
     if not figures["answers"]:
         return [plural(int(figures["samples"]), "sample"), "no answers that can be compared"]
     dropped = f", {figures['dropped']:.0f} of them dropped early" if figures["dropped"] else ""
-    weighed = " by the probe" if "chance" in figures else ""
     return [
         f"{plural(int(figures['samples']), 'sample')}{dropped}",
-        f"{100 * figures['share']:.0f}% of the votes{weighed}",
+        f"{100 * figures['share']:.0f}% of the votes",
         "likely enough" if figures["sure"] else "not likely enough",
-        *([confidence(reply)] if "chance" in figures else []),
     ]
-
-
-def confidence(reply: Reply) -> str:
-    """``right in 83 of 100 such cases``; empty where no probe judged the reply."""
-    chance = reply.figures.get("chance")
-    return "" if chance is None else f"right in {100 * chance:.0f} of 100 such cases"
 
 
 def _finish(reply: Reply) -> str:
@@ -135,8 +126,6 @@ def cost_line(replies: Sequence[Reply], width: int = 10_000) -> str:
     ]
     if not any(reply.text.strip() for reply in replies):
         facts.append((0, "no answer"))
-    if n == 1 and (chance := confidence(replies[0])):
-        facts.append((0, chance))
     facts.append((3, seeds(replies)))
     return fitted(facts, width, ", ")
 

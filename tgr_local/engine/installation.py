@@ -15,6 +15,7 @@ from tgr_local.engine.engine import Engine
 from tgr_local.engine.native import LLAMA_CPP_PYTHON, native
 from tgr_local.options.cache import PLAIN_CACHE_TYPES
 from tgr_local.options.config import EngineConfig
+from tgr_local.options.resolve import former_advice
 from tgr_local.system.progress import ProgressLine
 from tgr_local.system.sanitize import printable_line
 
@@ -24,14 +25,14 @@ def load_with_progress(
 ) -> Engine:
     """Loads a model, with a progress line on stderr, and a line there if the engine left a part of
     it in RAM; and a warning if the model has no chat template, where one is needed (`chats`), does
-    not use the GPU of this machine, or its cache is slow there. Raises ModelError, and
-    CancelledError by `cancel`."""
+    not use the GPU of this machine, its cache is slow there, or its file advises on options that
+    have left. Raises ModelError, and CancelledError by `cancel`."""
     with ProgressLine(f"loading {path}"):
         engine = Engine(path, config, cancel=cancel)
     if note := layers_in_ram(engine):
         print(f"tgr-local: {note}", file=sys.stderr)
     warnings = (engine.template_warning if chats else "", unused_gpu(engine), slow_cache(engine))
-    for warning in filter(None, warnings):
+    for warning in filter(None, (*warnings, *former_advice(engine.metadata))):
         print(f"tgr-local: warning: {printable_line(warning)}", file=sys.stderr)
     return engine
 

@@ -6,5 +6,4 @@ loads its commands when one is used, and `tgr_local.methods` its methods.
     methods  methods of papers: ``--method got``
     eval     methods compared on benchmarks: ``tgr-local eval``
     bench    the speed on this machine, compared with llama.cpp: ``tgr-local bench``
-    fitting  probes of a model: ``tgr-local probe``
 """

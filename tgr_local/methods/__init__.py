@@ -13,9 +13,8 @@ tgr_think.py         the thinking by tgr-latent, the answer by plain sampling
 best_of_n.py         n samples; the likeliest one
 self_consistency.py  n samples; the most frequent answer
 vote.py              samples in waves; weighted votes; stops once an answer is sure
-auto.py              the vote that suits the model and the budget
+auto.py              the vote with settings for a question
 early_exit.py        the thinking ends when a trial answer is sure
-probe/               how likely a text is right; knows no method
 """
 
 from __future__ import annotations

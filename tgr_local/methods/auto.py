@@ -17,24 +17,17 @@ from tgr_local.options.config import SearchConfig
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 
-_BAR, _BAR_BY_PROBE = 0.75, 0.6
-"""Bars on the chance that the leader is the more frequent of two answers; that it is right."""
-
 
 def run(run: Run) -> Iterator[Step]:
-    """The vote that suits this model and budget."""
-    changed = options(run.engine, run.config)
-    bar = _BAR if changed.get("vote_bar") else None
-    yield from vote.run(run.with_options(**changed), first_alone=True, bar_without=bar)
+    """The vote that suits this budget."""
+    yield from vote.run(run.with_options(**options(run.config)), first_alone=True)
 
 
-def options(engine: Engine, config: SearchConfig) -> dict[str, Any]:
+def options(config: SearchConfig) -> dict[str, Any]:
     """The options that change."""
     if config.temperature == 0 and config.dynatemp_range == 0:  # all samples would be the same
         return {"n_samples": 1}
-    by_probe = isinstance(vote.judge_of(engine, config), vote.ByProbe)
-    bar = _BAR_BY_PROBE if by_probe else _BAR
-    wanted: dict[str, Any] = {"n_samples": 16, "vote_wave": 2, "vote_bar": bar}
+    wanted: dict[str, Any] = {"n_samples": 16, "vote_wave": 2, "vote_bar": 0.75}
     if config.max_forward_tokens:  # a budget is to be spent
         wanted = {"n_samples": 64, "vote_wave": 2}
     default = SearchConfig()
@@ -45,20 +38,20 @@ def options(engine: Engine, config: SearchConfig) -> dict[str, Any]:
     }
 
 
-def _with(engine: Engine, config: SearchConfig) -> SearchConfig:
-    return dataclasses.replace(config, **options(engine, config))
+def _with(config: SearchConfig) -> SearchConfig:
+    return dataclasses.replace(config, **options(config))
 
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    return vote.cells(engine, n_query, _with(engine, config))
+    return vote.cells(engine, n_query, _with(config))
 
 
 def sequences(engine: Engine, config: SearchConfig) -> int:
-    return vote.sequences(engine, _with(engine, config))
+    return vote.sequences(engine, _with(config))
 
 
 def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    return vote.positions(engine, n_query, _with(engine, config))
+    return vote.positions(engine, n_query, _with(config))
 
 
 METHOD = Method(
@@ -67,6 +60,6 @@ METHOD = Method(
     cells,
     sequences,
     positions=positions,
-    about="vote with settings for your model; one text where nothing can be compared",
+    about="vote with settings of its own; one text where nothing can be compared",
     options=vote.METHOD.options,
 )

@@ -7,7 +7,7 @@ may be written to their ends.
 
 Sources: self-consistency (arXiv 2203.11171); stopping by a posterior: adaptive consistency (arXiv
 2305.11860); votes weighted by confidence: CISC (arXiv 2502.06233); weak texts dropped early:
-DeepConf (arXiv 2508.15260). The weights by a probe are `tgr_local.methods.probe`'s.
+DeepConf (arXiv 2508.15260).
 """
 
 from __future__ import annotations
@@ -19,160 +19,72 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import Engine
-from tgr_local.methods.probe import answer, features, record
-from tgr_local.methods.probe.record import Probe
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.groups import SampleOptions, VoteOptions
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 from tgr_local.system.answers import answer_key, is_comparable
-from tgr_local.system.errors import ModelError
 
 Floats = NDArray[np.float64]
 
 TEMPERATURE = 0.1
 """Temperature of the softmax from mean log-probabilities to votes; CISC fits it, this is ours."""
+_WINDOW = 16  # tokens, of whose windows the worst one tells weak texts
 _GRID = 4001  # points of the integral of a Beta density
 
 
-def run(run: Run, *, first_alone: bool = False, bar_without: float | None = None) -> Iterator[Step]:
+def run(run: Run, *, first_alone: bool = False) -> Iterator[Step]:
     """Waves of samples until an answer is sure or all are written, then yields the best sample of
     the leading answer. Where no sample has an answer that can be compared, further ones are not
     written; with `first_alone` the first one says so, at the cost of one, and decides nothing
-    else. `bar_without` takes the place of ``vote_bar`` once a probe does not know the texts."""
-    judge = judge_of(run.engine, run.config)
+    else."""
     limit = _limit(run.engine, len(run.query), run.config)
-    states = isinstance(judge, ByProbe)
-    with Branches(run, METHOD, limit=limit, least=1, states=states) as branches:
-        poll = Poll(branches, judge, first_alone=first_alone, bar_without=bar_without)
+    with Branches(run, METHOD, limit=limit, least=1) as branches:
+        poll = Poll(branches, first_alone=first_alone)
         poll.hold()
         yield from branches.steps(poll.chosen, poll.figures)
 
 
-class Judge:
-    """Vote weights of texts; here each has one vote."""
-
-    cut: int = 0
-    """Tokens of a beginning; 0 = a chunk."""
-    figure: str = "posterior"
-    """Name of its `chance`."""
-
-    def __init__(self, drops: bool = True) -> None:
-        self._drops = drops
-
-    def promises(self, texts: Sequence[Branch]) -> list[float] | None:
-        """How promising beginnings are; larger is better. None where the judge cannot say. Here the
-        worst window of each, by which DeepConf drops weak texts; None unless it `drops`."""
-        if not self._drops:
-            return None
-        return [float(features.window_means(np.array(text.logprobs)).min()) for text in texts]
-
-    def covers(self, text: Branch) -> bool:
-        """Whether the judge knows such texts."""
-        return True
-
-    def odds(self, text: Branch) -> float:
-        """How good a whole text is; larger is better."""
-        return text.likelihood
-
-    def votes(self, odds: Sequence[float]) -> Floats:
-        """The votes of texts with these odds."""
-        return np.ones(len(odds))
-
-    def chance(self, keys: list[str | None], odds: list[float]) -> float:
-        """Chance of the leading answer, 0 … 1: `SearchConfig.vote_bar` ends the vote. Here the
-        chance that the leader is the more frequent one of the two leading answers."""
-        first, second, *_ = *answer.tally(keys, self.votes(odds)).values(), 0.0, 0.0
-        return ahead(first, second) if first else 0.0
+def votes_of(likelihoods: Sequence[float], weight: str) -> Floats:
+    """[n] the votes of texts with these mean log-probabilities, by `VoteOptions.vote_weight`: 1
+    each, or n softmax(mean log-probability / 0.1)."""
+    if weight == "count":
+        return np.ones(len(likelihoods))
+    scaled = np.array(likelihoods) / TEMPERATURE
+    shares = np.exp(scaled - scaled.max())
+    votes: Floats = len(likelihoods) * shares / shares.sum()
+    return votes
 
 
-class ByLikelihood(Judge):
-    """A text has more votes the likelier its tokens are: n softmax(mean log-probability / 0.1)."""
-
-    def votes(self, odds: Sequence[float]) -> Floats:
-        scaled = np.array(odds) / TEMPERATURE
-        shares = np.exp(scaled - scaled.max())
-        votes: Floats = len(odds) * shares / shares.sum()
-        return votes
-
-
-class ByProbe(Judge):
-    """A text has more votes the likelier it is right by the model's probe."""
-
-    figure = "chance"
-
-    def __init__(self, probe: Probe) -> None:
-        self.cut, self._probe = probe.cut, probe
-
-    def promises(self, texts: Sequence[Branch]) -> list[float] | None:
-        rows = np.array([features_of(text) for text in texts])
-        judge = self._probe.beginning
-        if np.mean(judge.known.covers(rows)) < 0.5:
-            return None
-        return [float(odds) for odds in judge.right.log_odds(rows)]
-
-    def covers(self, text: Branch) -> bool:
-        return bool(self._probe.whole.known.covers(features_of(text)[None])[0])
-
-    def odds(self, text: Branch) -> float:
-        return float(self._probe.whole.right.log_odds(features_of(text)[None])[0])
-
-    def votes(self, odds: Sequence[float]) -> Floats:
-        return answer.weights(odds)
-
-    def chance(self, keys: list[str | None], odds: list[float]) -> float:
-        """Chance that the leader is right."""
-        return self._probe.chance(keys, odds)
+def tally(keys: Sequence[str | None], votes: Sequence[float] | Floats) -> dict[str, float]:
+    """The sum of votes of every answer, the leader first; equal ones in the order in which they
+    came. A text without an answer does not vote."""
+    sums: dict[str, float] = {}
+    for key, vote in zip(keys, votes, strict=True):
+        if key is not None:
+            sums[key] = sums.get(key, 0.0) + float(vote)
+    return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
-def features_of(text: Branch) -> Floats:
-    """[9 + 2 n_embd] of a text of n ≥ 1 tokens whose states were read: `CONFIDENCES`, the mean
-    state, the first state."""
-    assert text.first_state is not None
-    own = features.confidences(text.logprobs, text.entropies)
-    all_features: Floats = np.r_[own, text.mean_state, text.first_state]
-    return all_features
-
-
-def judge_of(engine: Engine, config: SearchConfig) -> Judge:
-    """The judge that ``vote_weight`` asks for. ModelError where it asks for a probe and the model
-    has none."""
-    if config.vote_weight == "count":
-        return Judge()
-    if config.vote_weight == "likelihood":
-        return ByLikelihood()
-    if (probe := record.of(engine, config.probe)) is not None:
-        return ByProbe(probe)
-    if config.vote_weight == "probe":
-        raise ModelError(
-            f"{engine.path.name} has no probe ({record.place(engine.path)}); fit one with "
-            "tgr-local probe fit, or set vote_weight to likelihood"
-        )
-    return ByLikelihood()
+def worst_window(logprobs: Sequence[float]) -> float:
+    """The least mean of 16 neighbours, or of all values where they are fewer: by it DeepConf drops
+    weak texts."""
+    width = min(_WINDOW, len(logprobs))
+    sums = np.cumsum([0.0, *logprobs])
+    return float((sums[width:] - sums[:-width]).min() / width)
 
 
 class Poll:
     """The texts of one vote."""
 
-    def __init__(
-        self,
-        branches: Branches,
-        judge: Judge,
-        *,
-        first_alone: bool = False,
-        bar_without: float | None = None,
-    ) -> None:
-        self._branches, self._judge, self._config = branches, judge, branches.config
-        self._first_alone, self._bar = first_alone, branches.config.vote_bar
-        self._bar_without = self._bar if bar_without is None else bar_without
+    def __init__(self, branches: Branches, *, first_alone: bool = False) -> None:
+        self._branches, self._config = branches, branches.config
+        self._first_alone = first_alone
         self.root = branches.read_query()
         self._texts: list[Branch] = []
         """Texts that have ended."""
         self._keys: list[str | None] = []
-        self._odds: list[float] = []
-        self._n_covered = 0
-        """Number of these texts that the judge knows."""
         self._cut_off: list[Branch] = []
         """Texts that a limit ended."""
         self._n_started = self._n_dropped = 0
@@ -189,13 +101,13 @@ class Poll:
         else the likeliest one."""
         if not self._texts:
             return max([*self._cut_off, self.root], key=lambda text: text.likelihood)
-        leader = next(iter(answer.tally(self._keys, self._judge.votes(self._odds))), None)
-        own = [i for i, key in enumerate(self._keys) if key == leader]
-        return self._texts[max(own, key=lambda i: self._odds[i])]
+        leader = next(iter(self._votes), None)
+        own = (text for text, key in zip(self._texts, self._keys, strict=True) if key == leader)
+        return max(own, key=lambda text: text.likelihood)
 
     @property
     def figures(self) -> dict[str, float]:
-        votes = answer.tally(self._keys, self._judge.votes(self._odds)) if self._texts else {}
+        votes = self._votes
         share = max(votes.values()) / sum(votes.values()) if votes else 0.0
         return {
             "samples": self._n_started,
@@ -203,8 +115,16 @@ class Poll:
             "answers": len(votes),
             "share": share,
             "sure": float(self._is_sure),
-            **({self._judge.figure: self._chance} if votes else {}),
+            **({"posterior": self._chance} if votes else {}),
         }
+
+    @property
+    def _votes(self) -> dict[str, float]:
+        """The sum of votes of every answer so far, the leader first."""
+        if not self._texts:
+            return {}
+        likelihoods = [text.likelihood for text in self._texts]
+        return tally(self._keys, votes_of(likelihoods, self._config.vote_weight))
 
     @property
     def _is_free(self) -> bool:
@@ -216,14 +136,9 @@ class Poll:
         return bool(self._texts) and not any(self._keys)
 
     @property
-    def _cut(self) -> int:
-        """Tokens after which beginnings are judged."""
-        return self._judge.cut or self._config.chunk_len
-
-    @property
     def _is_sure(self) -> bool:
         least = 2 if self._first_alone and self._config.n_samples > 1 else 1
-        return len(self._texts) >= least and self._chance >= self._bar
+        return len(self._texts) >= least and self._chance >= self._config.vote_bar
 
     def _next(self) -> int:
         """Texts of the next wave: as many as the options and the budget allow. Under a budget the
@@ -240,7 +155,7 @@ class Poll:
         if not lengths:
             return 0  # the budget paid for no token
         length = float(np.mean(lengths))
-        keep, cut = self._config.vote_keep or n, min(self._cut, length)
+        keep, cut = self._config.vote_keep or n, min(self._config.chunk_len, length)
         while n and min(n, keep) * length + max(0, n - keep) * cut > left:
             n -= 1
         return n
@@ -250,7 +165,7 @@ class Poll:
         self._n_started += len(texts)
         keep = config.vote_keep or len(texts)
         if keep < len(texts):
-            for _ in branches.rounds(texts, self._cut):
+            for _ in branches.rounds(texts, config.chunk_len):
                 pass
             texts = self.kept(texts, keep)
         for _ in branches.rounds(texts):
@@ -269,34 +184,26 @@ class Poll:
                 text.sequence.drop()
 
     def kept(self, texts: list[Branch], n: int) -> list[Branch]:
-        """The n most promising of these beginnings, and those that have ended; all of them where
-        the judge cannot say."""
+        """The n most promising of these beginnings, and those that have ended."""
         if any(not text.tokens for text in texts):
             return texts  # the budget ended
-        promises = self._judge.promises(texts)
-        if promises is None:
-            return texts
-        order = sorted(range(len(texts)), key=lambda i: (texts[i].ended, promises[i]), reverse=True)
-        for i in order[n:]:
-            if not texts[i].ended:
-                texts[i].sequence.drop()
+        order = sorted(
+            texts, key=lambda text: (text.ended, worst_window(text.logprobs)), reverse=True
+        )
+        for text in order[n:]:
+            if not text.ended:
+                text.sequence.drop()
                 self._n_dropped += 1
         return [text for text in texts if not text.sequence.is_dropped]
 
     def count(self, ended: Iterable[Branch]) -> bool:
         """Counts the votes of texts that have ended; whether there are new ones."""
         new = [text for text in ended if text not in self._texts]
-        for text in new:
-            self._texts.append(text)
-            self._keys.append(answer_key(self._branches.text(text.tokens)))
-            self._n_covered += self._judge.covers(text)
-        if 2 * self._n_covered < len(self._texts):
-            self._judge, self._n_covered = ByLikelihood(drops=False), len(self._texts)
-            self._bar = self._bar_without
-            self._odds = []
-        self._odds += [self._judge.odds(text) for text in self._texts[len(self._odds) :]]
+        self._texts += new
+        self._keys += [answer_key(self._branches.text(text.tokens)) for text in new]
         if new:
-            self._chance = self._judge.chance(self._keys, self._odds)
+            first, second, *_ = *self._votes.values(), 0.0, 0.0
+            self._chance = ahead(first, second) if first else 0.0
         return bool(new)
 
 

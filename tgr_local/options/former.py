@@ -1,4 +1,5 @@
-"""Options that have left the search and the engine. Files from before may name them."""
+"""Options that have left the search and the engine, and values of others. Files from before may
+name them."""
 
 from __future__ import annotations
 
@@ -18,10 +19,25 @@ FORMER: Mapping[str, Any] = {
     "graph_merges": 1, "graph_refines": 1, "exit_at": "line",
     "exit_prefix": "The answer is \\boxed{", "exit_tokens": 20,
     "keep_head": 0, "power_blocks": 16, "answer_tokens": 0,
-    "draft_model": "", "draft_tokens": 0,
+    "draft_model": "", "draft_tokens": 0, "probe": "",
 }  # fmt: skip
 """Their defaults: what the search and the engine do now."""
+FORMER_VALUES: Mapping[str, Mapping[Any, Any]] = {
+    "vote_weight": {"auto": "likelihood", "probe": "likelihood"},
+}
+"""Values that have left, and the default that takes their place."""
 _OF_THE_ENGINE = ("draft_model", "draft_tokens")
+
+
+def has_left(name: str, value: Any) -> bool:
+    """Whether an option, or this value of it, is a former one."""
+    return name in FORMER or (isinstance(value, str) and value in FORMER_VALUES.get(name, ()))
+
+
+def no_effect(name: str, value: Any, written: str) -> str:
+    """The warning for what `has_left`, which the user has written so."""
+    what = written if name in FORMER else f"{written} = {value}"
+    return f"{what} {departed(name) or 'has left the search'} and has no effect"
 
 
 def departed(name: str) -> str:

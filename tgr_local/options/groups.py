@@ -121,10 +121,9 @@ class VoteOptions:
     """Votes, by vote and auto."""
 
     vote_weight: str = option(
-        "auto",
-        "weight of a sample's vote: its chance to be right by the model's probe, its likelihood, "
-        "or 1; auto = probe if the model has one, else likelihood",
-        choices=("auto", "probe", "likelihood", "count"),
+        "likelihood",
+        "weight of a sample's vote: by its likelihood, or 1",
+        choices=("likelihood", "count"),
     )
     vote_bar: float = option(
         0.95,
@@ -135,12 +134,6 @@ class VoteOptions:
     vote_wave: int = option(4, "samples started together", low=1, high=250)
     vote_keep: int = option(
         0, "samples of a wave that are written to their ends, the most promising; 0 = all", low=0
-    )
-    probe: str = option(
-        "",
-        "file of the model's probe; empty = the one next to the model file",
-        longest=4096,
-        is_path=True,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tgr_local.options.config import RANDOM_SEED, SearchConfig
 from tgr_local.options.fields import parse, updated
+from tgr_local.options.former import has_left, no_effect
 from tgr_local.system.errors import ModelError
 
 DEFAULT = "default"
@@ -35,6 +36,16 @@ def advice(metadata: Mapping[str, str]) -> dict[str, str]:
         key.removeprefix(_PREFIX): text for key, text in metadata.items() if key.startswith(_PREFIX)
     }
     return {**_makers_advice(metadata), **own}
+
+
+def former_advice(metadata: Mapping[str, str]) -> list[str]:
+    """A warning for each advice of a model file about an option, or a value of it, that has
+    left."""
+    return [
+        no_effect(name, text, f"{MODEL_FILE}: {_PREFIX}{name}")
+        for name, text in advice(metadata).items()
+        if has_left(name, text)
+    ]
 
 
 def _makers_advice(metadata: Mapping[str, str]) -> dict[str, str]:
@@ -103,7 +114,11 @@ def resolve(
     """
     user_options, places = user_options or {}, places or {}
     names = [spec.name for spec in dataclasses.fields(SearchConfig)]
-    texts = {name: text for name, text in advice(metadata).items() if name in names}
+    texts = {
+        name: text
+        for name, text in advice(metadata).items()
+        if name in names and not has_left(name, text)
+    }
     try:
         values = {name: parse(SearchConfig, name, text) for name, text in texts.items()}
         guard = {"loop_guard": FOR_PEOPLE["loop_guard"]} if for_people else {}

@@ -20,7 +20,7 @@ from typing import Any
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import LISTING, as_written
 from tgr_local.options.flags import Arguments, flag
-from tgr_local.options.former import removed_option_error
+from tgr_local.options.former import has_left, no_effect
 from tgr_local.system.files import utf8_text
 from tgr_local.system.paths import expanded, folder
 from tgr_local.system.sanitize import printable_json, printable_line
@@ -30,7 +30,7 @@ PROJECT_FILE = Path("tgr-local.toml")
 MAX_BYTES = 1 << 14  # the TOML parser needs quadratic time and memory for a dotted key
 _PROJECT_OPTIONS = {"method", *(spec.name for spec in dataclasses.fields(SearchConfig))}
 _PATHS = {
-    "models_dir", "slot_save_path", "prompt_cache", "log_file", "api_key_file", "probe", "lora",
+    "models_dir", "slot_save_path", "prompt_cache", "log_file", "api_key_file", "lora",
 }  # fmt: skip
 """Options that are paths."""
 _NAMES = {"model", "chat_template"}
@@ -60,35 +60,38 @@ def files() -> list[Path]:
     return [path for path in (user_file(), PROJECT_FILE) if os.path.lexists(path)]
 
 
-def fill(args: Arguments, options: Mapping[str, Any]) -> list[Path]:
+def fill(args: Arguments, options: Mapping[str, Any]) -> tuple[list[Path], list[str]]:
     """Sets each option in `args` that has no flag, from files and environment or to its default.
 
     `options` has the defaults of all options. Afterwards `args.sources` names the place of each
-    option that was set. Returns the files that were read. Raises ValueError for a malformed file,
-    and for a file with an option that it may not set.
+    option that was set. Returns the files that were read, and a warning for each setting without
+    effect. Raises ValueError for a malformed file, and for a file with an option that it may not
+    set.
     """
     read = files()
     sources = {name: flag(name) for name in options if hasattr(args, name)}
+    warnings = list(_unknown_variables(options))
     for name, value, place in _settings(read, options):
-        if not sources.get(name, "").startswith("--"):
+        if has_left(name, value):
+            written = place if place.startswith(PREFIX) else f"{place}: {name}"
+            warnings.append(f"{no_effect(name, value, written)}; remove it")
+        elif not sources.get(name, "").startswith("--"):
             setattr(args, name, value)
             sources[name] = place
     for name, default in options.items():
         if not hasattr(args, name):
             setattr(args, name, default)
     args.sources = sources
-    return read
+    return read, warnings
 
 
-def misspelt(options: Mapping[str, Any]) -> Iterator[str]:
-    """A message for each variable whose name is almost that of an option, or that of a former
+def _unknown_variables(options: Mapping[str, Any]) -> Iterator[str]:
+    """A warning for each variable whose name is almost that of an option, or that of a former
     one."""
     known = [PREFIX + name.upper() for name in options]
     for name in os.environ:
-        if left := name.startswith(PREFIX) and removed_option_error(
-            name[len(PREFIX) :].lower(), name
-        ):
-            yield left
+        if name.startswith(PREFIX) and has_left(former := name[len(PREFIX) :].lower(), None):
+            yield f"{no_effect(former, None, name)}; remove it"
         elif name.startswith(PREFIX) and name not in known:
             for near in difflib.get_close_matches(name, known, n=1, cutoff=0.85):
                 yield f"{name} is not an option; did you mean {near}?"
@@ -110,11 +113,13 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[tuple[str, Any,
         values = value if isinstance(value, list) else [value]
         if any(isinstance(one, dict) for one in values):
             raise ValueError(f"{path}: {name:.60} is a table, but tables are not used; {_ONE_LINE}")
+        if has_left(name, value):
+            yield name, value, str(path)
+            continue
         if name not in options:
             near = difflib.get_close_matches(name, options, n=3)
             hint = f"did you mean {', '.join(near)}?" if near else LISTING
-            why = removed_option_error(name) or f"unknown option {name!r:.60}; {hint}"
-            raise ValueError(f"{path}: {why}")
+            raise ValueError(f"{path}: unknown option {name!r:.60}; {hint}")
         if path == PROJECT_FILE and name not in _PROJECT_OPTIONS:
             raise ValueError(
                 f"{path} sets {name}, but the file of a project may only set the method and "

@@ -44,23 +44,11 @@ class Branch:
     ``top_logprobs`` asks for them."""
     ended: bool = False
     """True if an end token or a stop text ended it."""
-    first_state: NDArray[np.float32] | None = None
-    """[n_embd] the top-layer state that its first token was sampled from: that of the query's end.
-    None unless `Branches` reads states, and for no tokens."""
-    state_sum: NDArray[np.float64] | None = None
-    """[n_embd] the sum of the states that its tokens were sampled from; None likewise."""
 
     @property
     def likelihood(self) -> float:
         """Mean log-probability of its tokens, nats; of no tokens -inf."""
         return float(np.mean(self.logprobs)) if self.logprobs else -np.inf
-
-    @property
-    def mean_state(self) -> NDArray[np.float64]:
-        """[n_embd] of its tokens, where there are some and states are read."""
-        assert self.state_sum is not None
-        mean: NDArray[np.float64] = self.state_sum / len(self.tokens)
-        return mean
 
     def add(self, output: Output) -> None:
         """Appends what was written."""
@@ -78,15 +66,6 @@ class Branch:
             "top_ids": [ids for ids, _ in self.top[part]] if has_top else None,
             "top_logprobs": [logprobs for _, logprobs in self.top[part]] if has_top else None,
         }
-
-    def read_states(self, states: NDArray[np.float32]) -> None:
-        """Adds the states [n, n_embd] that its newest n tokens were sampled from."""
-        if not len(states):
-            return
-        if self.state_sum is None:
-            self.first_state = states[0].copy()
-            self.state_sum = np.zeros(states.shape[1])
-        self.state_sum = self.state_sum + states.sum(axis=0, dtype=np.float64)
 
 
 def text_limit(
@@ -149,14 +128,12 @@ class Branches:
     """The texts of one run; use it in a ``with`` block.
 
     `limit` is the length of a text at most, `least` the number of positions that the run decodes
-    after the query at least; `states` reads the states of all texts. Raises ValueError for a budget
-    below that, and CapacityError when the cache can never hold the texts.
+    after the query at least. Raises ValueError for a budget below that, and CapacityError when the
+    cache can never hold the texts.
     """
 
-    def __init__(
-        self, run: Run, method: Method, *, limit: int, least: int, states: bool = False
-    ) -> None:
-        self.run, self.limit, self._states = run, limit, states
+    def __init__(self, run: Run, method: Method, *, limit: int, least: int) -> None:
+        self.run, self.limit = run, limit
         self.engine, self.config, self.sampling = run.engine, run.config, run.sampling
         self._round = 0
         self._root: Sequence | None = None  # Q alone, for a model that cannot roll back to it
@@ -190,16 +167,13 @@ class Branches:
         """A text with the first `n_tokens` tokens of another, or with all; it shares their cells,
         or costs `cut_cost`. One that is cut short has not ended."""
         n = len(branch.tokens) if n_tokens is None else n_tokens
-        whole = n_tokens is None
         return Branch(
             self._sequence_of(branch, n),
             branch.tokens[:n],
             branch.logprobs[:n],
             branch.entropies[:n],
             branch.top[:n],
-            branch.ended and whole,
-            branch.first_state if whole else None,
-            branch.state_sum if whole else None,
+            branch.ended and n_tokens is None,
         )
 
     def cut_cost(self, n_tokens: int) -> int:
@@ -212,12 +186,7 @@ class Branches:
         outputs = self._generate(
             [
                 self.run.continuation(
-                    branch.sequence,
-                    branch.tokens,
-                    n,
-                    self._seed(CHUNK, i),
-                    sampling=sampling,
-                    states=self._states,
+                    branch.sequence, branch.tokens, n, self._seed(CHUNK, i), sampling=sampling
                 )
                 for i, branch in enumerate(branches)
             ]
@@ -225,8 +194,6 @@ class Branches:
         for branch, output in zip(branches, outputs, strict=True):
             branch.add(output)
             branch.ended = output.finish == "stop"
-            if self._states:
-                branch.read_states(output.states)
         return outputs
 
     def sample(self, n: int) -> list[Branch]:

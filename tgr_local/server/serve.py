@@ -28,6 +28,7 @@ from tgr_local.engine import Engine, require_address_space, slow_cache, unused_g
 from tgr_local.methods import Method
 from tgr_local.options import gguf_header
 from tgr_local.options.config import EngineConfig, ServerConfig
+from tgr_local.options.resolve import former_advice
 from tgr_local.server.app import create_app
 from tgr_local.server.auth import is_loopback
 from tgr_local.server.connection import Connection
@@ -85,7 +86,9 @@ def run(
                 f"{model.engine.description} ({model.name}) is ready, {_use(model.engine, method)}"
             )
             _say(model.cache)
-            if warning := unused_gpu(model.engine) or slow_cache(model.engine):
+            engine = model.engine
+            first = unused_gpu(engine) or slow_cache(engine)
+            for warning in filter(None, (first, *former_advice(engine.metadata))):
                 _say(f"warning: {warning}")
         if path is None:
             catalog = service.models.catalog

@@ -107,10 +107,8 @@ def _pool(
     """The engines of the Ray cluster, until `ends` ends, and the manifest with their machines."""
     from tgr_local.lab.eval import ray_nodes
 
-    probes = sorted({system["config"]["probe"] for system in about.systems if "probe" in system})
-    probes = [ray_nodes.absolute(path) for path in probes]
-    own = ray_nodes.facts_of(engine, probes)
-    cluster = ray_nodes.connected(args.ray, args.model, config, probes, own)
+    own = ray_nodes.facts_of(engine)
+    cluster = ray_nodes.connected(args.ray, args.model, config, own)
     nodes = ends.enter_context(cluster)
     print(f"{len(nodes)} engines: {', '.join(node.name for node in nodes)}", file=sys.stderr)
 

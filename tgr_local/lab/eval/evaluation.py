@@ -18,7 +18,6 @@ from tgr_local.lab.eval.manifest import Manifest
 from tgr_local.lab.eval.request import EvaluationRequest
 from tgr_local.lab.eval.samples import SamplePlan
 from tgr_local.lab.eval.store import Store
-from tgr_local.lab.eval.systems import System
 from tgr_local.lab.eval.task import Problem
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.resolve import resolve
@@ -64,7 +63,7 @@ def manifest_of(
         versions=manifest.anywhere(versions()),
         engine=manifest.anywhere(to_json_value(engine.config)),
         raw=raw,
-        systems=[_record(engine, system, configs[system.name]) for system in request.systems],
+        systems=[systems.record(system, configs[system.name]) for system in request.systems],
         tasks=[
             {
                 "name": name,
@@ -86,13 +85,6 @@ def manifest_of(
         machines=[manifest.machine(engine, strengths)],
         command=command,
     )
-
-
-def _record(engine: Engine, system: System, config: SearchConfig) -> dict[str, Any]:
-    probe = ""
-    if systems.reads_probe(system, config):
-        probe = systems.probe_digest(engine, config.probe)
-    return systems.record(system, config, probe)
 
 
 def evaluate(

@@ -25,7 +25,7 @@ from tgr_local.lab.eval.task import EvalTask, Metric, Problem
 from tgr_local.lab.eval.tasks import get
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import types_of
-from tgr_local.options.former import FORMER, departed
+from tgr_local.options.former import FORMER, FORMER_VALUES, departed
 from tgr_local.search.strength_files import Strength
 from tgr_local.system import cores, json_checks
 from tgr_local.system.errors import TgrError, describe
@@ -63,8 +63,8 @@ class Manifest:
     """Engine options; those that depend on the machine only are in `machines`."""
     raw: bool
     systems: list[dict[str, Any]]
-    """name, method, config without its seed, sha256 of the probe that it reads; in the order of the
-    tables."""
+    """name, method, config without its seed; in the order of the tables. Old ones may have the
+    sha256 of a probe, which has left."""
     tasks: list[dict[str, Any]]
     """name, metric, problems, sha256 of all of them; rollout_len by system, where it is not that of
     its config."""
@@ -186,6 +186,8 @@ def read(folder: Path) -> Manifest:
                 raise ValueError(f"{name} is {items!r:.60}, but must be a list without repetition")
         for system in data["systems"]:
             system["config"] = without_former(system["config"])
+            if system.get("probe") == "none":
+                del system["probe"]
         for machine in data["machines"]:
             if "settings" in machine:
                 machine["settings"] = without_former(machine["settings"])
@@ -202,9 +204,10 @@ def read(folder: Path) -> Manifest:
 
 
 def without_former(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options without the former ones that have their default, and so change nothing."""
+    """The options without the former ones that have their default, and so change nothing; and with
+    the present ones in the place of former values."""
     return {
-        name: value
+        name: FORMER_VALUES[name].get(value, value) if name in FORMER_VALUES else value
         for name, value in options.items()
         if name not in FORMER or value != FORMER[name]
     }

@@ -1,7 +1,7 @@
 """The engines of a Ray cluster as one `making.Maker`: an actor on each node holds one.
 
 In: the address of a cluster, a model and its options. Out: the nodes, checked: every one computes
-with the same model file, chat template, probes and versions as this process; and a pool of them,
+with the same model file, chat template and versions as this process; and a pool of them,
 which makes samples. A sample that a lost node was making is made again by another one; its seed
 decides what it is, not its place.
 """
@@ -23,7 +23,6 @@ from tgr_local.engine import Cancel, Engine, named_adapters, watched
 from tgr_local.lab.eval import manifest
 from tgr_local.lab.eval.making import EngineMaker, Job, Phase, failed
 from tgr_local.lab.eval.samples import ENGINE, Sample
-from tgr_local.lab.eval.systems import probe_digest
 from tgr_local.options import model_files
 from tgr_local.options.config import EngineConfig
 from tgr_local.system.errors import CancelledError, InstallError, TgrError, describe
@@ -56,15 +55,13 @@ def check_address(address: str) -> None:
 class NodeWorker:
     """The engine of a node, in a process that Ray starts there."""
 
-    def load(
-        self, model: str | None, config: EngineConfig, probes: Sequence[str]
-    ) -> dict[str, Any]:
+    def load(self, model: str | None, config: EngineConfig) -> dict[str, Any]:
         """Loads the model. Returns what must be equal everywhere, and what may differ; or the error
         as one line."""
         try:
             engine = Engine(model_files.model_file(model), config)
             self._maker = EngineMaker(engine)
-            return {"facts": facts_of(engine, probes), "machine": manifest.machine(engine)}
+            return {"facts": facts_of(engine), "machine": manifest.machine(engine)}
         except (TgrError, ValueError, OSError) as error:
             return {"error": describe(error)}
 
@@ -88,8 +85,6 @@ class RayNode:
 
     def begin(self, phase: Phase, n_cells: int, parallel: int, n_jobs: int) -> int:
         """Does `Maker.begin`; the phase comes without its problems."""
-        config = dataclasses.replace(phase.config, probe=absolute(phase.config.probe))
-        phase = dataclasses.replace(phase, config=config)
         called = self._actor.begin.remote(phase, n_cells, parallel, n_jobs)
         return int(self._result(called, Cancel()))
 
@@ -201,16 +196,14 @@ def connected(
     address: str,
     model: str | None,
     config: EngineConfig,
-    probes: Sequence[str],
     own: Mapping[str, str],
 ) -> Iterator[list[RayNode]]:
     """A node on every machine of a Ray cluster that has processors or GPUs; their engines end with
     the block.
 
-    `model`, the files that `config` names, and `probes` must be where this machine has them. `own`
-    are this process' facts, with which those of every node must agree (`facts_of`). Raises
-    InstallError without Ray, TgrError where the cluster cannot be reached or a node does not fit,
-    naming it.
+    `model` and the files that `config` names must be where this machine has them. `own` are this
+    process' facts, with which those of every node must agree (`facts_of`). Raises InstallError
+    without Ray, TgrError where the cluster cannot be reached or a node does not fit, naming it.
     """
     ray = import_ray()
     try:
@@ -231,7 +224,7 @@ def connected(
             lora=tuple(f"{absolute(str(adapter.path))}:{adapter.scale!r}" for adapter in adapters),
             chat_template=absolute(config.chat_template),
         )
-        yield _start_nodes(ray, absolute(model or "") or None, config, probes, own)
+        yield _start_nodes(ray, absolute(model or "") or None, config, own)
     finally:
         ray.shutdown()  # its actors end with their driver
 
@@ -248,13 +241,10 @@ def absolute(path: str) -> str:
     return os.path.abspath(path) if path and os.path.exists(path) else path
 
 
-def facts_of(engine: Engine, probes: Sequence[str]) -> dict[str, str]:
-    """Returns the facts that all engines of a run must have in common. `probes` are paths, empty
-    for the probe next to the model file."""
+def facts_of(engine: Engine) -> dict[str, str]:
+    """Returns the facts that all engines of a run must have in common."""
     facts = {"sha256": engine.model_hash, **manifest.anywhere(versions())}
     facts["chat template"] = hashlib.sha256(engine.chat_template.encode()).hexdigest()[:12]
-    for path in probes:
-        facts[f"probe {path}".strip()] = probe_digest(engine, path)[:12]
     return facts
 
 
@@ -262,7 +252,6 @@ def _start_nodes(
     ray: Any,
     model: str | None,
     config: EngineConfig,
-    probes: Sequence[str],
     own: Mapping[str, str],
 ) -> list[RayNode]:
     places = [_Machine.of(node) for node in ray.nodes() if node["Alive"]]
@@ -277,7 +266,7 @@ def _start_nodes(
         ).remote()
         for place in places
     ]  # fmt: skip
-    loads = [actor.load.remote(model, config, probes) for actor in actors]
+    loads = [actor.load.remote(model, config) for actor in actors]
     ready = set(ray.wait(loads, num_returns=len(loads), timeout=START_SECONDS)[0])
     nodes = []
     for place, actor, load in zip(places, actors, loads, strict=True):

@@ -8,15 +8,11 @@ it: ``0.5x`` for chunk_len halves the chunks of any model, so that one recipe fi
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tgr_local import methods
-from tgr_local.engine import Engine
-from tgr_local.methods.probe import record as probe_record
 from tgr_local.options import resolve
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import parse, updated
@@ -136,24 +132,8 @@ def _as_text(value: Any) -> str:
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
-def reads_probe(system: System, config: SearchConfig) -> bool:
-    """Whether its samples depend on the model's probe, or on there being none."""
-    return system.method in ("vote", "auto") and config.vote_weight in ("auto", "probe")
-
-
-def probe_digest(engine: Engine, path: str = "") -> str:
-    """The sha256 of the probe's file, or "none" where there is none. Raises as
-    `probe_record.of`."""
-    if probe_record.of(engine, path) is None:
-        return "none"
-    file = Path(path) if path else probe_record.place(engine.path)
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def record(system: System, config: SearchConfig, probe: str) -> dict[str, Any]:
-    """A system's entry in a manifest, with every option that its samples depend on. `probe` is the
-    probe's digest, empty for a system that reads none."""
+def record(system: System, config: SearchConfig) -> dict[str, Any]:
+    """A system's entry in a manifest, with every option that its samples depend on."""
     values = dataclasses.asdict(config)
     del values["seed"]
-    entry = {"name": system.name, "method": system.method, "config": values}
-    return {**entry, "probe": probe} if probe else entry
+    return {"name": system.name, "method": system.method, "config": values}

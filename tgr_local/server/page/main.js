@@ -5,7 +5,7 @@ import { Composer, showContext } from "./composer.js";
 import { add, choose, contextOf, newConversation, path, set } from "./conversation.js";
 import { $, button, h, icon, toast } from "./dom.js";
 import { ask as askFor, goOn, onReply, runningIn } from "./reply.js";
-import { openSettings } from "./settings.js";
+import { kindOf, openSettings } from "./settings.js";
 import { Sidebar } from "./sidebar.js";
 import * as store from "./store.js";
 import { apiKey, saveSettings, settings } from "./store.js";
@@ -269,7 +269,8 @@ async function describe() {
     const { method, progress, ...options } = schema.components.schemas.TgrOptions.properties;
     about.options = options;
     const saved = Object.entries(settings.options);
-    const kept = saved.filter(([name]) => name in options); // the others have left the search
+    const isTaken = ([name, value]) => name in options && (kindOf(options[name]).enum?.includes(value) ?? true);
+    const kept = saved.filter(isTaken); // the others have left the search
     if (kept.length < saved.length) saveSettings({ options: Object.fromEntries(kept) });
     showChoices();
     if (!isKnown) view.renew(); // nothing could be rendered before

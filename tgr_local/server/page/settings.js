@@ -161,6 +161,6 @@ function control(schema, value, standard, set) {
 }
 
 /** The schema of a value that may also be null. */
-function kindOf(schema) {
+export function kindOf(schema) {
   return (schema.anyOf ?? [schema]).find((one) => one.type !== "null") ?? {};
 }
