@@ -32,7 +32,8 @@ from tgr_local.code.edits import Change
 from tgr_local.code.folder import journal
 from tgr_local.code.folder.project import Project
 from tgr_local.commands import cli
-from tgr_local.engine import Engine, Task, load_prefix, save_prefix
+from tgr_local.engine import Engine, Task
+from tgr_local.engine.prefix_files import load_prefix, save_prefix
 from tgr_local.generation.control_vectors import ControlVector
 from tgr_local.lab.eval import recipe
 from tgr_local.lab.eval.tasks import data

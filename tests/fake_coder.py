@@ -225,14 +225,14 @@ Solve = Callable[..., TaskOutcome]
 
 def install(put: Callable[[Any, str, Any], None], coder: Coder) -> None:
     """Puts the model and the tests in place of the real ones, for every command of the process."""
-    from tgr_local import engine
     from tgr_local.code.workplace import Workplace
+    from tgr_local.engine import installation
     from tgr_local.options import model_files
     from tgr_local.system.sandbox import commands
 
     put(commands, "defect", lambda kind: "")  # as no program is run, no sandbox is needed
     put(model_files, "find", Path)
-    put(engine, "load_with_progress", lambda *_, **__: coder)
+    put(installation, "load_with_progress", lambda *_, **__: coder)
     put(generation, "generate_each", generate_each)
     put(departures, "find", find)
     put(generation, "query_tokens", query_tokens)

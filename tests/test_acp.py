@@ -457,9 +457,9 @@ def test_the_process_ends_where_the_client_does_not_read(project: Path) -> None:
 
 LOADS = """
 import pathlib, time
-from tgr_local import engine
+from tgr_local.engine import installation
 from tgr_local.system.errors import CancelledError, ModelError
-coder = engine.load_with_progress()
+coder = installation.load_with_progress()
 loads = ["damaged", "damaged", "slow"]
 def load(*_, cancel, **__):
     if loads and loads.pop(0) == "damaged":
@@ -470,7 +470,7 @@ def load(*_, cancel, **__):
             time.sleep(0.01)
         raise CancelledError("cancelled")
     return coder
-engine.load_with_progress = load
+installation.load_with_progress = load
 """
 
 

@@ -16,7 +16,8 @@ import pytest
 from surroundings import ROOT
 
 from tgr_local.commands import cli
-from tgr_local.engine import Engine, fill_prefix
+from tgr_local.engine import Engine
+from tgr_local.engine.prefix_files import fill_prefix
 from tgr_local.lab.bench import (
     boundary,
     command,
@@ -186,7 +187,7 @@ def test_the_engine_computes_with_as_many_threads_as_its_peers(
         configs.append(config)
         raise TgrError("the config is known")
 
-    monkeypatch.setattr("tgr_local.engine.load_with_progress", load)
+    monkeypatch.setattr("tgr_local.engine.installation.load_with_progress", load)
     assert cli.main(["bench", "--model", str(tiny), *flags]) == 1
     assert [config.n_threads for config in configs] == [n_threads]
 

@@ -15,7 +15,7 @@ from fixture_types import Model
 from rpc_servers import server
 from surroundings import HANG, PACKAGE
 
-from tgr_local.engine import gpu_devices
+from tgr_local.engine.installation import gpu_devices
 
 loads_in_a_child = pytest.mark.skipif(
     DEVICE == "gpu" or not hasattr(os, "fork"),

@@ -18,8 +18,9 @@ from fixture_types import Model
 from gguf_models import write_model
 from surroundings import HANG, environment
 
-from tgr_local.engine import Cancel, Engine, backend_devices, devices, gpu_devices, slow_cache
+from tgr_local.engine import Cancel, Engine, backend_devices, devices
 from tgr_local.engine.adapters import LoadedFiles
+from tgr_local.engine.installation import gpu_devices, slow_cache
 from tgr_local.engine.native import native
 from tgr_local.options.config import EngineConfig
 from tgr_local.search import strength_files

@@ -17,7 +17,8 @@ from engines import assert_same
 from fixture_types import Load, Model
 from rpc_servers import outputs, server
 
-from tgr_local.engine import Engine, FreeMemory, gpu_devices, layers_in_ram, memory_need
+from tgr_local.engine import Engine, FreeMemory, memory_need
+from tgr_local.engine.installation import gpu_devices, layers_in_ram
 from tgr_local.engine.native import native
 from tgr_local.options.config import AUTO_LAYERS, EngineConfig
 from tgr_local.options.fields import parse

@@ -15,8 +15,9 @@ from lora_files import EMBEDDING, NAMES, Pairs, merged, pairs_for, write_adapter
 
 from tgr_local import SearchConfig, TgrLlama, load
 from tgr_local.commands import doctor
-from tgr_local.engine import Engine, EngineStats, adapters, load_prefix, remembered, save_prefix
+from tgr_local.engine import Engine, EngineStats, adapters
 from tgr_local.engine.memory_check import check_memory
+from tgr_local.engine.prefix_files import load_prefix, remembered, save_prefix
 from tgr_local.options.config import EngineConfig
 from tgr_local.search import strength
 from tgr_local.system import file_hash

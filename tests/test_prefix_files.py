@@ -18,17 +18,8 @@ from families import FAMILIES, Family
 from fixture_types import Load, Model
 from gguf_models import N_PLAIN
 
-from tgr_local.engine import (
-    Cancel,
-    Engine,
-    Output,
-    SteeredEngine,
-    Task,
-    load_prefix,
-    prefix_files,
-    remembered,
-    save_prefix,
-)
+from tgr_local.engine import Cancel, Engine, Output, SteeredEngine, Task, prefix_files
+from tgr_local.engine.prefix_files import load_prefix, remembered, save_prefix
 from tgr_local.options.config import EngineConfig
 from tgr_local.options.model_files import embedded_model
 from tgr_local.system.errors import CancelledError, PrefixError

@@ -14,7 +14,8 @@ import pytest
 from engines import KEEPING
 from serving import Served, served
 
-from tgr_local.engine import Engine, SteeredEngine, Task, remembered
+from tgr_local.engine import Engine, SteeredEngine, Task
+from tgr_local.engine.prefix_files import remembered
 from tgr_local.options.config import EngineConfig
 
 SECRET = "73918264"

@@ -23,7 +23,8 @@ from serving import served
 from surroundings import HANG
 from threads import wait_until
 
-from tgr_local.engine import Cancel, Engine, load_prefix, remembered
+from tgr_local.engine import Cancel, Engine
+from tgr_local.engine.prefix_files import load_prefix, remembered
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server import prompt_cache
 from tgr_local.server.loaded import LoadedModel

@@ -24,7 +24,8 @@ from tgr_local.apis.validation import RequestError
 from tgr_local.code.edits import FileText
 from tgr_local.code.reading import prompt
 from tgr_local.code.writing import departures
-from tgr_local.engine import Engine, load_prefix, save_prefix
+from tgr_local.engine import Engine
+from tgr_local.engine.prefix_files import load_prefix, save_prefix
 
 pytestmark = pytest.mark.trained
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tgr_local.chat import store
 from tgr_local.chat.conversation import Conversation
-from tgr_local.engine import load_prefix, save_prefix, saved_tokens
+from tgr_local.engine.prefix_files import load_prefix, save_prefix, saved_tokens
 from tgr_local.system import paths
 from tgr_local.system.errors import TgrError, describe
 from tgr_local.system.progress import ProgressLine

@@ -82,7 +82,7 @@ def run(args: Arguments) -> int:
         from tgr_local import methods
         from tgr_local.code.session import CodeSession
         from tgr_local.console.dialog import typed_ahead
-        from tgr_local.engine import load_with_progress
+        from tgr_local.engine.installation import load_with_progress
         from tgr_local.options import model_files
 
         method = methods.get(args.method)

@@ -83,7 +83,7 @@ def _settings() -> Iterator[Finding]:
 
 def _machine() -> Iterator[Finding]:
     yield Finding("system", "ok", f"{platform.system()} {platform.release()}, {platform.machine()}")
-    from tgr_local.engine import ggml_build, processor_features
+    from tgr_local.engine.installation import ggml_build, processor_features
 
     features = processor_features()
     yield Finding("cpu", "ok", f"{_cores()}; {', '.join(features)}")
@@ -104,7 +104,7 @@ def _cores() -> str:
 
 def _unused_instructions(used: list[str]) -> str | None:
     """Names why ggml computes more slowly than this processor can; None if it does not."""
-    from tgr_local.engine import fits_every_processor, ggml_package, rebuild
+    from tgr_local.engine.installation import fits_every_processor, ggml_package, rebuild
 
     if fits_every_processor():
         return None
@@ -155,7 +155,8 @@ def _devices() -> Iterator[Finding]:
 
 
 def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
-    from tgr_local.engine import Engine, gpu_devices, layers_in_ram, slow_cache, unused_gpu
+    from tgr_local.engine import Engine
+    from tgr_local.engine.installation import gpu_devices, layers_in_ram, slow_cache, unused_gpu
     from tgr_local.engine.native import waiting
 
     path = model_files.model_file(model)

@@ -242,7 +242,7 @@ def _shows_thinking(args: Arguments) -> bool:
 def loaded(args: Arguments) -> Iterator[tuple[Engine, SearchConfig, Method]]:
     """The loaded model, the options for it, and the method."""
     from tgr_local import methods
-    from tgr_local.engine import load_with_progress
+    from tgr_local.engine.installation import load_with_progress
     from tgr_local.generation import check_writes
     from tgr_local.options import model_files
 

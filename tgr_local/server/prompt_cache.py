@@ -26,16 +26,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import (
-    Adapter,
-    Cancel,
-    Engine,
+from tgr_local.engine import Adapter, Cancel, Engine
+from tgr_local.engine.prefix_files import (
+    TEMPORARY,
     load_prefix,
     remembered,
     save_prefix,
     saved_tokens,
 )
-from tgr_local.engine.prefix_files import TEMPORARY
 from tgr_local.options.config import ServerConfig
 from tgr_local.system import paths
 from tgr_local.system.errors import CancelledError, PrefixError, PrefixRoomError, TgrError, describe

@@ -24,7 +24,8 @@ from typing import Any
 
 import uvicorn
 
-from tgr_local.engine import Engine, require_address_space, slow_cache, unused_gpu
+from tgr_local.engine import Engine, require_address_space
+from tgr_local.engine.installation import slow_cache, unused_gpu
 from tgr_local.methods import Method
 from tgr_local.options import gguf_header
 from tgr_local.options.config import EngineConfig, ServerConfig

@@ -18,8 +18,8 @@ from typing import Any
 from pydantic import Field
 
 from tgr_local.apis.validation import RequestBody, RequestError
-from tgr_local.engine import Cancel, Engine, load_prefix, remembered, save_prefix
-from tgr_local.engine.prefix_files import TEMPORARY
+from tgr_local.engine import Cancel, Engine
+from tgr_local.engine.prefix_files import TEMPORARY, load_prefix, remembered, save_prefix
 from tgr_local.options.config import ServerConfig
 from tgr_local.server.errors import ApiError
 from tgr_local.system import paths

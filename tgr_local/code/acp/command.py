@@ -43,7 +43,7 @@ def run(args: Arguments) -> int:
     model = model_files.model_file(args.model, args.parser.embedded)
 
     def load(cancel: Cancel) -> Engine:
-        from tgr_local.engine import load_with_progress
+        from tgr_local.engine.installation import load_with_progress
 
         return load_with_progress(model, args.engine, chats=True, cancel=cancel)
 

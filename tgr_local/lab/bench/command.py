@@ -138,7 +138,8 @@ def run(args: Arguments) -> int:
         )
         if name not in (None, "-")
     }
-    from tgr_local.engine import default_threads, load_with_progress
+    from tgr_local.engine import default_threads
+    from tgr_local.engine.installation import load_with_progress
     from tgr_local.lab.bench import long_reply, measure, plan, subject
     from tgr_local.lab.bench.peers import ContextSettings
     from tgr_local.options.model_files import size

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tgr_local import methods
-from tgr_local.engine import fill_prefix
+from tgr_local.engine.prefix_files import fill_prefix
 from tgr_local.lab.bench import shapes, subject
 from tgr_local.lab.bench.boundary import BURST, BoundaryParts, Q
 from tgr_local.lab.bench.cold_start import of_status, peak_resident

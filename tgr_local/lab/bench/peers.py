@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from tgr_local.engine import LLAMA_CPP_PYTHON, Engine, peer_library
+from tgr_local.engine import LLAMA_CPP_PYTHON, Engine
+from tgr_local.engine.installation import peer_library
 from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.config import AUTO_LAYERS, EngineConfig
 from tgr_local.system.errors import TgrError

@@ -49,7 +49,7 @@ def add_arguments(group: Parser) -> None:
 
 def run(args: Arguments) -> int:
     """Starts or resumes a run and reports on it."""
-    from tgr_local.engine import load_with_progress
+    from tgr_local.engine.installation import load_with_progress
     from tgr_local.lab.eval import evaluation, manifest, ray_nodes, request, tasks
     from tgr_local.lab.eval.grader import Grader
     from tgr_local.lab.eval.tasks import writingbench
