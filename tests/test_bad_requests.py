@@ -9,7 +9,6 @@ from engines import is_free
 from openai_calls import ASK, chat
 
 from tgr_local.apis.completions import chunks
-from tgr_local.apis.grammars import json_grammar
 from tgr_local.apis.requests import chat_request, completion_request
 from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Engine
@@ -163,6 +162,7 @@ def test_requests_that_cannot_run_fail_before_the_first_chunk(engine: Engine) ->
         next(iter(chunks(engine, completion_request(engine, long))))
     with pytest.raises(RequestError, match="but must be an object of parameters"):
         chat_request(engine, [])  # type: ignore[arg-type]
-    with pytest.raises(RequestError):
-        json_grammar({"$ref": "#/nowhere"})
+    with pytest.raises(RequestError, match="the JSON schema cannot be followed: ") as refused:
+        chat(engine, response_format={"type": "json_object", "schema": {"$ref": "#/nowhere"}})
+    assert refused.value.param == "response_format"
     assert is_free(engine)

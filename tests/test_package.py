@@ -123,6 +123,13 @@ def test_a_part_imports_less_than_its_folder(part: list[str], allowed: set[str])
     assert {folder(other) for other in found} <= allowed
 
 
+def test_front_ends_get_the_records_of_a_search_from_generation() -> None:
+    front_ends = {"console", "apis", "chat", "code", "server"}
+    for name in MODULES:
+        if folder(name) in front_ends:
+            assert "search" not in {folder(other) for other in within(name)}, name
+
+
 def test_a_stage_of_the_code_assistant_imports_those_above_it() -> None:
     """In the list of its folders; only the modules below the list import all of them."""
     listed = ast.get_docstring(ast.parse(MODULES["code"].read_text(encoding="utf-8"))) or ""

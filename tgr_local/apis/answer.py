@@ -35,8 +35,16 @@ from tgr_local.apis.events import (
 from tgr_local.apis.logprobs import Token, TokenText, read_prompt
 from tgr_local.apis.requests import PreparedRequest
 from tgr_local.engine import Cancel, Engine, Task
-from tgr_local.generation import Event, Reply, TextDelta, in_threads, write_each
-from tgr_local.search.steps import Counts, Progress, Step
+from tgr_local.generation import (
+    Counts,
+    Event,
+    Progress,
+    Reply,
+    Step,
+    TextDelta,
+    in_threads,
+    write_each,
+)
 
 _TOLD_SECONDS = 0.25  # between two reports of the tokens so far
 _TAIL = 512  # tokens that a step may write after a stop text

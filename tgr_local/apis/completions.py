@@ -32,8 +32,7 @@ from tgr_local.apis.requests import completion_request as completion_request
 from tgr_local.apis.timings import prompt_progress, timings
 from tgr_local.apis.validation import RequestError as RequestError
 from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import Reply, streamed
-from tgr_local.search.steps import Candidates
+from tgr_local.generation import Candidates, Reply, streamed
 from tgr_local.system.json_values import to_json_value
 
 # what a report of the search holds at most

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tgr_local.apis.logprobs import Token
-from tgr_local.generation import Reply
-from tgr_local.search.steps import Progress
+from tgr_local.generation import Progress, Reply
 
 JsonObject = dict[str, Any]
 Kind = Literal["answer", "thinking", "prompt"]

@@ -48,7 +48,7 @@ from tgr_local.apis.llama_types import (
 from tgr_local.apis.requests import PreparedRequest, chat_request, completion_request
 from tgr_local.apis.rerank import RerankRequest, rerank_response
 from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import load
+from tgr_local.generation import load, longest_text
 from tgr_local.generation.control_vectors import ControlVector, hidden_states, steered
 from tgr_local.generation.pooling import pooling_of
 from tgr_local.options import model_files, model_names
@@ -56,7 +56,6 @@ from tgr_local.options.cache import CACHE_TYPES
 from tgr_local.options.config import DEFAULT_METHOD, EngineConfig, SearchConfig
 from tgr_local.options.fields import updated
 from tgr_local.options.model_parts import is_later_part
-from tgr_local.search.capacity import longest_text
 from tgr_local.system.errors import ModelError
 
 if TYPE_CHECKING:

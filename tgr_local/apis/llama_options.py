@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tgr_local.apis.grammars import json_grammar
 from tgr_local.apis.validation import RequestError
+from tgr_local.generation.schemas import json_grammar
 from tgr_local.system.text_files import read_file
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from tgr_local.apis.llama_types import StoppingCriteria, StoppingCriterion
 from tgr_local.apis.requests import PreparedRequest
 from tgr_local.engine import Engine, Sampling, Task
+from tgr_local.generation import longest_text
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.capacity import longest_text
 
 _BLOCK = 64  # tokens that are asked for at a time
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tgr_local.engine import Cancel, Engine, Sampling, Sequence, Session, Task
-from tgr_local.generation import TextSplitter
+from tgr_local.generation import Step, TextSplitter
 from tgr_local.generation.text import Kind
-from tgr_local.search.steps import Step
 from tgr_local.system.errors import too_long
 from tgr_local.system.think_tags import CLOSE_THINK
 

@@ -31,13 +31,12 @@ from tgr_local.apis.logit_bias import TokenBiases, token_biases
 from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Cancel, Engine
 from tgr_local.engine.templates.messages import Part, continued_part, without_empty_end
-from tgr_local.generation import ChatQuery, Tools, advised, chat_query, query_tokens
+from tgr_local.generation import ChatQuery, Progress, Tools, advised, chat_query, query_tokens
 from tgr_local.generation.request import ReplyFormat, ReplyRequest
 from tgr_local.generation.text import Kind, LineLimits
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, RANDOM_SEED, SearchConfig
 from tgr_local.options.fields import INT_MAX, updated
-from tgr_local.search.steps import Progress
 
 GRAMMAR_MOST = 1 << 18
 _VARIABLES_MOST = 1 << 16  # characters of the variables of a chat template

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tgr_local.apis.events import JsonObject
 from tgr_local.engine import Engine
-from tgr_local.generation import Reply
-from tgr_local.search.steps import Progress
+from tgr_local.generation import Progress, Reply
 
 
 def timings(engine: Engine, reply: Reply | None, n_prompt: int) -> JsonObject:

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 
 from tgr_local import generation, methods
 from tgr_local.chat.conversation import Conversation, Turn
-from tgr_local.generation import Reply
+from tgr_local.generation import Reply, text_in_cache
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.capacity import CONTEXT_LIMITS, SPARE_CELLS, longest_text
 from tgr_local.system.errors import CapacityError, TgrError
 
 if TYPE_CHECKING:
     from tgr_local.console.live import Events
-    from tgr_local.engine import Engine
 
 SUMMARY_QUESTION = "Summarise our conversation so far."
 SUMMARY_REQUEST = (
@@ -56,12 +54,12 @@ def n_at_once(conversation: Conversation, n: int, least: int = 1) -> int:
     """
     for number in range(n, least - 1, -1):
         query = _summary_query(conversation, number)
-        if longest(conversation.engine) - len(query) >= LEAST_SUMMARY:
+        if text_in_cache(conversation.engine) - len(query) >= LEAST_SUMMARY:
             return number
     turn = f"the {least} oldest turns" if least > 1 else "the oldest turn"
     raise CapacityError(
         f"{turn} and the request for a summary have {len(query)} tokens, which leaves no room for "
-        f"a summary in the context of {longest(conversation.engine)}; remove turns with /drop"
+        f"a summary in the context of {text_in_cache(conversation.engine)}; remove turns with /drop"
     )
 
 
@@ -73,7 +71,7 @@ def check_summary(conversation: Conversation, n: int) -> None:
         if _room_beside(conversation, turn) < LEAST_SUMMARY:
             raise CapacityError(
                 f"turn {number} is too long to be read with a summary of the turns before it in "
-                f"the context of {longest(conversation.engine)}; remove turns with /drop"
+                f"the context of {text_in_cache(conversation.engine)}; remove turns with /drop"
             )
 
 
@@ -83,7 +81,7 @@ def _room_beside(conversation: Conversation, turn: Turn) -> int:
     config = _summary_config(conversation)
     prompt = conversation.prompt(turns, SUMMARY_REQUEST)
     query = generation.query_tokens(conversation.engine, prompt, config)
-    return longest(conversation.engine) - len(query) - LEAST_SUMMARY
+    return text_in_cache(conversation.engine) - len(query) - LEAST_SUMMARY
 
 
 def summarise(conversation: Conversation, n: int, *, goes_on: bool = False) -> Events:
@@ -97,9 +95,9 @@ def summarise(conversation: Conversation, n: int, *, goes_on: bool = False) -> E
     query = _summary_query(conversation, n)
     # what follows the summary needs room too
     fixed = _n_tokens(conversation, [])
-    most = (longest(conversation.engine) - fixed) // 2 - TURN_TOKENS
+    most = (text_in_cache(conversation.engine) - fixed) // 2 - TURN_TOKENS
     n_tokens = min(
-        longest(conversation.engine) - len(query), max(most, LEAST_SUMMARY), _SUMMARY_TOKENS
+        text_in_cache(conversation.engine) - len(query), max(most, LEAST_SUMMARY), _SUMMARY_TOKENS
     )
     if goes_on:
         n_tokens = min(n_tokens, _room_beside(conversation, conversation.turns[n]))
@@ -129,7 +127,7 @@ def _summary_config(conversation: Conversation) -> SearchConfig:
 
 def is_full(conversation: Conversation) -> bool:
     """Whether the last reply was cut because the context was full."""
-    return bool(conversation.replies) and conversation.replies[-1].limit in CONTEXT_LIMITS
+    return bool(conversation.replies) and conversation.replies[-1].filled_context
 
 
 # ---- sizes ----
@@ -159,12 +157,7 @@ def _longest_query(conversation: Conversation) -> int:
         except CapacityError:
             return True
 
-    return bisect.bisect_left(range(1, longest(engine) + 1), True, key=is_too_long)
-
-
-def longest(engine: Engine) -> int:
-    """Tokens of the longest text."""
-    return min(longest_text(engine), engine.most_cells() - SPARE_CELLS)
+    return bisect.bisect_left(range(1, text_in_cache(engine) + 1), True, key=is_too_long)
 
 
 def _size(conversation: Conversation, turn: Turn) -> int:

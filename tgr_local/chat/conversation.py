@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tgr_local import generation, methods
-from tgr_local.generation import Reply, TextDelta
+from tgr_local.generation import Candidates, Progress, Reply, Step, TextDelta
 from tgr_local.methods import Method
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 from tgr_local.options.fields import parse, updated
 from tgr_local.options.resolve import Resolved, resolve
-from tgr_local.search.steps import Candidates, Progress, Step
 
 if TYPE_CHECKING:
     from tgr_local.console.live import Events, OnReplyEvent

@@ -14,11 +14,10 @@ from tgr_local.chat.session import ChatSession
 from tgr_local.console import render
 from tgr_local.console.command_table import whole_number
 from tgr_local.console.wrap import terminal_width
-from tgr_local.generation import trace_file
+from tgr_local.generation import Counts, Seconds, Step, trace_file
 from tgr_local.options import settings
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.resolve import FOR_PEOPLE
-from tgr_local.search.steps import Counts, Seconds, Step
 from tgr_local.system.sanitize import printable_line
 
 

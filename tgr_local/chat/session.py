@@ -16,7 +16,7 @@ from tgr_local.chat.autosave import Autosave
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.console.dialog import print_note
 from tgr_local.console.live import Events, OnReplyEvent
-from tgr_local.generation import Reply
+from tgr_local.generation import Reply, text_in_cache
 from tgr_local.system.errors import CapacityError
 from tgr_local.system.owned_file import OwnedFile
 
@@ -129,7 +129,7 @@ class ChatSession:
         if not (n := context.n_to_drop(conversation)):
             raise error
         turns = "turn" if n == 1 else f"{n} turns"
-        most = context.longest(conversation.engine)
+        most = text_in_cache(conversation.engine)
         question = f"The conversation is at the end of the context ({most} tokens)."
         choices: dict[str, Callable[[], str]] = {
             f"drop the oldest {turns}": lambda: self.drop(n),

@@ -106,7 +106,7 @@ def _take_grammar(args: Arguments) -> None:
         args.user_options["grammar"] = text_files.read_file(args.grammar_file)
     if args.json_schema is None:
         return
-    from tgr_local.apis.grammars import json_grammar
+    from tgr_local.generation.schemas import json_grammar
 
     text, place = args.json_schema.strip(), "the JSON schema"
     if text[:1] not in ("{", "[") and text not in ("true", "false"):

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from tgr_local.console.dialog import is_live
 from tgr_local.console.pace import Pace
 from tgr_local.console.render import fitted, score_bars, winner
-from tgr_local.generation import Event, Reply, TextDelta
-from tgr_local.search.scoring import Scores
+from tgr_local.generation import Event, Reply, Scores, TextDelta
 from tgr_local.system.sanitize import printable
 
 if TYPE_CHECKING:

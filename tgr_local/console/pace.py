@@ -6,9 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterable
 
-from tgr_local.generation import Event, Reply, TextDelta
-from tgr_local.search.scoring import Scores
-from tgr_local.search.steps import Progress
+from tgr_local.generation import Event, Progress, Reply, Scores, TextDelta
 from tgr_local.system.progress import ProgressLine
 
 # every other one: "writing"

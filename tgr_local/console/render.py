@@ -13,12 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tgr_local.console.pace import per_second
-from tgr_local.generation.trace_file import Boundary, Trace
-from tgr_local.search.capacity import CONTEXT_LIMITS
-from tgr_local.search.diagnostics import CYCLING
-from tgr_local.search.diagnostics import summary as geometry_summary
-from tgr_local.search.scoring import Scores
-from tgr_local.search.steps import Candidates, Counts, Seconds
+from tgr_local.generation import Candidates, Counts, Scores, Seconds
+from tgr_local.generation.trace_file import Boundary, Diagnostics, Trace
 from tgr_local.system.sanitize import printable, printable_line
 
 if TYPE_CHECKING:
@@ -138,7 +134,7 @@ def _end(reply: Reply) -> str:
     end."""
     if reply.finish == "stop":
         return ""
-    if reply.limit in CONTEXT_LIMITS:
+    if reply.filled_context:
         return _FULL
     return _ENDS.get(reply.finish, f"cut by {reply.limit}" if reply.limit else reply.finish)
 
@@ -218,7 +214,7 @@ def _table(trace: Trace, width: int) -> Iterator[str]:
         f"{footer.finish} after {n_chunks}: {plural(footer.tokens, 'token')}, "
         f"{footer.seconds:.2f} s, {forward_tokens(footer.counts)}"
     )
-    yield from _geometry(trace.boundaries)
+    yield from _geometry(trace.geometry)
     yield from printable(footer.text).splitlines()
 
 
@@ -286,12 +282,11 @@ def _margin(scores: Scores, second: int) -> str:
     return f"{text}: {', '.join(parts)}"
 
 
-def _geometry(boundaries: list[Boundary]) -> Iterator[str]:
-    run = geometry_summary([boundary.geometry for boundary in boundaries])
+def _geometry(run: Diagnostics) -> Iterator[str]:
     if run.means:
         yield f"geometry, means over the run: {_measures(dict(run.means))}"
     if run.cycling is not None:
-        yield f"  {run.cycling:.0%} of the anchors hardly moved (cosine over {CYCLING})"
+        yield f"  {run.cycling:.0%} of the anchors hardly moved (cosine over {run.CYCLING})"
 
 
 def _measures(values: dict[str, float | None]) -> str:

@@ -1,7 +1,8 @@
 """Turns a prompt into a reply: one, several in the same batches, or its events as they come.
 
 In: an engine, a prompt, a config, a method, of which it makes a `ReplyRequest`. Out: replies and
-their events. It does not know HTTP, terminals, or how a method searches.
+their events. It hands on what front ends need of `search`, which they do not import: its records,
+and how long a text may be. It does not know HTTP, terminals, or how a method searches.
 
 prompt.py           Prompt, the query's tokens, the request, loading a model
 chat_format.py      chat_query: a chat with tools in its template, the format of its replies
@@ -41,4 +42,12 @@ from tgr_local.generation.text import TextDelta as TextDelta
 from tgr_local.generation.text import TextSplitter as TextSplitter
 from tgr_local.generation.threads import in_threads as in_threads
 from tgr_local.generation.threads import streamed as streamed
+from tgr_local.search.capacity import longest_text as longest_text
+from tgr_local.search.capacity import run_bytes as run_bytes
+from tgr_local.search.capacity import text_in_cache as text_in_cache
+from tgr_local.search.scoring import Scores as Scores
+from tgr_local.search.steps import Candidates as Candidates
+from tgr_local.search.steps import Counts as Counts
 from tgr_local.search.steps import Progress as Progress
+from tgr_local.search.steps import Seconds as Seconds
+from tgr_local.search.steps import Step as Step

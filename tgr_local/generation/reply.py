@@ -23,6 +23,7 @@ from tgr_local.generation.text import TextDelta
 from tgr_local.generation.threads import streamed
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
+from tgr_local.search.capacity import CONTEXT_LIMITS
 from tgr_local.search.run import Run
 from tgr_local.search.steps import Counts, Finish, OnProgress, Progress, Step
 from tgr_local.system.errors import CancelledError
@@ -75,6 +76,11 @@ class Reply:
     @property
     def n_tokens(self) -> int:
         return len(self.tokens)
+
+    @property
+    def filled_context(self) -> bool:
+        """Whether the end of the context cut it."""
+        return self.limit in CONTEXT_LIMITS
 
     @property
     def n_plain(self) -> int:

@@ -17,7 +17,7 @@ from tgr_local.engine import Participant
 from tgr_local.generation.draft import Draft
 from tgr_local.generation.request import NO_THINKING, ReplyRequest
 from tgr_local.generation.text import TextSplitter
-from tgr_local.search.capacity import SPARE_CELLS, longest_text
+from tgr_local.search.capacity import text_in_cache
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steps import Finish, Step
 from tgr_local.system.errors import BudgetError, CapacityError
@@ -148,7 +148,7 @@ def _answer_requests(
         if again:
             request = request.with_options(grammar=visible_grammar(option.stop))
         config, rest = request.config, len(whole.query) + len(after)
-        cells = min(longest_text(draft.engine), draft.engine.most_cells() - SPARE_CELLS) - rest
+        cells = text_in_cache(draft.engine) - rest
         if request.method.resets:
             kept = kept[-config.chunk_len :]
         elif whole.method.thinking:  # longer than the context perhaps: half is the answer's

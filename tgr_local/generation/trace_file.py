@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.diagnostics import Geometry, measure
+from tgr_local.search.diagnostics import Diagnostics as Diagnostics
+from tgr_local.search.diagnostics import Geometry, measure, summary
 from tgr_local.search.steps import Counts, Step
 from tgr_local.system.errors import TgrError
 from tgr_local.system.json_checks import require_type
@@ -88,6 +89,11 @@ class Trace:
     header: Header
     boundaries: list[Boundary]
     footer: Footer | None
+
+    @property
+    def geometry(self) -> Diagnostics:
+        """The measures of the run."""
+        return summary([boundary.geometry for boundary in self.boundaries])
 
 
 # ---- records of a run ----

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
-from tgr_local.search import strength
+from tgr_local.search import geometry, strength
 from tgr_local.search.run import Method
 from tgr_local.system.errors import CapacityError, ContextError, too_long
 
@@ -24,6 +24,7 @@ CONTEXT_LIMITS = ("n_ctx", "n_ctx_train")
 LEAST_CHUNK = 64
 """Tokens of a chunk at least where the context shortens it: with less, a reset forgets too much."""
 _LEAST_ROLLOUT = 8
+_TOKEN_BYTES = 12  # of the record of a rollout, measured
 _PARTS = 16  # a chunk is shortened by this part of it at a time
 
 
@@ -127,6 +128,33 @@ def positions_needed(engine: Engine, n_query: int, config: SearchConfig, method:
     return n_query + limit + once + most_chunks(config) * each
 
 
+class RunBytes(NamedTuple):
+    """Memory that a run takes beside the cache, in bytes."""
+
+    maps: int
+    """Injection maps, which all runs share."""
+    boundary: int
+    """Vectors and states while a boundary is decided."""
+    records: int
+    """Records of all its steps, without their tokens."""
+
+
+def run_bytes(engine: Engine, config: SearchConfig, method: Method) -> RunBytes:
+    """An upper bound of the memory that a run takes beside the cache."""
+    maps = boundary = record = 0
+    if method.steers:
+        d_z = config.d_z or engine.n_embd
+        maps = geometry.map_bytes(engine.n_layer, engine.n_embd, d_z, config.rank)
+        n_anchors = config.n_candidates if method.searches else 1
+        boundary = 16 * n_anchors * engine.n_layer * engine.n_embd
+        record = 8 * n_anchors * d_z
+    if method.searches:
+        n_tokens = n_rollouts(config) * config.rollout_len
+        boundary += 8 * n_tokens * engine.n_embd
+        record += _TOKEN_BYTES * n_tokens
+    return RunBytes(maps, boundary, most_chunks(config) * record)
+
+
 def check_shift(engine: Engine) -> None:
     """Raises ValueError where the cells of the cache cannot be moved."""
     if not engine.rolls_back:
@@ -148,6 +176,11 @@ def longest_text(engine: Engine) -> int:
     """Tokens of the longest text, query and reply together."""
     n_ctx = engine.config.n_ctx
     return min(engine.n_ctx_train, n_ctx - SPARE_CELLS) if n_ctx else engine.n_ctx_train
+
+
+def text_in_cache(engine: Engine) -> int:
+    """Tokens of the longest text that the cache can hold."""
+    return min(longest_text(engine), engine.most_cells() - SPARE_CELLS)
 
 
 def context_limit(engine: Engine) -> str:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from tgr_local.search import geometry
 from tgr_local.search.steps import Step
-
-CYCLING = 0.99  # step similarity over which the chain stands still
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,12 @@ class Geometry:
 class Diagnostics:
     """All boundaries of a run together."""
 
+    CYCLING: ClassVar[float] = 0.99
+    """Step similarity over which the chain stands still."""
     means: dict[str, float]
     """Mean of each measure over the boundaries that have it."""
     cycling: float | None
-    """Share of the steps with a similarity over 0.99."""
+    """Share of the steps with a similarity over `CYCLING`."""
 
 
 def measure(step: Step, previous: Step | None) -> Geometry:
@@ -66,7 +67,7 @@ def summary(boundaries: list[Geometry]) -> Diagnostics:
     names = [spec.name for spec in dataclasses.fields(Geometry)]
     means = {name: float(np.mean(known(name))) for name in names if known(name)}
     moved = known("similarity")
-    cycling = float(np.mean(np.array(moved) > CYCLING)) if moved else None
+    cycling = float(np.mean(np.array(moved) > Diagnostics.CYCLING)) if moved else None
     return Diagnostics(means, cycling)
 
 

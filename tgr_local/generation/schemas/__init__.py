@@ -11,6 +11,7 @@ keywords.py       what each keyword says of every type
 alternatives.py   Alternative: the values of one type
 references.py     where each part of a schema stands, and what its references lead to
 grammar.py        schema_grammar: GBNF of a schema
+json_text.py      json_grammar: GBNF of JSON, by a schema as people write it
 numbers.py        GBNF of the numbers between two bounds
 patterns.py       GBNF of the texts that a regular expression matches
 work.py           StepBudget: how much is left to do, for all schemas of a request
@@ -20,4 +21,5 @@ functions.py      followable: parameters of functions as shapes for a chat templ
 from tgr_local.generation.schemas.functions import Followable as Followable
 from tgr_local.generation.schemas.functions import followable as followable
 from tgr_local.generation.schemas.grammar import schema_grammar as schema_grammar
+from tgr_local.generation.schemas.json_text import json_grammar as json_grammar
 from tgr_local.generation.schemas.normal import SchemaError as SchemaError

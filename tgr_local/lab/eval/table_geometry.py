@@ -10,7 +10,7 @@ import numpy as np
 from tgr_local.lab.eval import metrics
 from tgr_local.lab.eval.outcome import Outcome
 from tgr_local.lab.eval.table_cells import Floats, Table, correlation, mean, mean_and_sd, plain_mean
-from tgr_local.search.diagnostics import CYCLING
+from tgr_local.search.diagnostics import Diagnostics
 
 MEASURES = {"pairwise": "between candidates", "to_chain": "candidate to z_t-1"}
 """Cosines of `boundaries.measured`, and their names."""
@@ -31,7 +31,7 @@ def latent(outcomes: Sequence[Outcome]) -> Table:
         if not any(len(outcome.measure(name)) for name in names):
             continue
         cells = [mean_and_sd(outcome.measure(name)) for name in names]
-        cycling = plain_mean((outcome.measure("similarity") > CYCLING).astype(float))
+        cycling = plain_mean((outcome.measure("similarity") > Diagnostics.CYCLING).astype(float))
         rows.append([outcome.label, *cells, cycling, str(len(outcome.boundaries))])
     return Table(
         "Latent statistics",
@@ -39,8 +39,8 @@ def latent(outcomes: Sequence[Outcome]) -> Table:
         rows,
         "Mean ± standard deviation over boundaries: similarity of the candidates (APCS, min "
         "cosine, N_eff), movement of the chain from one anchor to the next (cosine, angle) and its "
-        f"curvature. Cycling is the share of steps with a cosine above {CYCLING}. Angles are in "
-        "radians.",
+        f"curvature. Cycling is the share of steps with a cosine above {Diagnostics.CYCLING}. "
+        "Angles are in radians.",
     )
 
 
