@@ -67,7 +67,7 @@ def ends(words: Any, text: str, step: int, **kind: Any) -> int | None:
     tokens = words.tokenize(text)
     for n in range(step, len(tokens) + step, step):
         before = words.detokenize(tokens[:n]).decode()
-        if is_loop(words, tokens[:n], N, before=before, **kind):
+        if is_loop(words, tokens[:n], N, text_before=before, **kind):
             return n
     return None
 
@@ -93,11 +93,11 @@ def test_few_copies_of_a_long_part_are_enough(words: Any) -> None:
     code = prose.replace(" ", "; ")
     for text, before in ((code, ""), (prose, "```\n" + prose)):
         n = max(8, -(-64 * N // len(words.tokenize(text))))
-        assert not is_loop(words, words.tokenize(text * (n - 1)), N, before=before)
-        assert is_loop(words, words.tokenize(text * n), N, before=before)
+        assert not is_loop(words, words.tokenize(text * (n - 1)), N, text_before=before)
+        assert is_loop(words, words.tokenize(text * n), N, text_before=before)
     assert is_loop(words, words.tokenize(code * 5), N, thinks=True)  # nobody asked for its form
     closed = "```\n" + code + "```\n" + prose
-    assert is_loop(words, words.tokenize(prose * 5), N, before=closed)
+    assert is_loop(words, words.tokenize(prose * 5), N, text_before=closed)
 
 
 def test_a_list_may_count_its_rounds(words: Any) -> None:

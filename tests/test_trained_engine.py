@@ -161,7 +161,7 @@ def test_loops_are_told_from_texts_that_repeat_themselves(exact: Engine) -> None
         tokens = exact.tokenize(text)
         for n in range(step, len(tokens) + step, step):
             before = exact.detokenize(tokens[:n]).decode("utf-8", "replace")
-            if is_loop(exact, tokens[:n], FOR_PEOPLE["loop_guard"], before=before):
+            if is_loop(exact, tokens[:n], FOR_PEOPLE["loop_guard"], text_before=before):
                 return n
         return None
 

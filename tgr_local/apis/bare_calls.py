@@ -110,7 +110,7 @@ def _opening(text: str, at: int) -> tuple[int, str]:
             return end, "```"
     rest = text[at : at + 2 * _TAIL + 1].rstrip(" \t")
     is_end = len(text) <= at + 2 * _TAIL
-    if is_end and any(one.startswith(rest) for one in (*_TAGS, *_FENCES)):
+    if is_end and any(mark.startswith(rest) for mark in (*_TAGS, *_FENCES)):
         raise _UnfinishedCall
     raise _NoCall
 
@@ -132,7 +132,7 @@ def _value(text: str, at: int, names: Collection[str], calls: list[dict[str, str
         raise (_UnfinishedCall if is_cut and not is_other else _NoCallRead) from None
     except ValueError:  # a number of more digits than Python reads
         raise _NoCallRead from None
-    calls += [_call(one, names) for one in (value if isinstance(value, list) else [value])]
+    calls += [_call(call, names) for call in (value if isinstance(value, list) else [value])]
     return end
 
 
@@ -142,7 +142,7 @@ def _is_other(text: str, at: int, names: Collection[str]) -> bool:
     if named := _NAME.match(text, at):
         if named[2]:
             return named[1] not in names
-        if named.end() == len(text) and any(one.startswith(named[1]) for one in names):
+        if named.end() == len(text) and any(known.startswith(named[1]) for known in names):
             return False
         raise _NoCall
     start = _after(_SPACE, text, at + 1)

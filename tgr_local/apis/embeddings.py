@@ -60,7 +60,7 @@ def input_tokens(engine: Engine, body: EmbeddingsRequest) -> list[list[int]]:
         raise RequestError(
             f"input holds {len(several)} texts, but must hold between 1 and {most}", "input"
         )
-    texts = [_tokens(engine, one) for one in several]
+    texts = [_tokens(engine, text) for text in several]
     if (total := sum(map(len, texts))) > _TOKENS_MOST:
         raise RequestError(
             f"input has {total} tokens together, but may have {_TOKENS_MOST}; send fewer texts",

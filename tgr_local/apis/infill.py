@@ -76,7 +76,7 @@ def _marks(
         return [int(text) for text in named]
     for family in families:
         tokens = [engine.tokenize(text) for text in family]
-        if all(len(one) == 1 for one in tokens):
+        if all(len(ids) == 1 for ids in tokens):
             return [token for (token,) in tokens]
     return None
 

@@ -98,8 +98,8 @@ def chosen_tools(body: ChatRequest) -> tuple[list[Any], list[str]]:
             )
             raise RequestError(f"tool_choice names {shown(name)}, but {why}", "tool_choice")
     if choice == "required" and not known:
-        what = "no tools that can be called" if tools else "no tools"
-        raise RequestError(f"tool_choice asks for a call, but there are {what}", "tool_choice")
+        missing = "no tools that can be called" if tools else "no tools"
+        raise RequestError(f"tool_choice asks for a call, but there are {missing}", "tool_choice")
     return known, ignored
 
 
@@ -108,11 +108,11 @@ def given_prompts(engine: Engine, prompt: Any) -> list[str | list[int]]:
     if isinstance(prompt, str):
         return [prompt]
     several = [prompt] if prompt and isinstance(prompt[0], int) else prompt
-    if not all(isinstance(one, str) or one for one in several) or not several:
+    if not all(isinstance(text, str) or text for text in several) or not several:
         raise RequestError(
             f"prompt is {shown(prompt)}, but must be {CompletionRequest.wanted['prompt']}", "prompt"
         )
-    return [one if isinstance(one, str) else _checked_tokens(engine, one) for one in several]
+    return [text if isinstance(text, str) else _checked_tokens(engine, text) for text in several]
 
 
 def _checked_tokens(engine: Engine, tokens: list[int]) -> list[int]:

@@ -202,12 +202,12 @@ class TgrLlama:
             raise ModelError(f"{filename!r} names several models of {repo_id}: {names}; name one")
         if not files:
             quantization = re.fullmatch(r"\*?-?([\w.]+?)\*?\.gguf", name)
-            what = f"{repo_id}:{quantization[1]}" if quantization else repo_id
-            what = f"{repo_id}/{name}" if "*" not in name else what
+            source = f"{repo_id}:{quantization[1]}" if quantization else repo_id
+            source = f"{repo_id}/{name}" if "*" not in name else source
             to = "" if local_dir is None else f" --to {local_dir}"
             raise ModelError(
                 f"there is no {name} of {repo_id} in {folder}; to download it, type: "
-                f"tgr-local models pull {what}{to}"
+                f"tgr-local models pull {source}{to}"
             )
         return cls(files[0], **parameters)
 
@@ -682,7 +682,7 @@ def _chat_template(chat_format: str | None) -> str:
 
 def _cache_type(name: str, kind: str | int | None) -> str:
     """The name of a cache type, which llama-cpp-python gives as a number of ggml."""
-    names = {one.ggml_id: name for name, one in CACHE_TYPES.items()}
+    names = {kind_of_cache.ggml_id: name for name, kind_of_cache in CACHE_TYPES.items()}
     known = names.get(kind) if isinstance(kind, int) else kind
     if kind is not None and known is None:
         raise ValueError(f"{name} is {kind!r}, but must be one of {', '.join(CACHE_TYPES)}")

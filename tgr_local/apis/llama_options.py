@@ -79,7 +79,7 @@ def check_only(given: Mapping[str, Any]) -> None:
     """Raises ValueError for an option of `ONLY` with a value that would have a meaning."""
     for name, only in ONLY.items():
         value = given[name]
-        if not any(type(value) is not np.ndarray and value == one for one in only.accepted):
+        if not any(type(value) is not np.ndarray and value == neutral for neutral in only.accepted):
             raise ValueError(f"{name} is {value!r:.80}, which is not supported: {only.instead}")
 
 

@@ -160,4 +160,4 @@ def _is_met(criteria: Seq[StoppingCriterion], tokens: Seq[int]) -> bool:
     if not criteria:
         return False
     ids, logits = np.array(tokens, np.intc), np.empty(0, np.single)
-    return any(one(ids, logits) for one in criteria)
+    return any(criterion(ids, logits) for criterion in criteria)

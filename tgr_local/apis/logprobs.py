@@ -85,9 +85,9 @@ class TokenText:
     def close_thinking(self) -> None:
         """An answer begins: the run ended the thinking, or a text without an answer."""
         closing = CLOSE_THINK if self._splitter.kind == "thinking" else ""
-        said = self._splitter.begin_answer(self._engine.tokenize(closing))
-        self._said += sum(len(piece.text) for piece in said if piece.kind == "answer")
-        self._waiting = [one for one in self._waiting if one.offset < self._said]
+        pieces = self._splitter.begin_answer(self._engine.tokenize(closing))
+        self._said += sum(len(piece.text) for piece in pieces if piece.kind == "answer")
+        self._waiting = [token for token in self._waiting if token.offset < self._said]
         self._at = self._said
 
     def ready(self, n_chars: int) -> list[Token]:
@@ -115,12 +115,12 @@ class TokenText:
         data = self._engine.detokenize([token], shown=self._shown)
         offset = self._at
         text = self._decoder.decode(data)
-        said = self._splitter.feed([token])
-        self._said += sum(len(piece.text) for piece in said if piece.kind == "answer")
+        pieces = self._splitter.feed([token])
+        self._said += sum(len(piece.text) for piece in pieces if piece.kind == "answer")
         after = self._splitter.kind
         self.n_thinking += "thinking" in (kind_before, after)
         if kind_before != after:
-            self._waiting = [one for one in self._waiting if one.offset < self._said]
+            self._waiting = [waiting for waiting in self._waiting if waiting.offset < self._said]
             self._at, self._bare = self._said, True
         elif after == "answer" and not dropped:
             is_pending = bool(self._decoder.getstate()[0])  # a part of a character
@@ -217,7 +217,7 @@ def chat_logprobs(engine: Engine, tokens: Iterable[Token]) -> dict[str, Any]:
     content = []
     for token in tokens:
         assert token.logprob is not None  # only the first token of a prompt has none
-        top = [entry(one, _name(engine, one), logprob) for one, logprob in token.top]
+        top = [entry(other_id, _name(engine, other_id), logprob) for other_id, logprob in token.top]
         content.append(entry(token.id, token.data, token.logprob) | {"top_logprobs": top})
     return {"content": content, "refusal": None}
 
@@ -231,13 +231,13 @@ def legacy_logprobs(
     itself is always among its ``top_logprobs``.
     """
     tops: list[dict[str, float] | None] = []
-    ids = {one for token in tokens for one, _ in token.top}
-    names = {one: _text(_name(engine, one)) for one in ids}
+    ids = {token_id for token in tokens for token_id, _ in token.top}
+    names = {token_id: _text(_name(engine, token_id)) for token_id in ids}
     for token in tokens:
         if token.logprob is None:
             tops.append(None)
             continue
-        top = {names[one]: _finite(logprob) for one, logprob in token.top}
+        top = {names[token_id]: _finite(logprob) for token_id, logprob in token.top}
         tops.append(top | {_text(token.data): _finite(token.logprob)} if n_top else {})
     return {
         "tokens": [_text(token.data) for token in tokens],

@@ -19,7 +19,9 @@ def memory_needed(engine: Engine, request: PreparedRequest) -> int:
     config, method = request.config, request.method
     if method.thinking and method.answer:
         kinds = (method.thinking, method.answer)
-        return max(memory_needed(engine, dataclasses.replace(request, method=one)) for one in kinds)
+        return max(
+            memory_needed(engine, dataclasses.replace(request, method=part)) for part in kinds
+        )
     n_replies = len(request.prompts) * request.best_of
     n_seqs = method.sequences(engine, config)
     at_once = min(n_replies, max(1, engine.n_seq_max // n_seqs))

@@ -36,7 +36,7 @@ def native_request(
     ``n_predict`` it writes as many tokens as the config allows. Raises RequestError."""
     body = NativeCompletionRequest.parse(body)
     given: Any = body.prompt
-    if isinstance(given, list) and any(isinstance(one, int) for one in given):
+    if isinstance(given, list) and any(isinstance(token, int) for token in given):
         given = [given]
     if isinstance(given, list):
         if len(given) > PROMPTS_MAX:
@@ -44,7 +44,7 @@ def native_request(
                 f"prompt holds {len(given)} prompts, but may hold {PROMPTS_MAX}; leave some out",
                 "prompt",
             )
-        given = [_tokens(engine, one) if isinstance(one, list) else one for one in given]
+        given = [_tokens(engine, text) if isinstance(text, list) else text for text in given]
     prompts = given_prompts(engine, given)
     return _request(engine, body, prompts, default_limit=None, **options)
 

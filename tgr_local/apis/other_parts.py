@@ -56,7 +56,7 @@ def part_text(part: Any, _depth: int = 0) -> str:
     if kind in ("search_result", "mcp_tool_result") or kind.endswith("_tool_result"):
         inner = parts_text(content if isinstance(content, list) else [content], _depth + 1)
         about = (part.get("title"), part.get("source"))
-        head = " · ".join(one for one in about if isinstance(one, str))
+        head = " · ".join(text for text in about if isinstance(text, str))
         return "\n".join(filter(None, (head, inner))) or f"[{kind}]"
     name = part.get("name") if isinstance(part.get("name"), str) else kind
     rest = {key: value for key, value in _without_data(part).items() if key != "name"}

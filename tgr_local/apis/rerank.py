@@ -54,7 +54,9 @@ class RerankRequest(Ignoring):
     def all_texts(self) -> list[str]:
         """The text of each document."""
         given = self.texts if self.documents is None else self.documents
-        return [one if isinstance(one, str) else one["text"] for one in given or ()]
+        return [
+            document if isinstance(document, str) else document["text"] for document in given or ()
+        ]
 
 
 def rerank_response(
@@ -77,7 +79,7 @@ def rerank_response(
         | ({"document": {"text": texts[i]}} if body.return_documents else {})
         for i in order[: body.top_n]
     ]
-    n_tokens = sum(one.n_tokens for one in scored)
+    n_tokens = sum(document.n_tokens for document in scored)
     return {
         "object": "list",
         "model": model,

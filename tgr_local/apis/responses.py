@@ -188,7 +188,7 @@ def _chat_tools(body: ResponsesRequest) -> list[Any]:
         return tools
     allowed = [tool.get("name") for tool in choice.get("tools") or [] if isinstance(tool, dict)]
     inner = [tool.get("function", {}) for tool in tools]
-    names = [one.get("name") if isinstance(one, dict) else None for one in inner]
+    names = [tool.get("name") if isinstance(tool, dict) else None for tool in inner]
     return [tool for tool, name in zip(tools, names, strict=True) if name in (None, *allowed)]
 
 
@@ -211,9 +211,9 @@ def _check_depth(name: str, value: Any) -> None:
     for _ in range(_DEPTH_MOST):
         level = [
             inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
         ]
         if not level:
             return
@@ -267,9 +267,9 @@ def _add(
             )
         _add_call(messages, where, item, str(needed(where, item, "name")), arguments)
     elif kind in _CLIENT_CALLS:
-        said = {_CLIENT_CALLS[kind]: item.get(_CLIENT_CALLS[kind])}
+        action = {_CLIENT_CALLS[kind]: item.get(_CLIENT_CALLS[kind])}
         name = item.get("name") or kind.removesuffix("_call")
-        _add_call(messages, where, item, name, json.dumps(said, ensure_ascii=False))
+        _add_call(messages, where, item, name, json.dumps(action, ensure_ascii=False))
     elif kind.endswith("_output") and "output" in item:
         output = item["output"]
         parts = output if isinstance(output, str | list) else [output]

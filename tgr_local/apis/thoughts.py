@@ -29,7 +29,7 @@ def thought_text(value: Any, _depth: int = 0) -> str:
     if _depth > _DEPTH_MOST:
         return ""
     if isinstance(value, list):
-        return "".join(thought_text(one, _depth + 1) for one in value)
+        return "".join(thought_text(part, _depth + 1) for part in value)
     if not isinstance(value, Mapping):
         return ""
     texts = (thought_text(value.get(key), _depth + 1) for key in _TEXTS)

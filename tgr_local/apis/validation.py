@@ -123,7 +123,7 @@ def _without_halves(value: Any, depth: int = 0) -> Any:
     if depth > _DEPTH_MOST or not isinstance(value, dict | list):
         return value
     if isinstance(value, list):
-        items = [_without_halves(one, depth + 1) for one in value]
+        items = [_without_halves(item, depth + 1) for item in value]
         is_same = all(a is b for a, b in zip(items, value, strict=True))
         return value if is_same else items
     pairs = [
@@ -154,7 +154,7 @@ def request_error(
 ) -> RequestError:
     """The first parameter at fault, in one line."""
     details: list[Any] = error.errors(include_url=False)
-    at_fault = [one for one in details if one["loc"][:1] == details[0]["loc"][:1]]
+    at_fault = [detail for detail in details if detail["loc"][:1] == details[0]["loc"][:1]]
     # of the alternatives that a parameter has, the one that its value comes closest to
     closest = max(at_fault, key=lambda fault: (_is_of_its_type(fault), len(fault["loc"])))
     path = _path(body, closest)
@@ -168,7 +168,7 @@ def request_error(
         return RequestError(
             f"{param} is {shown(body.get(param))}, but must be {model.wanted[param]}", param
         )
-    same = [one for one in at_fault if len(one["loc"]) == len(closest["loc"])]
+    same = [detail for detail in at_fault if len(detail["loc"]) == len(closest["loc"])]
     return RequestError(
         _sentence(path, closest, same, _bounds(model, closest["loc"])), param or None
     )
@@ -196,7 +196,9 @@ def _sentence(path: list[Any], detail: Any, same: list[Any], bounds: str) -> str
         return f"{name} is {shown(value)}, but must be one of {', '.join(choices)}"
     if kind == "float_type" and isinstance(value, int) and not isinstance(value, bool):
         same = [{"type": "finite_number"}]  # too large for a float
-    wanted = dict.fromkeys(_WANTED[one["type"]][in_list] for one in same if one["type"] in _WANTED)
+    wanted = dict.fromkeys(
+        _WANTED[detail["type"]][in_list] for detail in same if detail["type"] in _WANTED
+    )
     verbs = ("holds", "hold") if in_list else ("is", "be")
     return f"{name} {verbs[0]} {shown(value)}, but must {verbs[1]} {' or '.join(wanted) or bounds}"
 
@@ -234,13 +236,13 @@ def _bounds(model: type[BaseModel], location: tuple[Any, ...]) -> str:
     """The bounds of a parameter, or of an option in ``tgr`` or ``options``."""
     if location[:1] in (("tgr",), ("options",)) and len(location) > 1:
         nested: Any = model.model_fields[location[0]].annotation
-        model = next(one for one in nested.__args__ if isinstance(one, type(BaseModel)))
+        model = next(kind for kind in nested.__args__ if isinstance(kind, type(BaseModel)))
         location = location[1:]
     field = model.model_fields.get(str(location[0])) if location else None
     limits = {
         name: value
-        for one in (field.metadata if field else ())
+        for bound in (field.metadata if field else ())
         for name in ("ge", "le")
-        if (value := getattr(one, name, None)) is not None
+        if (value := getattr(bound, name, None)) is not None
     }
     return interval(limits.get("ge"), limits.get("le")) if limits else "of another type"

@@ -46,7 +46,7 @@ def named_adapters(texts: Sequence[str]) -> tuple[Adapter, ...]:
         if scale is not None:
             _check_scale(f"lora is {text!r:.80}, but its scale", scale)
         path = paths.expanded("lora", text if scale is None else name)
-        if any(one.path == path for one in adapters):
+        if any(adapter.path == path for adapter in adapters):
             raise ValueError(f"lora names {path} twice; leave one out")
         adapters.append(Adapter(path, 1.0 if scale is None else scale))
     return tuple(adapters)
@@ -59,15 +59,15 @@ def rescaled(adapters: Sequence[Adapter], scales: Sequence[float]) -> tuple[Adap
     for scale in scales:
         _check_scale(f"the scale {scale!r:.40} of an adapter", scale)
     return tuple(
-        dataclasses.replace(one, scale=float(scale))
-        for one, scale in zip(adapters, scales, strict=True)
+        dataclasses.replace(adapter, scale=float(scale))
+        for adapter, scale in zip(adapters, scales, strict=True)
     )
 
 
-def _check_scale(what: str, scale: float) -> None:
+def _check_scale(subject: str, scale: float) -> None:
     if not abs(scale) <= _SCALE_MOST:
         raise ValueError(
-            f"{what} must be a number between -{_SCALE_MOST:.0f} and {_SCALE_MOST:.0f}"
+            f"{subject} must be a number between -{_SCALE_MOST:.0f} and {_SCALE_MOST:.0f}"
         )
 
 
@@ -117,10 +117,10 @@ def check(adapter: Adapter) -> None:
             )
     for name, tensor in header.tensors.items():
         changed, _, part = name.rpartition(".")
-        other = header.tensors.get(f"{changed}.lora_b")
+        second = header.tensors.get(f"{changed}.lora_b")
         ranks = [_rank(changed, part, tensor)]
-        if part == "lora_a" and other is not None:  # llama.cpp says it of a pair that lacks one
-            ranks.append(_rank(changed, "lora_b", other))
+        if part == "lora_a" and second is not None:  # llama.cpp says it of a pair that lacks one
+            ranks.append(_rank(changed, "lora_b", second))
         if min(ranks) < 1 or len(set(ranks)) > 1:
             raise ModelError(
                 f"{path} is damaged: {changed:.80} has the rank {' and '.join(map(str, ranks))}, "
@@ -152,7 +152,7 @@ class LoadedFiles:
         """Adapters with their current scales."""
         parts = [part for part in parts_of(model) if part.is_file()] or [model]
         self._n_parts = len(parts)
-        self._paths = (*parts, *(one.path for one in adapters))
+        self._paths = (*parts, *(adapter.path for adapter in adapters))
         self._loaded: tuple[str, ...] = ()  # their identities
         self._hashes: tuple[str, ...] = ()  # once they are known
         with contextlib.suppress(OSError):  # loading says what is wrong with a file
@@ -161,7 +161,7 @@ class LoadedFiles:
     @property
     def identity(self) -> str:
         """Identity that changes when a file or a scale does."""
-        scales = (repr(one.scale) for one in self.adapters)
+        scales = (repr(adapter.scale) for adapter in self.adapters)
         return "\n".join((*self._loaded, *scales)) if self._loaded else ""
 
     def replaced(self) -> Path | None:

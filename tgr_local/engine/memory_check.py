@@ -48,7 +48,7 @@ class FreeMemory:
             return True
         # the pages of a mapped file count as free although its model needs them
         mapped = config.use_mmap and not config.use_mlock
-        held = sum(other.ram for other in loaded) if mapped else 0
+        held = sum(model.ram for model in loaded) if mapped else 0
         return need.ram * _SHARE <= self.ram - held
 
 

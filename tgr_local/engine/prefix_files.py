@@ -238,11 +238,11 @@ def _check_size(n_bytes: int, most: int | None) -> None:
         )
 
 
-def _check_memory(n_bytes: int, what: str) -> None:
+def _check_memory(n_bytes: int, action: str) -> None:
     left = available_memory()
     if left is not None and _COPIES * n_bytes > left:
         raise PrefixRoomError(
-            f"{what} the prefix needs {_COPIES * n_bytes >> 20} MiB of memory, but only "
+            f"{action} the prefix needs {_COPIES * n_bytes >> 20} MiB of memory, but only "
             f"{left >> 20} MiB are available; end other programs"
         )
 

@@ -124,7 +124,7 @@ def _latest_deadlocked() -> Wait | None:
         return None
     # the engines are asked last, because that takes longer; their answers are the newest
     asked: dict[Wait, list[Reservation | None]] = {
-        one: [one.reservations.get(session) for session in one.blockers()] for one in waits
+        wait: [wait.reservations.get(session) for session in wait.blockers()] for wait in waits
     }
     waits = deadlocked(waits, asked.__getitem__)
     return next((wait for wait in reversed(waits) if _could_free(wait, waits)), None)
@@ -136,7 +136,12 @@ def _all_reservations(wait: Wait) -> list[Reservation | None]:
 
 def _could_free(wait: Wait, waits: list[Wait]) -> bool:
     """Whether its thread holds a reservation of any engine that the waits are for."""
-    return any(one.user in wait.line for other in waits for one in _all_reservations(other) if one)
+    return any(
+        reservation.user in wait.line
+        for other in waits
+        for reservation in _all_reservations(other)
+        if reservation
+    )
 
 
 def deadlocked(
@@ -146,16 +151,24 @@ def deadlocked(
     reservations in its way, all of them used by threads that a wait of the set holds up."""
     waits = [wait for wait in waits if not wait.is_cancelled()]
     # work of a group stops while one of its sessions is idle, and so does the thread that runs it
-    grouped = {one for wait in waits for one in _all_reservations(wait) if one and one.group}
-    idle = {one for one in grouped if one.is_idle}
+    grouped = {
+        reservation
+        for wait in waits
+        for reservation in _all_reservations(wait)
+        if reservation and reservation.group
+    }
+    idle = {reservation for reservation in grouped if reservation.is_idle}
     while True:
         stuck = frozenset[object]().union(*(wait.line for wait in waits))
-        stopped = {one.group for one in idle if one.user in stuck}
-        stuck = stuck.union(*(one.line for one in grouped - idle if one.group in stopped))
+        stopped = {reservation.group for reservation in idle if reservation.user in stuck}
+        stuck = stuck.union(
+            *(reservation.line for reservation in grouped - idle if reservation.group in stopped)
+        )
         remaining = [
             wait
             for wait in waits
-            if (them := in_the_way(wait)) and all(one and one.user in stuck for one in them)
+            if (them := in_the_way(wait))
+            and all(reservation and reservation.user in stuck for reservation in them)
         ]
         if len(remaining) == len(waits):
             return remaining

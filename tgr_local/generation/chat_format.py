@@ -110,12 +110,12 @@ def chat_query(
         return ChatQuery(tokens_within(engine, applied["text"] + opened, bounded=bounded))
     # the prompt describes all functions as they are given; the calls have shapes of their schemas
     callable_ones = [f for f in tools.functions if f["name"] == tools.named or not tools.named]
-    made = followable(callable_ones, cancel.check if cancel else None)
+    shapes = followable(callable_ones, cancel.check if cancel else None)
     if tools.functions:
-        read = {**request, "tools": _listed(made.functions)}
+        read = {**request, "tools": _listed(shapes.functions)}
         applied = applied_template(engine, request["messages"], read, cancel)
         applied["text"] = _prompt(engine, request, applied, cancel)
-        applied["grammar"] = made.complete(applied["grammar"])
+        applied["grammar"] = shapes.complete(applied["grammar"])
     else:
         applied = applied_template(engine, request["messages"], request, cancel)
     if tools.callable and not applied["grammar"] and request.get("tool_choice") == "required":
@@ -134,7 +134,7 @@ def chat_query(
     )
     form = _format(engine, applied, opened, content)
     is_free = tools.callable and not config.grammar
-    names = tuple(str(one["name"]) for one in callable_ones) if is_free else ()
+    names = tuple(str(function["name"]) for function in callable_ones) if is_free else ()
     if config.grammar and content and not form.grammar_prefix:
         check_begun(engine, config.grammar, content)
         grammar = applied["grammar"] or config.grammar
@@ -147,7 +147,7 @@ def chat_query(
         continued=kind,
         grammar="" if applied["lazy"] else applied["grammar"],
         stop=tuple(text for text in applied["stop"] if text),
-        unfollowed=tuple(made.unfollowed if tools.callable else ()),
+        unfollowed=tuple(shapes.unfollowed if tools.callable else ()),
     )
 
 
@@ -162,8 +162,8 @@ def _prompt(
     text: PromptText = applied["text"]
     for more in ({}, {"only_prompt": True}):  # the first makes a grammar too, and may fail at that
         try:
-            made = applied_template(engine, request["messages"], {**request, **more}, cancel)
-            text = made["text"]
+            rendered = applied_template(engine, request["messages"], {**request, **more}, cancel)
+            text = rendered["text"]
             break
         except ModelError:
             continue
@@ -217,8 +217,8 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(value, dict):  # a template that wants an object gets one
         arguments = json.dumps({} if value is None else {"arguments": value})
     function["arguments"] = arguments
-    made = {"type": "function", "function": function}
-    return made | ({"id": call["id"]} if call.get("id") else {})
+    rebuilt = {"type": "function", "function": function}
+    return rebuilt | ({"id": call["id"]} if call.get("id") else {})
 
 
 def _is_open(text: str) -> bool:
@@ -260,9 +260,9 @@ _SEVERAL = re.compile(r"^(tool-calls(?:-\d+)* ::= \(.*\))\+$", re.MULTILINE)
 _NO_CALL = re.compile(r"^(tool-calls(?:-\d+)* ::= \(tool-call(?:-\d+)*)\?", re.MULTILINE)
 
 
-def _either(one: str, other: str) -> str:
+def _either(first: str, second: str) -> str:
     """A grammar of what either allows."""
-    rules = [_renamed(one, "a-"), _renamed(other, "b-")]
+    rules = [_renamed(first, "a-"), _renamed(second, "b-")]
     return "\n".join(["root ::= a-root | b-root", *rules])
 
 
@@ -293,4 +293,4 @@ def _grammar_prefix(engine: Engine, grammar: str, prefix: str, begun: str = "") 
 def _shown(engine: Engine, texts: Sequence[str]) -> tuple[int, ...]:
     """The control tokens among some texts."""
     tokens = [engine.tokenize(text) for text in dict.fromkeys(texts)]
-    return tuple(one[0] for one in tokens if len(one) == 1 and one[0] not in engine.end_tokens)
+    return tuple(ids[0] for ids in tokens if len(ids) == 1 and ids[0] not in engine.end_tokens)

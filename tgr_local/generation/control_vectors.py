@@ -187,7 +187,7 @@ def winning_control_vector(
             f"step {step} was injected by norms from before shift_cells moved the cells; take the "
             "first step, or generate without it"
         )
-    text = [int(token) for one in steps for token in one.tokens]
+    text = [int(token) for earlier_step in steps for token in earlier_step.tokens]
     context = [*run.query, *text[-config.chunk_len :]]
     return ControlVector.of_anchor(engine, chosen.anchor, config, context[:-1] or context)
 

@@ -76,7 +76,7 @@ class Draft:
         self._unfinished: list[int] = []  # … of the step under way, where the text is followed
         # what may be written, and what ended it
         opens, ruled = request.opens_thinking(engine), self.config.grammar
-        other = request.method.thinking is not None
+        other_method = request.method.thinking is not None
         self.may_think = opens or request.may_open_thinking(engine)
         self.must_speak = not (request.verbatim or request.continued == "answer" or ruled)
         """Whether a reply without an answer gets one: an answer may be empty where the whole text
@@ -89,9 +89,9 @@ class Draft:
         self._why: str | None = None  # the first cause that was seen to ask for the answer
         self._is_over = False  # whether the text has ended before the run does
         # the run under way
-        self.thinks_apart = opens and bool(self.config.thinking_budget or ruled or other)
+        self.thinks_apart = opens and bool(self.config.thinking_budget or ruled or other_method)
         """Whether the thinking is a run of its own: a rule or a method is for the answer alone."""
-        self.awaits_thinking = other and not opens and self.may_think
+        self.awaits_thinking = other_method and not opens and self.may_think
         """Whether the run ends where the model opens its thinking."""
         self.answers = self._answers_again = False
         """Whether the run writes the answer alone, and is another one for that."""
@@ -274,7 +274,7 @@ class Draft:
             return finish if self.text.stopped else "thinking"
         n, new = self.config.loop_guard, text[self._n_tokens_before :]
         loops = finish != "stop" and n > 0
-        loops = loops and is_loop(self.engine, new, n, thinks=thinks, before=self.text.text)
+        loops = loops and is_loop(self.engine, new, n, thinks=thinks, text_before=self.text.text)
         if not self.answers:
             if thinks:
                 self.closed_by = self._closing_option(finish, loops, len(text))

@@ -32,18 +32,18 @@ _NUMBER = re.compile(r"^([ \t]*)\d+(?=[.)][ \t])", re.MULTILINE)
 
 
 def is_loop(
-    engine: Engine, tokens: Sequence[int], n: int, *, thinks: bool = False, before: str = ""
+    engine: Engine, tokens: Sequence[int], n: int, *, thinks: bool = False, text_before: str = ""
 ) -> bool:
     """Whether a text ends in a loop: in n equal parts, which are n² tokens together, 64 at least.
     Of a part of 24 tokens or more, 8 copies are enough that are 64·n tokens together, and of prose
     5 with 10·n; the items of such a list may have numbers of their own. For an n above 32 these 8
     and 5 are n/4 and n/6. `thinks` = nobody reads the text for its form: all of it is prose. Else
-    `before` is the text so far, whose fences show where there is code. Only the newest 8,192 tokens
-    are searched."""
+    `text_before` is the text so far, whose fences show where there is code. Only the newest 8,192
+    tokens are searched."""
     text = np.asarray(tokens[-_NEWEST:], np.int64)
     some = min(n, max(_OTHER[0], n // 4)), _OTHER[1] * n
     few = min(n, max(_PROSE[0], n // 6)), _PROSE[1] * n
-    may_be_prose = thinks or len(_FENCE.findall(before)) % 2 == 0
+    may_be_prose = thinks or len(_FENCE.findall(text_before)) % 2 == 0
     for part, run in _parts(text):
         period = len(part)
         if run >= max(n * period, n * n, _SHORTEST):

@@ -74,7 +74,7 @@ def generate_each(
         request_of(engine, prompt, config, method, raw=raw, verbatim=verbatim, cancel=cancel)
         for prompt in prompts
     ]
-    requests = [dataclasses.replace(one, answer_tokens=answer_tokens) for one in requests]
+    requests = [dataclasses.replace(request, answer_tokens=answer_tokens) for request in requests]
     return write_each(
         engine, requests, k, apart=apart, until=until, on_event=on_event, cancel=cancel
     )
@@ -100,7 +100,9 @@ def write_each(
         raise ValueError("prompts is empty, but must hold at least one")
     requests = [settled(engine, request) for request in requests]
     config = requests[0].config
-    method = next((one.method for one in requests if one.method.thinking), requests[0].method)
+    method = next(
+        (request.method for request in requests if request.method.thinking), requests[0].method
+    )
     n, measured = len(requests) * k, 0
     if cancel:  # the replies so far need the tokens as they come
         on_event = on_event or (lambda number, event: None)

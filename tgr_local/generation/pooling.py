@@ -104,8 +104,8 @@ def rerank_tokens(
         if cancel and cancel.is_set():
             raise CancelledError("cancelled while documents were tokenized")
         prompt = _prompt(rest, marked, _as_text(engine, document))
-        what = f"document {i} has {{}} tokens with the query"
-        tokens = _tokens(engine, prompt, what, begun)
+        subject = f"document {i} has {{}} tokens with the query"
+        tokens = _tokens(engine, prompt, subject, begun)
         total += len(tokens)
         if total > RERANK_TOKENS:
             raise CapacityError(_too_many(f"documents 0 to {i}, each with the query", total))
@@ -156,10 +156,10 @@ def _beginning(engine: Engine, query: PromptText) -> tuple[Tokens, str]:
 
 
 def _tokens(
-    engine: Engine, text: str | PromptText, what: str, earlier: Tokens | None = None
+    engine: Engine, text: str | PromptText, subject: str, earlier: Tokens | None = None
 ) -> Tokens:
     """The tokens of a text behind those before it. Raises ContextError for more than the model was
-    trained for, or `n_ctx` has room for; `what` says it of a number of tokens."""
+    trained for, or `n_ctx` has room for; `subject` says it of a number of tokens."""
     most, n_before = engine.n_ctx_train, 0 if earlier is None else len(earlier)
     n_ctx = engine.config.n_ctx
     try:
@@ -169,19 +169,19 @@ def _tokens(
         n_tokens = n_before + error.n_tokens
     if n_tokens > most:
         raise ContextError(
-            f"{what.format(n_tokens)}, but the model was trained for {most}; shorten it",
+            f"{subject.format(n_tokens)}, but the model was trained for {most}; shorten it",
             n_tokens,
             most,
         )
     if n_ctx and n_tokens >= n_ctx:
-        why = f"{what.format(n_tokens)}, but n_ctx is {n_ctx}; raise it, or shorten it"
+        why = f"{subject.format(n_tokens)}, but n_ctx is {n_ctx}; raise it, or shorten it"
         raise ContextError(why, n_tokens, n_ctx)
     return tokens if earlier is None else np.concatenate([earlier, tokens])
 
 
-def _too_many(what: str, n_tokens: int) -> str:
+def _too_many(subject: str, n_tokens: int) -> str:
     return (
-        f"{what}, have {n_tokens} tokens, but those of a request may have {RERANK_TOKENS} "
+        f"{subject}, have {n_tokens} tokens, but those of a request may have {RERANK_TOKENS} "
         "together; name fewer documents at a time, or shorten them or the query"
     )
 

@@ -244,7 +244,10 @@ def _is_tokens(prompt: Prompt) -> TypeGuard[Sequence[int]]:
         kinds = set(map(type, prompt))  # of thousands of tokens
         if all(issubclass(kind, Integral) and not issubclass(kind, bool) for kind in kinds):
             return True
-        if all(isinstance(one, Mapping) and {"role", "content"} <= one.keys() for one in prompt):
+        if all(
+            isinstance(message, Mapping) and {"role", "content"} <= message.keys()
+            for message in prompt
+        ):
             return False
     hint = "; put the message into a list" if isinstance(prompt, Mapping) else ""
     raise ValueError(

@@ -207,7 +207,7 @@ def interval(low: float | None, high: float | None) -> str:
 
 def near_names(name: str, known: Collection[str]) -> list[str]:
     """Up to three known names that begin like `name`, or are like it."""
-    near = [one for one in known if name and one.startswith(name)][:3]
+    near = [known_name for known_name in known if name and known_name.startswith(name)][:3]
     return near or difflib.get_close_matches(name[:_NAME_LENGTH], known, n=3)
 
 

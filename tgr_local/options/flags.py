@@ -187,9 +187,9 @@ class Parser(argparse.ArgumentParser):
         text = "print the options with their values and sources, and exit; --changed, --all"
         self.add_argument("--show-config", action="store_true", help=text)
         text = "with --show-config: only what is not the default; or those of other methods too"
-        which = self.add_mutually_exclusive_group()
-        self.hide(which.add_argument("--changed", action="store_true", help=text))
-        self.hide(which.add_argument("--all", action="store_true", help=text))
+        chosen = self.add_mutually_exclusive_group()
+        self.hide(chosen.add_argument("--changed", action="store_true", help=text))
+        self.hide(chosen.add_argument("--all", action="store_true", help=text))
 
     def hide(self, action: argparse.Action) -> None:
         """Leaves a flag out of ``--help``."""
@@ -240,8 +240,10 @@ class Parser(argparse.ArgumentParser):
             if how:
                 return f"{how}; {pull_hint(word)}" if is_elsewhere(word) else how
         named = foreign_flags.COMMANDS.get(word, word)
-        every = [one for command in self.commands.values() for one in command.complete()._walk()]
-        programs = [one.prog for one in every if one.prog.rpartition(" ")[2] == named]
+        every = [
+            parser for command in self.commands.values() for parser in command.complete()._walk()
+        ]
+        programs = [parser.prog for parser in every if parser.prog.rpartition(" ")[2] == named]
         near = difflib.get_close_matches(word, self.commands, n=2, cutoff=0.75)
         programs = programs or [self.commands[name].prog for name in near]
         return f"did you mean {' or '.join(programs[:2])}?" if programs else ""
@@ -265,8 +267,8 @@ class Parser(argparse.ArgumentParser):
         near = difflib.get_close_matches(name, known, n=3)
         if name in foreign_flags.OURS and flag(foreign_flags.OURS[name]) in known:
             near = [flag(foreign_flags.OURS[name])]
-        elif said := foreign_flags.advice(name):
-            return ValueError(f"unknown argument {text!r}; {said}")
+        elif advice := foreign_flags.advice(name):
+            return ValueError(f"unknown argument {text!r}; {advice}")
         if near:
             return ValueError(f"unknown argument {text!r}; did you mean {', '.join(near)}?")
         listing = "--help-all" if "--help-all" in known else "--help"

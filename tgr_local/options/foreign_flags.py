@@ -67,7 +67,7 @@ def is_foreign(word: str, known: Collection[str]) -> bool:
     name = word.partition("=")[0]
     if name in known or not word.startswith("-") or not name.strip("-"):
         return False
-    begins = not word.startswith("--") and any(one.startswith(name) for one in known)
+    begins = not word.startswith("--") and any(known_flag.startswith(name) for known_flag in known)
     return begins or name in OURS or name in _ADVICE
 
 

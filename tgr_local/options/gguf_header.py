@@ -133,7 +133,7 @@ def _in_folder(path: Path) -> str:
     """Returns advice to name one of a folder's files instead of the folder."""
     names = []
     with contextlib.suppress(OSError):
-        names = sorted(one.name for one in path.iterdir())
+        names = sorted(entry.name for entry in path.iterdir())
     models = [name for name in names if name.lower().endswith(".gguf")]
     if not models and any(name.endswith(".safetensors") for name in names):
         return f"it has weights in another format; {_CONVERT}"
@@ -149,18 +149,18 @@ def check_kind(path: Path, head: bytes) -> None:
         return
     start = head.removeprefix(codecs.BOM_UTF8).lstrip().lower()
     if not head:
-        what = "is empty; download it again"
+        fault = "is empty; download it again"
     elif head.startswith(_POINTERS):
-        what = f"is a Git LFS pointer, not the model itself; type git lfs pull, or {_DOWNLOAD}"
+        fault = f"is a Git LFS pointer, not the model itself; type git lfs pull, or {_DOWNLOAD}"
     elif start.startswith(_PAGES):
-        what = f"is a web page, not a model; {_DOWNLOAD}"
+        fault = f"is a web page, not a model; {_DOWNLOAD}"
     elif len(head) < _HEAD and (text := _one_line(head)):
-        what = f"is not a GGUF file but a short text, {text!r:.80}; {_DOWNLOAD}"
+        fault = f"is not a GGUF file but a short text, {text!r:.80}; {_DOWNLOAD}"
     elif head[8:10] == b'{"' or path.suffix.lower() in _OTHER_FORMATS:
-        what = f"has weights in another format, not GGUF; {_CONVERT}"
+        fault = f"has weights in another format, not GGUF; {_CONVERT}"
     else:
-        what = "is not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py"
-    raise ModelError(f"{path} {what}")
+        fault = "is not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py"
+    raise ModelError(f"{path} {fault}")
 
 
 def _one_line(data: bytes) -> str:

@@ -111,7 +111,7 @@ def _settings(read: list[Path], options: Mapping[str, Any]) -> Iterator[tuple[st
 def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     for name, value in _read(path).items():
         values = value if isinstance(value, list) else [value]
-        if any(isinstance(one, dict) for one in values):
+        if any(isinstance(item, dict) for item in values):
             raise ValueError(f"{path}: {name:.60} is a table, but tables are not used; {_ONE_LINE}")
         if has_left(name, value):
             yield name, value, str(path)
@@ -126,9 +126,9 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[tuple[str, Any,
                 f"options of a reply; remove it there, and set it in {user_file()}, with "
                 f"{PREFIX}{name.upper()} or with {flag(name)}"
             )
-        if not all(isinstance(one, str | bool | int | float) for one in values):
+        if not all(isinstance(item, str | bool | int | float) for item in values):
             raise ValueError(f"{path}: {name} must be one value, such as {name} = 1")
-        if any(type(one) is int and one.bit_length() > 64 for one in values):
+        if any(type(item) is int and item.bit_length() > 64 for item in values):
             raise ValueError(
                 f"{path}: {name} is a number of more than 64 bits; write a smaller one"
             )
@@ -142,7 +142,7 @@ def _placed(path: Path, name: str, value: Any) -> Any:
     file. An option that takes names too, such as `model`, has a path where its value has a slash or
     is the name of a file next to the settings file."""
     if isinstance(value, list):
-        return [_placed(path, name, one) for one in value]
+        return [_placed(path, name, item) for item in value]
     if name not in _PATHS | _NAMES or not isinstance(value, str) or not value:
         return value
     beside = path.parent / expanded(f"{path}: {name}", value)

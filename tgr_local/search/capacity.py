@@ -118,14 +118,14 @@ def positions_needed(engine: Engine, n_query: int, config: SearchConfig, method:
     chunk what the reset retains, all rollouts and a state. Where the model cannot roll back, a
     winner that is too long is decoded again."""
     limit = config.token_limit
-    each = min(config.chunk_len, limit)
+    per_chunk = min(config.chunk_len, limit)
     if method.searches:
-        each += n_rollouts(config) * config.rollout_len
-        each += 0 if engine.rolls_back else config.chunk_len
+        per_chunk += n_rollouts(config) * config.rollout_len
+        per_chunk += 0 if engine.rolls_back else config.chunk_len
     if method.steers:
-        each += STATE_COST + (guard_positions(config) if method.searches else 0)
+        per_chunk += STATE_COST + (guard_positions(config) if method.searches else 0)
     once = strength.N_POSITIONS if may_measure(engine, config, method) else 0
-    return n_query + limit + once + most_chunks(config) * each
+    return n_query + limit + once + most_chunks(config) * per_chunk
 
 
 class RunBytes(NamedTuple):
@@ -289,11 +289,11 @@ def difference(asked: SearchConfig, used: SearchConfig, written: str = "reply") 
             f"the {written} was written plainly"
         )
     parts = [
-        f"{name} have {now} tokens instead of {before}"
-        for name, now, before in (
+        f"{name} have {used_len} tokens instead of {asked_len}"
+        for name, used_len, asked_len in (
             ("chunks", used.chunk_len, asked.chunk_len),
             ("rollouts", used.rollout_len, asked.rollout_len),
         )
-        if now != before
+        if used_len != asked_len
     ]
     return f"the context is small for this prompt: {', '.join(parts)}"

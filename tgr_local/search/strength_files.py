@@ -63,7 +63,7 @@ def write(settings: Mapping[str, Any], strength: Strength) -> None:
 def of_model(path: Path, **wanted: Any) -> list[tuple[dict[str, Any], Strength]]:
     """The strengths that were measured for a model file, with their settings: those that have the
     wanted ones."""
-    return [found for _, found in _of_model(path, wanted)]
+    return [known for _, known in _of_model(path, wanted)]
 
 
 def files_of_model(path: Path) -> list[Path]:
@@ -80,7 +80,11 @@ def _of_model(
         return []
     wanted = {**wanted, "model": file_hash.joined(hashes)}
     files = [(file, _read(file)) for file in sorted(_folder().glob("*.json"))]
-    return [(file, one) for file, one in files if one and wanted.items() <= one[0].items()]
+    return [
+        (file, strength)
+        for file, strength in files
+        if strength and wanted.items() <= strength[0].items()
+    ]
 
 
 def _folder() -> Path:

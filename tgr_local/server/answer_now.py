@@ -43,7 +43,7 @@ class Running:
     def known(self, scope: Scope, ids: Iterable[str], cancel: Cancel) -> Iterator[None]:
         """The request of a scope has these ids, in addition to the one that its client gave, in the
         block."""
-        keys = [(owner_of(scope), one) for one in {*ids, client_id(scope)} if one]
+        keys = [(owner_of(scope), name) for name in {*ids, client_id(scope)} if name]
         with self._lock:
             for key in keys:
                 self._cancels.setdefault(key, []).append(cancel)

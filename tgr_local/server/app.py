@@ -246,8 +246,8 @@ class Addresses:
 
 def unknown(path: str, known: Iterable[str]) -> str:
     """The message for a path that is none of the known ones."""
-    paths = [one for one in known if "{" not in one]
-    ends = [one for one in paths if len(one) > 1 and path.endswith(one)]
+    paths = [known_path for known_path in known if "{" not in known_path]
+    ends = [known_path for known_path in paths if len(known_path) > 1 and path.endswith(known_path)]
     like = functools.partial(difflib.get_close_matches, path[:_SHOWN], paths, n=1)
     near = like(cutoff=0.9) or ends or like()
     hint = f"did you mean {max(near, key=len)}?" if near else "the API is below /v1"

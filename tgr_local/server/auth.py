@@ -43,9 +43,9 @@ def is_loopback(host: str) -> bool:
 def origin_pattern(origins: Sequence[str]) -> str:
     """A regular expression of the origins that are trusted, as is this server's own: local pages
     and `origins`, in which * stands for any text and an end of :// for any host of that scheme."""
-    wild = [f"{one}*" if one.endswith("://") else one for one in origins]
-    escaped = [".*".join(map(re.escape, one.split("*"))) for one in wild]
-    return "|".join(f"(?:{one})" for one in (LOCAL_ORIGIN, *escaped))
+    wild = [f"{origin}*" if origin.endswith("://") else origin for origin in origins]
+    escaped = [".*".join(map(re.escape, origin.split("*"))) for origin in wild]
+    return "|".join(f"(?:{origin})" for origin in (LOCAL_ORIGIN, *escaped))
 
 
 class Auth:
@@ -101,10 +101,10 @@ class Auth:
             if self._owners:
                 scope[OWNER] = _digest(known[0].encode("latin-1", "replace"))
             return None
-        what = "is not one of this server's" if any(given) else "is missing"
+        fault = "is not one of this server's" if any(given) else "is missing"
         return ApiError(
             401,
-            f"the API key {what}: send it as Authorization: Bearer KEY, or as X-Api-Key: KEY",
+            f"the API key {fault}: send it as Authorization: Bearer KEY, or as X-Api-Key: KEY",
             code="invalid_api_key",
             headers={"WWW-Authenticate": "Bearer"},
         )

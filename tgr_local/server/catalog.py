@@ -145,7 +145,7 @@ class Catalog:
     def _alias(self, name: str) -> str | None:
         if len(name) > NAME_LENGTH:
             return None
-        fitting = (to for one, to in self._aliases.items() if fnmatch.fnmatchcase(name, one))
+        fitting = (to for alias, to in self._aliases.items() if fnmatch.fnmatchcase(name, alias))
         return self._file(self._aliases.get(name) or next(fitting, ""))
 
     def _shown(self) -> str:
@@ -205,9 +205,9 @@ def _add_files(files: dict[str, Path], folder: Path, first: Path | None) -> int:
     return len(outside)
 
 
-def _same(path: Path, other: Path) -> bool:
+def _same(path: Path, second: Path) -> bool:
     try:
-        return path.samefile(other)
+        return path.samefile(second)
     except OSError:
         return False
 

@@ -158,9 +158,12 @@ class Connection(H11Protocol):
         if not self.limit_concurrency or len(self.connections) <= self.limit_concurrency // 2:
             return
         waiting = [
-            (one._timer.when() - one._awaited[1], one)
-            for one in self.connections
-            if isinstance(one, Connection) and one is not self and one._timer and one._awaited
+            (connection._timer.when() - connection._awaited[1], connection)
+            for connection in self.connections
+            if isinstance(connection, Connection)
+            and connection is not self
+            and connection._timer
+            and connection._awaited
         ]
         if waiting:
             min(waiting, key=lambda pair: pair[0])[1]._drop()

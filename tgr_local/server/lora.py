@@ -44,14 +44,17 @@ class LoraScales:
     @property
     def default(self) -> Scales:
         """The scales of requests that name none."""
-        return tuple(one.scale for one in self._adapters)
+        return tuple(adapter.scale for adapter in self._adapters)
 
     def listed(self) -> list[dict[str, Any]]:
         """The adapters as llama-server lists them, without their folders. Reads their files."""
         entries: list[dict[str, Any]] = []
         for number, adapter in enumerate(self._adapters):
-            said = _metadata(adapter.path)
-            about = {"task_name": said.get(_TASK, ""), "prompt_prefix": said.get(_PREFIX, "")}
+            metadata = _metadata(adapter.path)
+            about = {
+                "task_name": metadata.get(_TASK, ""),
+                "prompt_prefix": metadata.get(_PREFIX, ""),
+            }
             entries.append(
                 {"id": number, "path": adapter.path.name, "scale": adapter.scale} | about
             )
@@ -67,22 +70,22 @@ class LoraScales:
         for an empty one. Raises RequestError."""
         return self._named(entries, "lora") if entries else self.default
 
-    def _named(self, entries: Sequence[LoraScale], what: str) -> Scales:
+    def _named(self, entries: Sequence[LoraScale], place: str) -> Scales:
         scales = [0.0] * len(self._adapters)
         for entry in entries:
             number, scale = entry["id"], entry["scale"]
             if not 0 <= number < len(scales):
-                has = f"has those from 0 to {len(scales) - 1}" if scales else "has none"
+                known = f"has those from 0 to {len(scales) - 1}" if scales else "has none"
                 raise RequestError(
-                    f"{what} names the adapter {shown(number)}, but the server {has}; --lora FILE "
-                    "at its start adds one",
+                    f"{place} names the adapter {shown(number)}, but the server {known}; --lora "
+                    "FILE at its start adds one",
                     "lora",
                 )
             scales[number] = scale
         try:
-            return tuple(one.scale for one in rescaled(self._adapters, scales))
+            return tuple(adapter.scale for adapter in rescaled(self._adapters, scales))
         except ValueError as error:
-            raise RequestError(f"{what} does not fit: {error}", "lora") from None
+            raise RequestError(f"{place} does not fit: {error}", "lora") from None
 
 
 class ScaleTurns:

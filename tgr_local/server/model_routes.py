@@ -69,8 +69,8 @@ def add_models(app: Application, service: Service) -> None:
     async def asked(request: Request) -> str:
         return ModelRequest.parse(await small(request, "the name of a model")).model
 
-    async def small(request: Request, what: str, listed: str = "") -> Fields:
+    async def small(request: Request, needed: str, listed: str = "") -> Fields:
         body = await service.body(request, listed)
         if body.fields is None:
-            raise ApiError(413, f"the body is too long; it needs only {what}")
+            raise ApiError(413, f"the body is too long; it needs only {needed}")
         return body.fields

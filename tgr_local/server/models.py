@@ -129,11 +129,11 @@ class Models:
         else:
             chosen, model = "", self.pool.latest()
         if model is None:
-            what = f"the model {chosen!r}" if chosen else "no model"
+            subject = f"the model {chosen!r}" if chosen else "no model"
             raise ApiError(
                 400,
-                f"{what} is {'not ' if chosen else ''}loaded; POST /models/load loads one, and so "
-                "does a request for a reply",
+                f"{subject} is {'not ' if chosen else ''}loaded; POST /models/load loads one, and "
+                "so does a request for a reply",
                 param="model",
                 code="model_not_loaded",
             )
@@ -164,7 +164,7 @@ class Models:
             if with_memory and (memory := await run_in_threadpool(self._memory, name, path)):
                 entry["memory"] = memory
             ids = [name, *(f"{name}:{method}" for method in methods.METHODS if with_methods)]
-            listed |= {one: {"id": one, **entry} for one in ids}
+            listed |= {model_id: {"id": model_id, **entry} for model_id in ids}
         return listed
 
     async def props(self, name: str | None) -> dict[str, Any]:
@@ -237,7 +237,7 @@ class Models:
             self._needs[path] = known
         need = known[1]
         # the others would be unloaded, whose interleaved weights do not count as free
-        freed = [MemoryNeed(-other.interleaved_bytes(), 0) for other in self.pool.loaded]
+        freed = [MemoryNeed(-model.interleaved_bytes(), 0) for model in self.pool.loaded]
         fits = self.pool.model(name) is not None or self.fits(need, freed)
         return {"needed": need.ram + need.gpu, "fits": fits}
 

@@ -127,9 +127,9 @@ def add_ollama(app: Application, service: Service) -> None:
         return JsonResponse(await _shown(service, asked.model or asked.name))
 
     _add_embeddings(app, service)
-    for path, (method, what, instead) in _CHANGES.items():
+    for path, (method, action, instead) in _CHANGES.items():
         app.add_api_route(
-            f"/api/{path}", _refusal(what, instead), methods=[method], include_in_schema=False
+            f"/api/{path}", _refusal(action, instead), methods=[method], include_in_schema=False
         )
 
 
@@ -143,7 +143,7 @@ def _add_embeddings(app: Application, service: Service) -> None:
     def make(model: LoadedModel, asked: Any, cancel: Cancel) -> Any:
         (body, request, tokens), start = asked, time.monotonic()
         response = embeddings.respond(model.engine, request, tokens, model.name, cancel)
-        vectors = [one["embedding"] for one in response["data"]]
+        vectors = [vector["embedding"] for vector in response["data"]]
         more = {"tgr": {"ignored": list(ignored)}} if (ignored := body.ignored()) else {}
         if isinstance(body, OllamaEmbeddingsRequest):
             return {"embedding": vectors[0] if vectors else []} | more
@@ -164,11 +164,11 @@ def _add_embeddings(app: Application, service: Service) -> None:
         return JsonResponse(await service.run(request, OllamaEmbeddingsRequest, make, read=read))
 
 
-def _refusal(what: str, instead: str) -> Any:
+def _refusal(action: str, instead: str) -> Any:
     way = f"; {instead} does that on its machine" if instead else "; its models are files"
 
     async def refuse() -> Response:
-        raise ApiError(501, f"this server does not {what}{way}")
+        raise ApiError(501, f"this server does not {action}{way}")
 
     return refuse
 

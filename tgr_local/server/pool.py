@@ -220,11 +220,11 @@ class Pool:
             for loaded in self._loaded():
                 if loaded.leaves and not loaded.n_leases:
                     await self._unload(loaded)
-            wanted = [one for one in self._places.values() if one.is_wanted]
+            wanted = [place for place in self._places.values() if place.is_wanted]
             asked = [*(lease.place for lease in self._waiting), *wanted]
-            unloaded = (one for one in asked if one.model is None)
+            unloaded = (place for place in asked if place.model is None)
             if (place := next(unloaded, None)) is None:
-                if not any(one.leaves and not one.n_leases for one in self._loaded()):
+                if not any(loaded.leaves and not loaded.n_leases for loaded in self._loaded()):
                     return
             else:
                 await self._bring(place)
@@ -354,7 +354,7 @@ class Pool:
     def _set_timer(self) -> None:
         if not self._idle_seconds or self._closing or self._timer is not None:
             return
-        if idle := [one for one in self._loaded() if not one.n_leases and not one.leaves]:
+        if idle := [place for place in self._loaded() if not place.n_leases and not place.leaves]:
             wait = max(0.0, min(map(self._idle_left, idle)))
             self._timer = asyncio.get_running_loop().call_later(wait, self.look)
 

@@ -277,9 +277,9 @@ class PromptCache:
             return []
         with self._lock:
             return [
-                other
-                for other, known in self._known(whole.digest).prompts.items()
-                if other != path and _n_worth(whole.tokens, known) == len(known)
+                other_path
+                for other_path, known in self._known(whole.digest).prompts.items()
+                if other_path != path and _n_worth(whole.tokens, known) == len(known)
             ]
 
     def _name(self, tokens: list[int], digest: bytes) -> str:
@@ -311,8 +311,8 @@ class PromptCache:
         return min(self._n_usable(known, tokens), _n_worth(known, tokens))
 
     def _n_remembered(self, text: _OwnedPrompt) -> int:
-        known = (one for one, digest in remembered(self._engine) if digest == text.digest)
-        usable = (self._n_usable(np.array(one, np.int32), text.tokens) for one in known)
+        known = (prompt for prompt, digest in remembered(self._engine) if digest == text.digest)
+        usable = (self._n_usable(np.array(prompt, np.int32), text.tokens) for prompt in known)
         return max(usable, default=0)
 
     def _restore(self, text: _OwnedPrompt, cancel: Cancel) -> bool:
@@ -366,7 +366,7 @@ class PromptCache:
         """Forgets removed files but those of remembered texts, which would be written again at
         once; `restore` forgets these when they are used."""
         with self._lock:
-            known = [path for one in self._present() for path in one.prompts]
+            known = [path for owner in self._present() for path in owner.prompts]
         others = [path for path in known if path not in having]
         for path in others:
             if not os.path.lexists(path):

@@ -71,8 +71,8 @@ def _add_writer(app: Application, service: Service, name: str, api: Api, paths: 
 
     path, *others = paths
     app.post(path, name=name, **app.takes(api.body))(write)
-    for other in others:
-        app.post(other, include_in_schema=False)(write)
+    for other_path in others:
+        app.post(other_path, include_in_schema=False)(write)
 
 
 def _add_inspections(app: Application, service: Service) -> None:

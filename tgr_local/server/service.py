@@ -386,7 +386,7 @@ def _said(choice: answer.Choice) -> dict[str, Any]:
 def _log_text(facts: Facts, part: NewText) -> None:
     """Notes a part of a stream, which may be cut."""
     choices: list[dict[str, Any]] = facts.setdefault("reply", [])
-    choice = next((one for one in choices if one["index"] == part.index), None)
+    choice = next((entry for entry in choices if entry["index"] == part.index), None)
     if choice is None:
         choices.append(choice := {"index": part.index, "thinking": "", "answer": ""})
     if part.kind in choice:

@@ -85,11 +85,11 @@ class SlotFiles:
     def left(self, path: Path) -> int:
         """Bytes that a file may have beside the others of all owners. Raises OSError."""
         assert self.folder is not None
-        folders = [self.folder, *(one for one in self.folder.iterdir() if _is_owners(one))]
+        folders = [self.folder, *(folder for folder in self.folder.iterdir() if _is_owners(folder))]
         for folder in folders:
             paths.remove_abandoned(folder, f".*.????????{TEMPORARY}")
-        others = (other for folder in folders for other in folder.iterdir())
-        sizes = (other.stat().st_size for other in others if other != path and other.is_file())
+        others = (file for folder in folders for file in folder.iterdir())
+        sizes = (file.stat().st_size for file in others if file != path and file.is_file())
         return max(0, self.most - sum(sizes))
 
 

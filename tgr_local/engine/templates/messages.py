@@ -108,13 +108,13 @@ def _short_id(name: Any) -> str:
     return hashlib.sha256(str(name).encode()).hexdigest()[:9]
 
 
-def _joined(first: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def _joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Two messages of the assistant as one."""
-    joined = {**first, **other}
+    joined = {**first, **second}
     for part in ("content", "reasoning_content"):
-        if texts := [text for text in (first.get(part), other.get(part)) if text]:
+        if texts := [text for text in (first.get(part), second.get(part)) if text]:
             joined[part] = "\n\n".join(texts)
-    if calls := [*(first.get("tool_calls") or ()), *(other.get("tool_calls") or ())]:
+    if calls := [*(first.get("tool_calls") or ()), *(second.get("tool_calls") or ())]:
         joined["tool_calls"] = calls
     return joined
 
@@ -135,8 +135,8 @@ def _one_call_each(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
         for call in calls:
             divided.append({**message, "tool_calls": [call]})
             message = {"role": "assistant", "content": ""}
-            own = [one for one in results if one["tool_call_id"] == call["id"]]
+            own = [result for result in results if result["tool_call_id"] == call["id"]]
             divided += own
-            results = [one for one in results if one not in own]
+            results = [result for result in results if result not in own]
         divided += results
     return divided

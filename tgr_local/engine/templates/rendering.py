@@ -104,8 +104,8 @@ class _Marker:
         self._template, self._controls = template, controls
         given = [request.get(key) for key in ("messages", "tools", "variables")]
         texts = [template, *(text for value in given for text in _texts(value))]
-        taken = {found for text in texts for found in _MARK.findall(text)}
-        taken |= {chr(int(found[2:], 16)) for found in taken if len(found) > 1}
+        taken = {mark for text in texts for mark in _MARK.findall(text)}
+        taken |= {chr(int(mark[2:], 16)) for mark in taken if len(mark) > 1}
         mark = next((mark for mark in map(chr, _MARKS) if mark not in taken), None)
         if mark is None:
             raise confined.FailedError("messages have every private character of Unicode")
@@ -239,12 +239,12 @@ def _rewrites(template: str, bos: str, eos: str) -> Iterator[tuple[str, str]]:
     """Yields each text that a template replaces and its replacement, as far as its text says."""
     names = {"bos_token": bos, "eos_token": eos}
     for old, old_name, new, new_name in _REPLACE.findall(template):
-        what = _unquoted(old) if old else names.get(old_name, "")
-        if what:
-            yield what, _unquoted(new) if new else names.get(new_name, "")
+        replaced = _unquoted(old) if old else names.get(old_name, "")
+        if replaced:
+            yield replaced, _unquoted(new) if new else names.get(new_name, "")
     for quoted in _SPLIT.findall(template):  # and may put the pieces together again
-        if what := _unquoted(quoted):
-            yield what, ""
+        if replaced := _unquoted(quoted):
+            yield replaced, ""
 
 
 def _unquoted(text: str) -> str:

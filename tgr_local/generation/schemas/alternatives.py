@@ -73,7 +73,9 @@ class Alternative:
         """A key that is equal for two alternatives made of the same parts, wherever they stand."""
 
         def named(schemas: Mapping[str, Conjunction]) -> tuple[tuple[str, Any], ...]:
-            return tuple((name, conjunction_key(one)) for name, one in schemas.items())
+            return tuple(
+                (name, conjunction_key(conjunction)) for name, conjunction in schemas.items()
+            )
 
         def given(schemas: Conjunction | None) -> Any:
             return None if schemas is None else conjunction_key(schemas)
@@ -95,12 +97,12 @@ def conjoined(*several: Conjunction) -> Conjunction:
     """The schemas of some conjunctions, each once."""
     if len(several) == 2 and not (several[0] and several[1]):
         return several[0] or several[1]
-    return tuple({id(schema): schema for one in several for schema in one}.values())
+    return tuple({id(schema): schema for conjunction in several for schema in conjunction}.values())
 
 
 def conjunction_key(schemas: Conjunction) -> tuple[int, ...]:
     """Returns a key that is equal for the same schemas in any order."""
-    return tuple(sorted({id(one) for one in schemas if one is not True}))
+    return tuple(sorted({id(schema) for schema in schemas if schema is not True}))
 
 
 def kind_of(value: Any) -> str:

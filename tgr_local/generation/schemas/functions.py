@@ -88,8 +88,8 @@ class Followable:
                 for key in _missed(part):
                     self.note(below(part.place, key) if key else part.place)
                 left += part.within[::-1]
-        made = "".join(f"{name} ::= {body}\n" for name, body in rules.items())
-        return f"{grammar.rstrip()}\n{made}" if made else grammar
+        added = "".join(f"{name} ::= {body}\n" for name, body in rules.items())
+        return f"{grammar.rstrip()}\n{added}" if added else grammar
 
     def note(self, place: str) -> None:
         """Names what is not followed."""
@@ -108,25 +108,25 @@ class Followable:
             try:
                 return alternatives_rules(part.normal, part.ones, name)
             except (SchemaError, RecursionError):
-                ones = [self._freed(part, one) for one in part.ones]
+                ones = [self._freed(part, alternative) for alternative in part.ones]
                 return alternatives_rules(part.normal, ones, name)
         except (SchemaError, WorkError, RecursionError):
             self.note(part.place)
-            kinds = dict.fromkeys(one.kind for one in part.ones)
+            kinds = dict.fromkeys(alternative.kind for alternative in part.ones)
             return _free_rules([Alternative(kind) for kind in kinds], name)
 
-    def _freed(self, part: _ParameterPart, one: Alternative) -> Alternative:
+    def _freed(self, part: _ParameterPart, alternative: Alternative) -> Alternative:
         """An object whose properties take any value where theirs cannot be followed."""
-        freed, must = {}, set(one.required)
-        for name in dict.fromkeys((*one.properties, *one.required)):
+        freed, must = {}, set(alternative.required)
+        for name in dict.fromkeys((*alternative.properties, *alternative.required)):
             try:
-                ones = part.normal.of(property_schemas(one, name))
+                ones = part.normal.of(property_schemas(alternative, name))
                 if ones or name in must:
                     alternatives_rules(part.normal, ones, "tgr-0")
             except (SchemaError, RecursionError):
                 self.note(below(part.place, f"properties.{name}"))
                 freed[name] = ()
-        return replace(one, properties={**one.properties, **freed})
+        return replace(alternative, properties={**alternative.properties, **freed})
 
 
 def followable(
@@ -134,10 +134,10 @@ def followable(
 ) -> Followable:
     """Some functions, each with a name and perhaps ``parameters``, as formats of calls take them.
     Raises nothing for any schema, but what `check` raises, which is called again and again."""
-    made = Followable(check)
+    result = Followable(check)
     for function in functions:
-        made.add(function)
-    return made
+        result.add(function)
+    return result
 
 
 def _free_rules(ones: Sequence[Alternative], name: str) -> dict[str, str]:
@@ -151,18 +151,21 @@ def _missed(part: _ParameterPart) -> list[str]:
     if not part.is_leaf and len(part.ones) > 1:
         return [""]
     keys = []
-    for one in part.ones:
-        if part.is_leaf or one.values is not None:
-            keys += [] if replace(one, whole=False).free else [""]
+    for alternative in part.ones:
+        if part.is_leaf or alternative.values is not None:
+            keys += [] if replace(alternative, whole=False).free else [""]
             continue
-        is_object = one.kind == "object"
-        n_most = len(one.properties) if is_object else 0
+        is_object = alternative.kind == "object"
+        n_most = len(alternative.properties) if is_object else 0
         limits = {
-            "minProperties" if is_object else "minItems": one.least > len(one.required),
-            "maxProperties": is_object and one.most is not None and one.most < n_most,
-            "maxItems": not is_object and one.most is not None,
-            "patternProperties": bool(one.by_pattern),
-            "propertyNames": bool(one.names),
+            "minProperties" if is_object else "minItems": alternative.least
+            > len(alternative.required),
+            "maxProperties": is_object
+            and alternative.most is not None
+            and alternative.most < n_most,
+            "maxItems": not is_object and alternative.most is not None,
+            "patternProperties": bool(alternative.by_pattern),
+            "propertyNames": bool(alternative.names),
         }
         keys += [key for key, is_given in limits.items() if is_given]
     return keys
@@ -171,22 +174,22 @@ def _missed(part: _ParameterPart) -> list[str]:
 class _ParameterShapes:
     """Makes the shape of the parameters of one function."""
 
-    def __init__(self, made: Followable, given: Any, place: str) -> None:
-        self._made, self._given, self._place = made, given, place
+    def __init__(self, functions: Followable, given: Any, place: str) -> None:
+        self._functions, self._given, self._place = functions, given, place
         self._normal = Normal({}, self._note, StepBudget())  # until the schema is read
         self._way: set[tuple[int, ...]] = set()  # the schemas that lead to the one being read
         self._n = 0
 
     def _note(self, place: str, _: str = "") -> None:
-        self._made.note(f"{self._place}.{place}".rstrip("."))
+        self._functions.note(f"{self._place}.{place}".rstrip("."))
 
     def whole(self) -> tuple[dict[str, Any], list[int]]:
         """The shape of all parameters, and the numbers of its alternatives."""
         numbers: list[int] = []
         try:
-            self._normal = Normal(self._given, self._note, self._made.work)
+            self._normal = Normal(self._given, self._note, self._functions.work)
             ones = self._normal.of((checked(self._given, "", lambda *_: None),))
-            objects = [one for one in ones if one.kind == "object"]
+            objects = [alternative for alternative in ones if alternative.kind == "object"]
             if objects:
                 return self._object(objects, "", numbers), numbers
         except (SchemaError, WorkError, RecursionError):
@@ -202,18 +205,22 @@ class _ParameterShapes:
         to some."""
         within: list[int] = []
         properties: dict[str, Any] = {}
-        names = dict.fromkeys(name for one in ones for name in (*one.properties, *one.required))
-        musts = [set(one.required) for one in ones]
+        names = dict.fromkeys(
+            name
+            for alternative in ones
+            for name in (*alternative.properties, *alternative.required)
+        )
+        musts = [set(alternative.required) for alternative in ones]
         needed = {name for name in names if all(name in must for must in musts)}
         for name in names:
-            self._made.work.count(len(ones) * (2 + len(name) // 16))
+            self._functions.work.count(len(ones) * (2 + len(name) // 16))
             at = below(place, f"properties.{name}")
             schemas = [
-                property_schemas(one, name)
-                for one, must in zip(ones, musts, strict=True)
-                if (name in one.properties or name in must)
-                and name not in one.forbidden
-                and one.values is None
+                property_schemas(alternative, name)
+                for alternative, must in zip(ones, musts, strict=True)
+                if (name in alternative.properties or name in must)
+                and name not in alternative.forbidden
+                and alternative.values is None
             ]
             distinct = {conjunction_key(every): every for every in schemas}.values()
             values = [self._value(every, at, within) for every in distinct]
@@ -249,39 +256,39 @@ class _ParameterShapes:
         if not has_structure or key in self._way or is_far:
             return self._leaf(ones, place, numbers)
         self._way.add(key)
-        shapes = [self._one(one, place, numbers) for one in ones]
+        shapes = [self._one(alternative, place, numbers) for alternative in ones]
         self._way.remove(key)
         return shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
 
-    def _one(self, one: Alternative, place: str, numbers: list[int]) -> dict[str, Any]:
+    def _one(self, alternative: Alternative, place: str, numbers: list[int]) -> dict[str, Any]:
         self._n += 1
-        if _is_structure(one) and one.kind == "object":
-            return self._object([one], place, numbers)
+        if _is_structure(alternative) and alternative.kind == "object":
+            return self._object([alternative], place, numbers)
         within: list[int] = []
         items = None
-        if _is_structure(one):
-            items = self._value(one.items or (), below(place, "items"), within)
+        if _is_structure(alternative):
+            items = self._value(alternative.items or (), below(place, "items"), within)
         if items is None:
-            return self._leaf([one], place, numbers)
+            return self._leaf([alternative], place, numbers)
         return {
             "type": "array",
             "items": items,
-            "minItems": self._mark([one], place, numbers, within),
+            "minItems": self._mark([alternative], place, numbers, within),
         }
 
     def _leaf(self, ones: Sequence[Alternative], place: str, numbers: list[int]) -> dict[str, Any]:
         """The shape of a value whose parts a format cannot tell apart."""
         number = self._mark(ones, place, numbers, is_leaf=True)
-        kinds = {one.kind: one for one in ones}
-        samples = [1 if kind == "number" and one.whole else _SAMPLES[kind]
-                   for kind, one in kinds.items() if kind != "string"]  # fmt: skip
-        made: dict[str, Any] = {"enum": [str(number) if "string" in kinds else number, *samples]}
+        kinds = {alternative.kind: alternative for alternative in ones}
+        samples = [1 if kind == "number" and alternative.whole else _SAMPLES[kind]
+                   for kind, alternative in kinds.items() if kind != "string"]  # fmt: skip
+        shape: dict[str, Any] = {"enum": [str(number) if "string" in kinds else number, *samples]}
         if len(kinds) == 1:
-            (one,) = kinds.values()
-            made["type"] = "integer" if one.whole else one.kind
-            if one.kind == "array":  # templates look for them
-                made["items"] = {}
-        return made
+            (alternative,) = kinds.values()
+            shape["type"] = "integer" if alternative.whole else alternative.kind
+            if alternative.kind == "array":  # templates look for them
+                shape["items"] = {}
+        return shape
 
     def _mark(
         self,
@@ -293,13 +300,17 @@ class _ParameterShapes:
         is_leaf: bool = False,
     ) -> int:
         at = f"{self._place}.{place}".rstrip(".")
-        number = self._made.mark(_ParameterPart(self._normal, ones, at, within, is_leaf))
+        number = self._functions.mark(_ParameterPart(self._normal, ones, at, within, is_leaf))
         numbers.append(number)
         return number
 
 
-def _is_structure(one: Alternative) -> bool:
+def _is_structure(alternative: Alternative) -> bool:
     """Whether a format may write the parts of a value one by one."""
-    if one.values is not None:
+    if alternative.values is not None:
         return False
-    return bool(one.properties) if one.kind == "object" else one.kind == "array" and not one.prefix
+    return (
+        bool(alternative.properties)
+        if alternative.kind == "object"
+        else alternative.kind == "array" and not alternative.prefix
+    )

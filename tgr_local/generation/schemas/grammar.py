@@ -97,7 +97,10 @@ class _GrammarWriter:
     def rules(self, ones: Sequence[Alternative], name: str) -> dict[str, str]:
         """The rules of some alternatives, the first of which has a name."""
         self._find_possible(
-            schemas for one in ones if not one.free for schemas in self._children(one)
+            schemas
+            for alternative in ones
+            if not alternative.free
+            for schemas in self._children(alternative)
         )
         body = self._choices(ones)
         if not body:
@@ -120,19 +123,19 @@ class _GrammarWriter:
 
     def _find_possible(self, wanted: Iterable[Conjunction]) -> None:
         """Finds the schemas that have a value, from the ones within to the ones around them."""
-        found: dict[tuple[int, ...], Sequence[Alternative]] = {}
+        alternatives: dict[tuple[int, ...], Sequence[Alternative]] = {}
         left = list(wanted)
         while left:
             schemas = left.pop()
             key = conjunction_key(schemas)
-            if key not in found:
-                found[key] = self._normal.of(schemas)
-                for alternative in found[key]:
+            if key not in alternatives:
+                alternatives[key] = self._normal.of(schemas)
+                for alternative in alternatives[key]:
                     left += self._children(alternative)
         grows = True
         while grows:
             grows = False
-            for key, ones in reversed(found.items()):  # those within come first
+            for key, ones in reversed(alternatives.items()):  # those within come first
                 if key not in self._possible and any(map(self._is_possible, ones)):
                     self._possible.add(key)
                     grows = True
@@ -198,7 +201,11 @@ class _GrammarWriter:
         return self._names[key]
 
     def _choices(self, ones: Sequence[Alternative]) -> str:
-        choices = [self._one(one) for one in ones if one.free or self._is_possible(one)]
+        choices = [
+            self._one(alternative)
+            for alternative in ones
+            if alternative.free or self._is_possible(alternative)
+        ]
         return " | ".join(dict.fromkeys(filter(None, choices)))
 
     def _new(self, body: str = "") -> str:
@@ -214,7 +221,7 @@ class _GrammarWriter:
         full = self._shared + name
         if full not in self._rules:
             self._rules[full] = ""
-            needed = {other: self._base(other) for other in _BASE if f"{{{other}}}" in _BASE[name]}
+            needed = {rule: self._base(rule) for rule in _BASE if f"{{{rule}}}" in _BASE[name]}
             has_names = needed or "{{" in _BASE[name]
             self._rules[full] = _BASE[name].format(**needed) if has_names else _BASE[name]
         return full

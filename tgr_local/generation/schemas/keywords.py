@@ -90,8 +90,14 @@ class Keywords:
             alternatives.append(
                 replace(alternative, whole=alternative.whole or kind in whole, place=self._place)
             )
-        alternatives = [one for one in alternatives if one.most is None or one.least <= one.most]
-        alternatives = [one for one in alternatives if not one.interval.empty]
+        alternatives = [
+            alternative
+            for alternative in alternatives
+            if alternative.most is None or alternative.least <= alternative.most
+        ]
+        alternatives = [
+            alternative for alternative in alternatives if not alternative.interval.empty
+        ]
         return (
             self._both(alternatives, self._values())
             if {"const", "enum"} & given.keys()
@@ -232,8 +238,8 @@ class Keywords:
             least=self._count("minItems", 0),
             most=self._most("maxItems"),
             prefix=tuple(
-                (checked(one, f"{place}.{i}", self._unfollowed),)
-                for i, one in enumerate(first or ())
+                (checked(schema, f"{place}.{i}", self._unfollowed),)
+                for i, schema in enumerate(first or ())
             ),
             items=None if items is None else self._inner("items", items),
         )
@@ -266,7 +272,7 @@ class Keywords:
             "object",
             least=self._count("minProperties", 0),
             most=self._most("maxProperties"),
-            properties={name: (one,) for name, one in self._mapping("properties").items()},
+            properties={name: (schema,) for name, schema in self._mapping("properties").items()},
             listed="properties" in self._schema,
             required=self._required(),
             additional=None if additional is None else self._inner(
@@ -285,7 +291,8 @@ class Keywords:
             return {}
         place = below(self._place, key)
         return {
-            name: checked(one, f"{place}.{name}", self._unfollowed) for name, one in given.items()
+            name: checked(schema, f"{place}.{name}", self._unfollowed)
+            for name, schema in given.items()
         }
 
     def _read(self, expression: str) -> None:

@@ -64,8 +64,8 @@ class Normal:
         return self._taken(self._known[key])
 
     def _of(self, schemas: Conjunction) -> Sequence[Alternative]:
-        different = {id(one): one for one in schemas}.values()
-        return self._all([self.expanded(one) for one in different])
+        different = {id(schema): schema for schema in schemas}.values()
+        return self._all([self.expanded(schema) for schema in different])
 
     def _try(self, make: Callable[[Any], Sequence[Alternative]], given: Any) -> SchemaResult:
         outer, self._narrowed = self._narrowed, 0
@@ -130,7 +130,7 @@ class Normal:
 
     def _all(self, parts: Sequence[Sequence[Alternative]]) -> Sequence[Alternative]:
         """Returns the intersection of lists of alternatives."""
-        different = {tuple(map(id, one)): one for one in parts if not is_free(one)}
+        different = {tuple(map(id, part)): part for part in parts if not is_free(part)}
         self.count(sum(map(len, parts)) // 8)
         common, *more = different.values() or (parts[0] if parts else FREE,)
         for alternatives in more:
@@ -191,8 +191,15 @@ class Normal:
         is_exact = self._narrowed == n_narrowed or len(branches) == 1
         branches = [branch for branch in branches if branch]
         for i, branch in enumerate(branches):
-            others = [one for j, other in enumerate(branches) if j != i for one in other]
-            kept = [left for one in branch if (left := self._apart_from(one, others))]
+            others = [
+                alternative
+                for j, other_branch in enumerate(branches)
+                if j != i
+                for alternative in other_branch
+            ]
+            kept = [
+                left for alternative in branch if (left := self._apart_from(alternative, others))
+            ]
             if not kept or not is_exact:
                 self.unfollowed(place, "has schemas that a value may match at once; use anyOf")
                 return self._union(branches)
@@ -226,11 +233,11 @@ class Normal:
         self, alternative: Alternative, others: Iterable[Alternative]
     ) -> Alternative | None:
         left: Alternative | None = alternative
-        for other in others:
+        for excluded in others:
             if left is None:
                 return None
             self.count()
-            left = self._apart(left, other)
+            left = self._apart(left, excluded)
         return left
 
     def _apart(self, a: Alternative, b: Alternative) -> Alternative | None:
@@ -250,12 +257,12 @@ class Normal:
 
     def _object_apart(self, a: Alternative, b: Alternative) -> Alternative | None:
         self.count((len(a.properties) + len(a.required) + len(b.required)) // 8)
-        for name in [one for one in a.properties if one in b.properties]:
+        for name in [own_name for own_name in a.properties if own_name in b.properties]:
             n_narrowed = self._narrowed
-            theirs = [one.values for one in self.of(property_schemas(b, name))]
+            theirs = [alternative.values for alternative in self.of(property_schemas(b, name))]
             if self._narrowed > n_narrowed:  # there may be more
                 continue
-            own = [one.values for one in self.of(property_schemas(a, name))]
+            own = [alternative.values for alternative in self.of(property_schemas(a, name))]
             if None not in own and None not in theirs:
                 texts = [{t for values in side for t in values or ()} for side in (own, theirs)]
                 self.count((len(texts[0]) + len(texts[1])) // 8)
@@ -354,7 +361,7 @@ class Normal:
 
     def accepts(self, value: Any, schemas: Conjunction) -> bool:
         """Whether a value is valid for some schemas."""
-        return not schemas or any(self.fits(value, one) for one in self.of(schemas))
+        return not schemas or any(self.fits(value, alternative) for alternative in self.of(schemas))
 
     def _schemas(self, schema: dict[str, Any], key: str) -> list[Any]:
         """The schemas of a keyword that has a list of them."""
@@ -364,12 +371,12 @@ class Normal:
         if not isinstance(given, list) or not given:
             self.unfollowed(place, f"is {given!r:.80}, but must be a list of schemas")
             return [True]
-        return [checked(one, f"{place}.{i}", self.unfollowed) for i, one in enumerate(given)]
+        return [checked(part, f"{place}.{i}", self.unfollowed) for i, part in enumerate(given)]
 
 
 def is_free(ones: Sequence[Alternative]) -> bool:
     """Whether some alternatives are all values, and none is there twice."""
-    kinds = {one.kind for one in ones if one.free}
+    kinds = {alternative.kind for alternative in ones if alternative.free}
     return len(ones) == len(kinds) == len(KINDS)
 
 

@@ -116,7 +116,7 @@ def _decimals(interval: NumberRange, sign: str) -> Iterator[str]:
             scale = 10**n_digits
             first, last = inside.whole(scale)
             if first <= last:
-                digits = (str(one - part * scale).zfill(n_digits) for one in (first, last))
+                digits = (str(number - part * scale).zfill(n_digits) for number in (first, last))
                 yield f'{sign}"{part}." {_same_length(*digits)}'
 
 

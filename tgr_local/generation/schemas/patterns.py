@@ -141,7 +141,7 @@ class _PatternReader:
         return Pattern(
             body=" | ".join(branch.body for branch in branches),
             least=min(branch.least for branch in branches),
-            most=None if None in most else max(one for one in most if one is not None),
+            most=None if None in most else max(length for length in most if length is not None),
             single=branches[0].single if len(branches) == 1 else "",
         )
 
@@ -162,7 +162,7 @@ class _PatternReader:
         return Pattern(
             " ".join(part.body for part in parts) or '""',
             sum(part.least for part in parts),
-            None if None in most else sum(one for one in most if one is not None),
+            None if None in most else sum(length for length in most if length is not None),
             parts[0].single if len(parts) == 1 else "",
         )
 

@@ -41,7 +41,7 @@ class Way:
         Returns whether the result depends on nothing that led to it."""
         depth, lowest = self.depths.pop(id(schema)), self.lowest
         if lowest <= depth:  # what led back to it, or further, may do so no more
-            self.results = {key: one for key, one in self.results.items() if one[1] < depth}
+            self.results = {key: known for key, known in self.results.items() if known[1] < depth}
         if lowest < depth:
             self.results[id(schema)] = result, lowest
         self.lowest = min(outer_lowest, lowest if lowest < depth else NOWHERE)
