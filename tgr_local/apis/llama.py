@@ -31,10 +31,13 @@ from tgr_local.apis.llama_options import (
     check_only,
     check_processors,
     check_types,
+    takes,
 )
 from tgr_local.apis.llama_options import LlamaGrammar as LlamaGrammar
 from tgr_local.apis.llama_tokens import Stopper, Tokenizer, continued, criteria_of
 from tgr_local.apis.llama_types import (
+    CHAT_ORDER,
+    COMPLETION_ORDER,
     ChatCompletion,
     ChatCompletionChunk,
     ChatParameters,
@@ -325,46 +328,8 @@ class TgrLlama:
         **parameters: Unpack[ChatParameters],
     ) -> ChatCompletion | Iterator[ChatCompletionChunk]: ...
 
-    def create_chat_completion(
-        self,
-        messages: Seq[Mapping[str, Any]],
-        functions: None = None,
-        function_call: None = None,
-        tools: Seq[Mapping[str, Any]] | None = None,
-        tool_choice: str | Mapping[str, Any] | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        top_k: int | None = None,
-        min_p: float | None = None,
-        typical_p: float | None = None,
-        stream: bool = False,
-        stop: str | Seq[str] | None = None,
-        seed: int | None = None,
-        response_format: Mapping[str, Any] | None = None,
-        max_tokens: int | None = None,
-        presence_penalty: float | None = None,
-        frequency_penalty: float | None = None,
-        repeat_penalty: float | None = None,
-        tfs_z: float | None = None,
-        mirostat_mode: int | None = None,
-        mirostat_tau: float | None = None,
-        mirostat_eta: float | None = None,
-        model: str | None = None,
-        logits_processor: None = None,
-        grammar: Any = None,
-        logit_bias: Mapping[int, float] | None = None,
-        logprobs: bool | None = None,
-        top_logprobs: int | None = None,
-        *,
-        n: int = 1,
-        best_of: int | None = None,
-        stream_options: Mapping[str, Any] | None = None,
-        reasoning_effort: str | None = None,
-        method: str | None = None,
-        tgr: Mapping[str, Any] | None = None,
-        control_vector: ControlVector | None = None,
-        cancel: Cancel | None = None,
-    ) -> Any:
+    @takes(ChatParameters, CHAT_ORDER, stream=False, n=1)
+    def create_chat_completion(self, messages: Seq[Mapping[str, Any]], **parameters: Any) -> Any:
         """The reply to a conversation: a dict, or with `stream` an iterator of chunks.
 
         Takes and returns what ``llama_cpp.Llama.create_chat_completion`` does, and OpenAI's `n`,
@@ -381,10 +346,10 @@ class TgrLlama:
         that cannot fit, and CancelledError.
         """
         request = chat_request(
-            self.engine, self._body(locals()), config=self.config, method=self.method,
-            model=self.model_path,
+            self.engine, self._body({"messages": messages, **parameters}), config=self.config,
+            method=self.method, model=self.model_path,
         )  # fmt: skip
-        return self._run(request, control_vector, cancel)
+        return self._run(request, parameters)
 
     @overload
     def create_completion(
@@ -419,41 +384,13 @@ class TgrLlama:
         **parameters: Unpack[CompletionParameters],
     ) -> Completion | Iterator[CompletionChunk]: ...
 
+    @takes(CompletionParameters, COMPLETION_ORDER, stream=False, echo=False, n=1)
     def create_completion(
         self,
         prompt: Prompt,
         suffix: str | None = None,
         max_tokens: int | None = 16,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        typical_p: float | None = None,
-        logprobs: int | None = None,
-        echo: bool = False,
-        stop: str | Seq[str] | None = None,
-        frequency_penalty: float | None = None,
-        presence_penalty: float | None = None,
-        repeat_penalty: float | None = None,
-        top_k: int | None = None,
-        stream: bool = False,
-        seed: int | None = None,
-        tfs_z: float | None = None,
-        mirostat_mode: int | None = None,
-        mirostat_tau: float | None = None,
-        mirostat_eta: float | None = None,
-        model: str | None = None,
-        stopping_criteria: StoppingCriteria | None = None,
-        logits_processor: None = None,
-        grammar: Any = None,
-        logit_bias: Mapping[int, float] | None = None,
-        *,
-        n: int = 1,
-        best_of: int | None = None,
-        stream_options: Mapping[str, Any] | None = None,
-        method: str | None = None,
-        tgr: Mapping[str, Any] | None = None,
-        control_vector: ControlVector | None = None,
-        cancel: Cancel | None = None,
+        **parameters: Any,
     ) -> Any:
         """Continues a text: returns a dict, or with `stream` an iterator of chunks.
 
@@ -465,16 +402,17 @@ class TgrLlama:
         with True; its second argument, the logits, is empty here. The rest is as in
         `create_chat_completion`.
         """
-        body = self._body(locals())
+        given = {"prompt": prompt, "suffix": suffix, "max_tokens": max_tokens, **parameters}
+        body = self._body(given)
         body.setdefault("max_tokens", -1)
         request = completion_request(
             self.engine, body, config=self.config, method=self.method, model=self.model_path,
         )  # fmt: skip
-        if not (criteria := criteria_of(stopping_criteria)):
-            return self._run(request, control_vector, cancel)
+        if not (criteria := criteria_of(parameters["stopping_criteria"])):
+            return self._run(request, parameters)
         stopper = Stopper(self.engine, request, criteria)
         request = dataclasses.replace(request, until=stopper.until)
-        return stopper.shortened(self._run(request, control_vector, cancel))
+        return stopper.shortened(self._run(request, parameters))
 
     __call__ = create_completion
 
@@ -532,9 +470,7 @@ class TgrLlama:
         """The parameters as the body of a request, in the types that JSON has."""
         check_processors(parameters["logits_processor"])
         check_types(parameters, _OURS)
-        ours = (
-            "self", "control_vector", "cancel", "logits_processor", "stopping_criteria",
-        )  # fmt: skip
+        ours = (*_OURS, "logits_processor", "stopping_criteria")
         body = {k: v for k, v in parameters.items() if v is not None and k not in ours}
         for key in ("stop", "messages", "prompt"):
             if isinstance(given := body.get(key), tuple | np.ndarray):
@@ -546,13 +482,9 @@ class TgrLlama:
             body.setdefault("seed", self.seed)
         return body
 
-    def _run(
-        self,
-        request: PreparedRequest,
-        control_vector: ControlVector | None,
-        cancel: Cancel | None,
-    ) -> Any:
-        engine = steered(self.engine, control_vector) if control_vector else self.engine
+    def _run(self, request: PreparedRequest, parameters: Mapping[str, Any]) -> Any:
+        vector, cancel = parameters["control_vector"], parameters["cancel"]
+        engine = steered(self.engine, vector) if vector else self.engine
         if request.stream:
             return completions.chunks(engine, request, cancel=cancel)
         return completions.respond(engine, request, cancel=cancel)

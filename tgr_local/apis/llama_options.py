@@ -4,8 +4,10 @@ which values here, and what to do instead of the rest.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,6 +121,44 @@ def check_processors(given: Any) -> None:
             "logit_bias, grammar, min_p and the penalties do what most of them do",
             "logits_processor",
         )
+
+
+def takes(
+    parameters: Any, order: str, **defaults: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Gives a method the parameters of a typed dictionary, as `inspect.signature` and ``help`` show
+    them: those of `order` also by position, the others by name alone. The method gets all of them,
+    with None for one that is neither given nor among `defaults`."""
+    types = {
+        name: getattr(t, "__forward_arg__", t) for name, t in parameters.__annotations__.items()
+    }
+    by_position = order.split()
+
+    def added(name: str) -> inspect.Parameter:
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        if name not in by_position:
+            kind = inspect.Parameter.KEYWORD_ONLY
+        default = defaults.get(name)
+        annotation = types.get(name, type(default).__name__)
+        return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+    names = [*by_position, *(name for name in types if name not in by_position)]
+
+    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(method)
+        *own, _ = signature.parameters.values()
+        signature = signature.replace(parameters=[*own, *map(added, names)])
+
+        @functools.wraps(method)
+        def call(*args: Any, **given: Any) -> Any:
+            bound = signature.bind(*args, **given)
+            bound.apply_defaults()
+            return method(**bound.arguments)
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return call
+
+    return decorate
 
 
 class LlamaGrammar:

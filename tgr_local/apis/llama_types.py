@@ -216,7 +216,7 @@ class _Parameters(TypedDict, total=False):
 
 
 class CompletionParameters(_Parameters, total=False):
-    """The parameters of `TgrLlama.create_completion` after those that may be positional."""
+    """The parameters of `TgrLlama.create_completion` after `max_tokens`."""
 
     logprobs: int | None
     echo: bool
@@ -235,3 +235,18 @@ class ChatParameters(_Parameters, total=False):
     logprobs: bool | None
     top_logprobs: int | None
     reasoning_effort: str | None
+
+
+CHAT_ORDER = (
+    "functions function_call tools tool_choice temperature top_p top_k min_p typical_p stream stop "
+    "seed response_format max_tokens presence_penalty frequency_penalty repeat_penalty tfs_z "
+    "mirostat_mode mirostat_tau mirostat_eta model logits_processor grammar logit_bias logprobs "
+    "top_logprobs"
+)
+"""The parameters of a chat in llama-cpp-python's order, after the messages."""
+COMPLETION_ORDER = (
+    "temperature top_p min_p typical_p logprobs echo stop frequency_penalty presence_penalty "
+    "repeat_penalty top_k stream seed tfs_z mirostat_mode mirostat_tau mirostat_eta model "
+    "stopping_criteria logits_processor grammar logit_bias"
+)
+"""The parameters of a completion in llama-cpp-python's order, after `max_tokens`."""
