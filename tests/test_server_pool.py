@@ -276,10 +276,10 @@ async def test_nobody_starves_and_those_who_wait_for_one_model_begin_together(
     order: list[str] = []
     leases = [pool.lease("ba"[i % 2]) for i in range(10)]
     for lease in leases:
-        lease.then(lambda lease=lease: order.append(lease.place.name))
+        lease.then(lambda lease=lease: order.append(lease.pooled.name))
     first.end()
     for name in "ba":
-        together = [lease for lease in leases if lease.place.name == name]
+        together = [lease for lease in leases if lease.pooled.name == name]
         await granted(*together)
         assert order[-1] == name
         for lease in together:

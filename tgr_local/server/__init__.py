@@ -13,7 +13,7 @@ parameter means: `tgr_local.apis` has the bodies, their meaning and the response
     models.py      the models: found by name, leased, listed
     catalog.py     … which files there are, under which names
     pool.py        … which are in memory, who uses them, which goes
-    lease.py       … a place in it, and a request's claim to that
+    lease.py       … one of them, and a request's claim to it
     loaded.py      a loaded model, and what its requests share
     lora.py        … and whose LoRA scales it has now
     model_routes.py    /v1/models, /models/load, /models/unload, /models/sse, /lora-adapters

@@ -1,4 +1,4 @@
-"""A model's place in the pool, and one request's claim to it. Only one event loop uses them."""
+"""A model of the pool, and one request's claim to it. Only one event loop uses them."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class PooledModel:
 class Lease:
     """One request's use of a model. `end` it, whether or not it was granted."""
 
-    def __init__(self, place: PooledModel, ended: Callable[[Lease, bool], object]) -> None:
+    def __init__(self, pooled: PooledModel, ended: Callable[[Lease, bool], object]) -> None:
         """`ended` is called at the end, with whether the lease was granted before."""
-        self.place = place
+        self.pooled = pooled
         self._ended = ended
         self._model: LoadedModel | None = None
         self.failure: Exception | None = None
@@ -66,10 +66,10 @@ class Lease:
         """The failure, as clients see it."""
         if isinstance(self.failure, ApiError) or self.failure is None:
             return self.failure
-        why = without_folder(describe(self.failure), self.place.path)
+        why = without_folder(describe(self.failure), self.pooled.path)
         return ApiError(
             400 if isinstance(self.failure, TgrError | ValueError | OSError) else 500,
-            f"the model {self.place.name!r} cannot be loaded: {why}",
+            f"the model {self.pooled.name!r} cannot be loaded: {why}",
             param="model",
             code="model_load_failed",
         )

@@ -66,7 +66,7 @@ class Pool:
     ) -> None:
         self._loader, self._most, self._idle_seconds = loader, most, idle_seconds
         self._rest_seconds, self._told, self._clock = rest_seconds, tell, clock
-        self._places: dict[str, PooledModel] = {}
+        self._pooled: dict[str, PooledModel] = {}
         self._waiting: list[Lease] = []  # in order of arrival
         self._coming: PooledModel | None = None  # is being loaded, or waits for room
         self._cancel = Cancel()  # of the present load
@@ -88,7 +88,7 @@ class Pool:
     @property
     def loaded(self) -> list[LoadedModel]:
         """The models in memory; any thread may ask."""
-        return [place.model for place in tuple(self._places.values()) if place.model is not None]
+        return [pooled.model for pooled in tuple(self._pooled.values()) if pooled.model is not None]
 
     def status(self, name: str) -> str:
         if self.model(name) is not None:
@@ -97,18 +97,20 @@ class Pool:
 
     def failure(self, name: str) -> str | None:
         """Returns the reason why the latest load of a model failed; None if it did not."""
-        place = self._places.get(name)
-        return place.failure if place else None
+        pooled = self._pooled.get(name)
+        return pooled.failure if pooled else None
 
     def model(self, name: str) -> LoadedModel | None:
         """A model if it is in memory."""
-        place = self._places.get(name)
-        return place.model if place else None
+        pooled = self._pooled.get(name)
+        return pooled.model if pooled else None
 
     def latest(self) -> LoadedModel | None:
         """The model in memory that is in use, or was last."""
         loaded = self._loaded()
-        return max(loaded, key=lambda place: (place.n_leases, place.used)).model if loaded else None
+        return (
+            max(loaded, key=lambda pooled: (pooled.n_leases, pooled.used)).model if loaded else None
+        )
 
     # ---- leases ----
 
@@ -116,32 +118,32 @@ class Pool:
         """A lease on a model, which is loaded if it is not there. ApiError when the pool closes."""
         if self._closing:
             raise ApiError(503, "the server is shutting down")
-        place = self._places.setdefault(name, PooledModel(name))
-        lease = Lease(place, self._ended)
-        is_there = place.model is not None and not place.leaves and not self._is_next(place)
+        pooled = self._pooled.setdefault(name, PooledModel(name))
+        lease = Lease(pooled, self._ended)
+        is_there = pooled.model is not None and not pooled.leaves and not self._is_next(pooled)
         self._waiting.append(lease)
         if is_there:
-            self._grant(lease, place)
+            self._grant(lease, pooled)
         else:
             self._kick()
         return lease
 
     def want(self, name: str) -> None:
         """Loads a model that no request waits for."""
-        place = self._places.setdefault(name, PooledModel(name))
-        place.is_idle, place.is_wanted = False, place.model is None
+        pooled = self._pooled.setdefault(name, PooledModel(name))
+        pooled.is_idle, pooled.is_wanted = False, pooled.model is None
         self._grant_waiting()
         self._kick()
 
     def unload(self, name: str) -> bool:
         """Unloads a model as soon as nobody uses it or waits for it; later requests load it again.
         Whether it is in memory, or on the way there."""
-        place = self._places.get(name)
+        pooled = self._pooled.get(name)
         is_there = self.status(name) != UNLOADED
-        if place is None or not (is_there or place.is_wanted):
+        if pooled is None or not (is_there or pooled.is_wanted):
             return False
-        place.is_wanted, place.is_idle = False, is_there
-        if place is self._coming and not self._is_awaited(place):
+        pooled.is_wanted, pooled.is_idle = False, is_there
+        if pooled is self._coming and not self._is_awaited(pooled):
             self._cancel.cancel()
         self._kick()
         return True
@@ -149,9 +151,9 @@ class Pool:
     def look(self) -> None:
         """Unloads what has been idle for too long."""
         self._timer = None
-        for place in self._loaded():
-            if not place.n_leases and self._idle_left(place) <= 0:
-                place.is_idle = True
+        for pooled in self._loaded():
+            if not pooled.n_leases and self._idle_left(pooled) <= 0:
+                pooled.is_idle = True
         self._kick()
         self._set_timer()
 
@@ -159,55 +161,55 @@ class Pool:
         """Ends a load, and frees the models. The leases must have ended, or end now."""
         self._closing = True
         self._cancel.cancel()
-        for timer in (self._timer, *(place.rest for place in self._places.values())):
+        for timer in (self._timer, *(pooled.rest for pooled in self._pooled.values())):
             if timer:
                 timer.cancel()
         if self._runner:
             self._changed.set()
             await asyncio.wait({self._runner}, timeout=_STOP_SECONDS)
-        for place in self._loaded():
-            model, place.model = place.model, None
+        for pooled in self._loaded():
+            model, pooled.model = pooled.model, None
             if model is not None:
                 await in_thread(model.close)
 
-    def _grant(self, lease: Lease, place: PooledModel) -> None:
+    def _grant(self, lease: Lease, pooled: PooledModel) -> None:
         self._waiting.remove(lease)
-        place.n_leases += 1
-        place.used = self._clock()
-        lease.decide(place.model)
+        pooled.n_leases += 1
+        pooled.used = self._clock()
+        lease.decide(pooled.model)
 
     def _ended(self, lease: Lease, was_granted: bool) -> None:
-        place = lease.place
+        pooled = lease.pooled
         if was_granted:
-            place.n_leases -= 1
-            place.used = self._clock()
+            pooled.n_leases -= 1
+            pooled.used = self._clock()
             self._set_timer()
-            self._rest_later(place)
+            self._rest_later(pooled)
         elif lease in self._waiting:
             self._waiting.remove(lease)
-            if place is self._coming and self._waiting and not self._is_awaited(place):
+            if pooled is self._coming and self._waiting and not self._is_awaited(pooled):
                 self._cancel.cancel()  # others wait for another model
         self._kick()
 
-    def _is_next(self, place: PooledModel) -> bool:
-        """Whether a request that came before needs the place of this model."""
+    def _is_next(self, pooled: PooledModel) -> bool:
+        """Whether a request that came before needs this model to go."""
         loaded = self._loaded()
-        is_needed = any(lease.place.model is None for lease in self._waiting)
-        return is_needed and len(loaded) >= self._most and _victim(loaded) is place
+        is_needed = any(lease.pooled.model is None for lease in self._waiting)
+        return is_needed and len(loaded) >= self._most and _victim(loaded) is pooled
 
-    def _is_awaited(self, place: PooledModel) -> bool:
-        return place.is_wanted or any(lease.place is place for lease in self._waiting)
+    def _is_awaited(self, pooled: PooledModel) -> bool:
+        return pooled.is_wanted or any(lease.pooled is pooled for lease in self._waiting)
 
-    def _fail(self, place: PooledModel, failure: Exception) -> None:
+    def _fail(self, pooled: PooledModel, failure: Exception) -> None:
         """Every request that waits for the model gets the error."""
-        for lease in [lease for lease in self._waiting if lease.place is place]:
+        for lease in [lease for lease in self._waiting if lease.pooled is pooled]:
             self._waiting.remove(lease)
             lease.decide(None, failure)
 
     # ---- models come and go, one after another ----
 
     def _loaded(self) -> list[PooledModel]:
-        return [place for place in self._places.values() if place.model is not None]
+        return [pooled for pooled in self._pooled.values() if pooled.model is not None]
 
     def _kick(self) -> None:
         """Lets the runner look for work; there is one as long as there is work."""
@@ -220,82 +222,82 @@ class Pool:
             for loaded in self._loaded():
                 if loaded.leaves and not loaded.n_leases:
                     await self._unload(loaded)
-            wanted = [place for place in self._places.values() if place.is_wanted]
-            asked = [*(lease.place for lease in self._waiting), *wanted]
-            unloaded = (place for place in asked if place.model is None)
-            if (place := next(unloaded, None)) is None:
+            wanted = [pooled for pooled in self._pooled.values() if pooled.is_wanted]
+            asked = [*(lease.pooled for lease in self._waiting), *wanted]
+            unloaded = (pooled for pooled in asked if pooled.model is None)
+            if (pooled := next(unloaded, None)) is None:
                 if not any(loaded.leaves and not loaded.n_leases for loaded in self._loaded()):
                     return
             else:
-                await self._bring(place)
+                await self._bring(pooled)
 
-    async def _bring(self, place: PooledModel) -> None:
+    async def _bring(self, pooled: PooledModel) -> None:
         """Makes room for a model and loads it; the requests that wait for it begin, or fail."""
-        self._coming, self._cancel = place, Cancel()
-        self.events.status(place.name, LOADING)
+        self._coming, self._cancel = pooled, Cancel()
+        self.events.status(pooled.name, LOADING)
         start = self._clock()
         try:
-            place.path = await in_thread(functools.partial(self._loader.path, place.name))
-            await self._measure(place)
-            load = functools.partial(self._loader.load, place.name, place.path, self._cancel)
+            pooled.path = await in_thread(functools.partial(self._loader.path, pooled.name))
+            await self._measure(pooled)
+            load = functools.partial(self._loader.load, pooled.name, pooled.path, self._cancel)
             while True:
-                await self._make_room(place)
+                await self._make_room(pooled)
                 try:
-                    place.model = await in_thread(load, "load")
+                    pooled.model = await in_thread(load, "load")
                     break
                 except TgrError as error:
                     if not (is_out_of_memory(error) and self._loaded()):
                         raise
-                    await self._free_one(place)
+                    await self._free_one(pooled)
         except CancelledError:
-            place.is_idle = False
-            self.events.status(place.name, UNLOADED)
+            pooled.is_idle = False
+            self.events.status(pooled.name, UNLOADED)
         except Exception as error:
-            place.is_idle = False
-            self.events.status(place.name, UNLOADED, failed=True)
-            place.failure = without_folder(describe(error), place.path)
-            self._fail(place, error)
+            pooled.is_idle = False
+            self.events.status(pooled.name, UNLOADED, failed=True)
+            pooled.failure = without_folder(describe(error), pooled.path)
+            self._fail(pooled, error)
         else:
-            place.failure = None
-            self.events.status(place.name, LOADED)
-            place.used = self._clock()
-            self.loads[place.name] += 1
-            self._tell(f"loaded {place.name} in {place.used - start:.1f} s")
-            for lease in [lease for lease in self._waiting if lease.place is place]:
-                self._grant(lease, place)  # before it is unloaded again, if that was asked for
+            pooled.failure = None
+            self.events.status(pooled.name, LOADED)
+            pooled.used = self._clock()
+            self.loads[pooled.name] += 1
+            self._tell(f"loaded {pooled.name} in {pooled.used - start:.1f} s")
+            for lease in [lease for lease in self._waiting if lease.pooled is pooled]:
+                self._grant(lease, pooled)  # before it is unloaded again, if that was asked for
             self._set_timer()
         finally:
-            self._coming, place.is_wanted = None, False
+            self._coming, pooled.is_wanted = None, False
             self._grant_waiting()
 
-    async def _measure(self, place: PooledModel) -> None:
+    async def _measure(self, pooled: PooledModel) -> None:
         """Raises the error for a file that is not a model before another one is unloaded for it."""
-        place.need = MemoryNeed(0, 0)
+        pooled.need = MemoryNeed(0, 0)
         try:
-            place.need = await in_thread(functools.partial(self._loader.needed, place.path))
+            pooled.need = await in_thread(functools.partial(self._loader.needed, pooled.path))
         except Exception:
             if self._loaded():
                 raise
             # the engine says better what is wrong
 
-    async def _make_room(self, place: PooledModel) -> None:
+    async def _make_room(self, pooled: PooledModel) -> None:
         """Unloads models until another one may be loaded. Raises CancelledError if it need not be
         any more."""
         while loaded := self._loaded():
-            if len(loaded) < self._most and await in_thread(lambda: self._fits(place, loaded)):
+            if len(loaded) < self._most and await in_thread(lambda: self._fits(pooled, loaded)):
                 return
-            await self._free_one(place)
+            await self._free_one(pooled)
 
-    def _fits(self, place: PooledModel, loaded: list[PooledModel]) -> bool:
-        return self._loader.fits(place.need, [other.mapped_need() for other in loaded])
+    def _fits(self, pooled: PooledModel, loaded: list[PooledModel]) -> bool:
+        return self._loader.fits(pooled.need, [other.mapped_need() for other in loaded])
 
-    async def _free_one(self, place: PooledModel) -> None:
+    async def _free_one(self, pooled: PooledModel) -> None:
         """Unloads the model that was used least recently, an idle one if there is one, else one
-        that becomes idle. Raises CancelledError if the place need not be filled any more."""
+        that becomes idle. Raises CancelledError if nobody waits for the model any more."""
         victim: PooledModel | None = None
         try:
             while loaded := self._loaded():
-                if self._cancel.is_set() or not self._is_awaited(place):
+                if self._cancel.is_set() or not self._is_awaited(pooled):
                     raise CancelledError("nobody waits for the model any more")
                 chosen = _victim(loaded)
                 if not chosen.n_leases:
@@ -313,34 +315,34 @@ class Pool:
 
     def _grant_waiting(self) -> None:
         for lease in tuple(self._waiting):
-            place = lease.place
-            if place.model is not None and not place.leaves:
-                self._grant(lease, place)
+            pooled = lease.pooled
+            if pooled.model is not None and not pooled.leaves:
+                self._grant(lease, pooled)
 
-    async def _unload(self, place: PooledModel) -> None:
+    async def _unload(self, pooled: PooledModel) -> None:
         """Frees a model that nobody uses."""
-        model, place.model = place.model, None
-        place.is_idle, place.is_needed = False, False
+        model, pooled.model = pooled.model, None
+        pooled.is_idle, pooled.is_needed = False, False
         if model is not None:
             with contextlib.suppress(TgrError):
                 await in_thread(model.close)
-            self._tell(f"unloaded {place.name}")
-        self.events.status(place.name, UNLOADED)
+            self._tell(f"unloaded {pooled.name}")
+        self.events.status(pooled.name, UNLOADED)
 
     # ---- idle time ----
 
-    def _rest_later(self, place: PooledModel) -> None:
+    def _rest_later(self, pooled: PooledModel) -> None:
         """Lets a model rest once it has been idle for a while."""
-        if place.rest:
-            place.rest.cancel()
-            place.rest = None
-        if not place.n_leases and not self._closing:
+        if pooled.rest:
+            pooled.rest.cancel()
+            pooled.rest = None
+        if not pooled.n_leases and not self._closing:
             loop = asyncio.get_running_loop()
-            place.rest = loop.call_later(self._rest_seconds, self._rest, place)
+            pooled.rest = loop.call_later(self._rest_seconds, self._rest, pooled)
 
-    def _rest(self, place: PooledModel) -> None:
-        place.rest = None
-        if (model := place.model) is not None and not place.n_leases:
+    def _rest(self, pooled: PooledModel) -> None:
+        pooled.rest = None
+        if (model := pooled.model) is not None and not pooled.n_leases:
 
             def rest() -> None:
                 with contextlib.suppress(TgrError):  # it is unloaded meanwhile
@@ -348,13 +350,15 @@ class Pool:
 
             threading.Thread(target=rest, name="rest", daemon=True).start()
 
-    def _idle_left(self, place: PooledModel) -> float:
-        return place.used + self._idle_seconds - self._clock()
+    def _idle_left(self, pooled: PooledModel) -> float:
+        return pooled.used + self._idle_seconds - self._clock()
 
     def _set_timer(self) -> None:
         if not self._idle_seconds or self._closing or self._timer is not None:
             return
-        if idle := [place for place in self._loaded() if not place.n_leases and not place.leaves]:
+        if idle := [
+            pooled for pooled in self._loaded() if not pooled.n_leases and not pooled.leaves
+        ]:
             wait = max(0.0, min(map(self._idle_left, idle)))
             self._timer = asyncio.get_running_loop().call_later(wait, self.look)
 
@@ -366,7 +370,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 def _victim(loaded: list[PooledModel]) -> PooledModel:
     """The model that goes first: idle, already to be unloaded, used least recently."""
-    return min(loaded, key=lambda place: (place.n_leases > 0, not place.leaves, place.used))
+    return min(loaded, key=lambda pooled: (pooled.n_leases > 0, not pooled.leaves, pooled.used))
 
 
 async def in_thread(call: Callable[[], Result], name: str = "models") -> Result:
