@@ -108,6 +108,16 @@ def test_the_parameters_of_a_method_are_theirs_in_their_order(name: str) -> None
         }
 
 
+def test_an_unknown_or_repeated_parameter_is_refused_as_python_does(llama: TgrLlama) -> None:
+    with pytest.raises(TypeError, match=r"^TgrLlama.__init__\(\) got an unexpected .* 'nosuch'$"):
+        TgrLlama(nosuch=3)  # type: ignore[call-arg]
+    complete: Callable[..., Any] = llama
+    with pytest.raises(TypeError, match=r"^TgrLlama.create_completion\(\) missing .* 'prompt'$"):
+        complete(max_tokens=1)
+    with pytest.raises(TypeError, match="multiple values for argument 'max_tokens'"):
+        complete("a", None, 3, max_tokens=1)
+
+
 def test_the_other_methods_take_what_theirs_take() -> None:
     assert TgrLlama.__call__ is TgrLlama.create_completion
     for name in ("create_embedding", "from_pretrained", "set_cache", "set_seed", "reset"):

@@ -24,6 +24,7 @@ from tgr_local.apis import completions
 from tgr_local.apis.events import JsonObject
 from tgr_local.apis.llama_options import (
     ABSENT,
+    NEUTRAL,
     POOLINGS,
     RANDOM_SEED,
     as_path,
@@ -45,6 +46,7 @@ from tgr_local.apis.llama_types import (
     CompletionChunk,
     CompletionParameters,
     EmbeddingResponse,
+    NeutralOptions,
     Prompt,
     StoppingCriteria,
 )
@@ -86,6 +88,7 @@ class TgrLlama:
     cannot be used, ValueError for a bad option.
     """
 
+    @takes(NeutralOptions, **NEUTRAL)
     def __init__(
         self,
         model_path: str | os.PathLike[str] | None = None,
@@ -108,37 +111,12 @@ class TgrLlama:
         lora_scale: float = 1.0,
         use_mmap: bool = EngineConfig.use_mmap,
         use_mlock: bool = EngineConfig.use_mlock,
-        logits_all: bool = True,
-        embedding: bool = True,
         chat_format: str | None = None,
-        verbose: bool = False,
         pooling_type: int = -1,
         last_n_tokens_size: int = SearchConfig.repeat_last_n,
-        split_mode: int = 1,
-        vocab_only: bool = False,
-        kv_overrides: Mapping[str, bool | int | float | str] | None = None,
-        n_threads_batch: int | None = None,
-        rope_scaling_type: int | None = -1,
-        attention_type: int = -1,
-        rope_freq_base: float = 0.0,
-        rope_freq_scale: float = 0.0,
-        yarn_ext_factor: float = -1.0,
-        yarn_attn_factor: float = 1.0,
-        yarn_beta_fast: float = 32.0,
-        yarn_beta_slow: float = 1.0,
-        yarn_orig_ctx: int = 0,
-        offload_kqv: bool = True,
-        op_offload: bool | None = None,
-        swa_full: bool | None = None,
-        no_perf: bool = False,
-        lora_base: str | None = None,
-        numa: bool | int = False,
-        chat_handler: None = None,
-        draft_model: None = None,
-        tokenizer: None = None,
-        spm_infill: bool = False,
+        **neutral: Unpack[NeutralOptions],
     ) -> None:
-        check_only(locals())
+        check_only({"pooling_type": pooling_type, **neutral})
         check_types({"config": config}, {"config": SearchConfig})
         if last_n_tokens_size != SearchConfig.repeat_last_n:
             last_n = last_n_tokens_size

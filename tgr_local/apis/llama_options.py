@@ -9,13 +9,15 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from tgr_local.apis.validation import RequestError
 from tgr_local.generation.schemas import json_grammar
 from tgr_local.system.text_files import read_file
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 class Allowed(NamedTuple):
@@ -35,7 +37,7 @@ ONLY: Mapping[str, Allowed] = {
     "split_mode": Allowed((1,), "layers are divided among the GPUs as tensor_split says"),
     "vocab_only": Allowed((False,), "the whole model is loaded"),
     "kv_overrides": Allowed((None, {}), _BY_FILE),
-    "rope_scaling_type": Allowed((None, -1), _BY_FILE),
+    "rope_scaling_type": Allowed((-1, None), _BY_FILE),
     "rope_freq_base": Allowed((0.0,), _BY_FILE),
     "rope_freq_scale": Allowed((0.0,), _BY_FILE),
     "yarn_ext_factor": Allowed((-1.0,), _BY_FILE),
@@ -56,9 +58,14 @@ ONLY: Mapping[str, Allowed] = {
     "tokenizer": Allowed((None,), "that of the model file is used"),
     "spm_infill": Allowed((False,), "the order of the model's own format is used"),
 }
-"""Options of ``llama_cpp.Llama`` with their values that change nothing here."""
-ANY = ("n_threads_batch", "op_offload", "swa_full", "no_perf", "numa")
-"""Options of ``llama_cpp.Llama`` for speed alone, which have no effect here."""
+"""Options of ``llama_cpp.Llama`` with their values that change nothing here, the default first."""
+ANY: Mapping[str, Any] = {
+    "logits_all": True, "embedding": True, "verbose": False, "n_threads_batch": None,
+    "op_offload": None, "swa_full": None, "no_perf": False, "numa": False,
+}  # fmt: skip
+"""Options of ``llama_cpp.Llama`` that have no effect here, and their defaults."""
+NEUTRAL = {n: only.accepted[0] for n, only in ONLY.items() if n != "pooling_type"} | {**ANY}
+"""The options that change nothing here, and their defaults."""
 
 ABSENT: Mapping[str, str] = {
     "eval": "generate(tokens) yields what continues them",
@@ -123,9 +130,7 @@ def check_processors(given: Any) -> None:
         )
 
 
-def takes(
-    parameters: Any, order: str, **defaults: Any
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def takes(parameters: Any, order: str = "", **defaults: Any) -> Callable[[_Method], _Method]:
     """Gives a method the parameters of a typed dictionary, as `inspect.signature` and ``help`` show
     them: those of `order` also by position, the others by name alone. The method gets all of them,
     with None for one that is neither given nor among `defaults`."""
@@ -135,28 +140,30 @@ def takes(
     by_position = order.split()
 
     def added(name: str) -> inspect.Parameter:
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        if name not in by_position:
-            kind = inspect.Parameter.KEYWORD_ONLY
+        by_name, either = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+        kind = either if name in by_position else by_name
         default = defaults.get(name)
         annotation = types.get(name, type(default).__name__)
         return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
     names = [*by_position, *(name for name in types if name not in by_position)]
 
-    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(method: _Method) -> _Method:
         signature = inspect.signature(method)
         *own, _ = signature.parameters.values()
         signature = signature.replace(parameters=[*own, *map(added, names)])
 
         @functools.wraps(method)
         def call(*args: Any, **given: Any) -> Any:
-            bound = signature.bind(*args, **given)
+            try:
+                bound = signature.bind(*args, **given)
+            except TypeError as error:
+                raise TypeError(f"{method.__qualname__}() {error}") from None
             bound.apply_defaults()
             return method(**bound.arguments)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
-        return call
+        return cast(_Method, call)
 
     return decorate
 

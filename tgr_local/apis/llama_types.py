@@ -187,6 +187,38 @@ class EmbeddingResponse(TypedDict):
     usage: EmbeddingUsage
 
 
+class NeutralOptions(TypedDict, total=False):
+    """Options of ``llama_cpp.Llama`` that change nothing here: those of `llama_options.ONLY` have
+    one value or two, the others any."""
+
+    logits_all: bool
+    embedding: bool
+    verbose: bool
+    split_mode: int
+    vocab_only: bool
+    kv_overrides: Mapping[str, bool | int | float | str] | None
+    n_threads_batch: int | None
+    rope_scaling_type: int | None
+    attention_type: int
+    rope_freq_base: float
+    rope_freq_scale: float
+    yarn_ext_factor: float
+    yarn_attn_factor: float
+    yarn_beta_fast: float
+    yarn_beta_slow: float
+    yarn_orig_ctx: int
+    offload_kqv: bool
+    op_offload: bool | None
+    swa_full: bool | None
+    no_perf: bool
+    lora_base: str | None
+    numa: bool | int
+    chat_handler: None
+    draft_model: None
+    tokenizer: None
+    spm_infill: bool
+
+
 class _Parameters(TypedDict, total=False):
     temperature: float | None
     top_p: float | None
