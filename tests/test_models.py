@@ -17,7 +17,8 @@ from fixture_types import Model
 from gguf_edit import ARRAY, BOOL, F32, STRING, U32, U64, Array, Gguf
 
 from tgr_local import load
-from tgr_local.engine import Engine, check_memory, load_with_progress, memory_check
+from tgr_local.engine import Engine, check_memory, memory_check
+from tgr_local.engine.installation import load_with_progress
 from tgr_local.options import model_files
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.resolve import resolve
