@@ -68,17 +68,17 @@ class Format:
 
     def _failures(self, text: str) -> Iterator[Failure]:
         for head, part in sections(re.compile(self.head, re.MULTILINE), text):
-            found = head.groupdict()
+            groups = head.groupdict()
             for pattern in self.below:
                 if match := re.search(pattern, part, re.MULTILINE):
-                    found |= match.groupdict()
-            yield _failure(found)
+                    groups |= match.groupdict()
+            yield _failure(groups)
 
 
-def _failure(found: dict[str, Any]) -> Failure:
-    name = " > ".join(line.strip() for line in (found.get("name") or "").split("\n"))
-    message = (found.get("message") or "").strip()
-    return Failure(name, found.get("file") or "", int(found.get("line") or 0), message)
+def _failure(groups: dict[str, Any]) -> Failure:
+    name = " > ".join(line.strip() for line in (groups.get("name") or "").split("\n"))
+    message = (groups.get("message") or "").strip()
+    return Failure(name, groups.get("file") or "", int(groups.get("line") or 0), message)
 
 
 FORMATS = (
@@ -181,8 +181,8 @@ def go(text: str) -> Found:
             places.setdefault(head[1] or head[2], place)
     failures = []
     for name in (test[2] for test in tests if test[1] == "FAIL" and test[2] not in whole):
-        found = places.get(name)
-        file, line, message = (found[1], int(found[2]), found[3]) if found else ("", 0, "")
+        match = places.get(name)
+        file, line, message = (match[1], int(match[2]), match[3]) if match else ("", 0, "")
         failures.append(Failure(name, file, line, message))
     wrong = list(errors(text)) if broken else []
     return packages[-1].end(), OutputCounts(
@@ -281,7 +281,7 @@ def errors(text: str) -> tuple[Failure, ...]:
     an error is the same one where lines above it change."""
     failures = []
     names: Counter[str] = Counter()
-    for match in {found[0]: found for found in _ERROR.finditer(text)}.values():
+    for match in {error[0]: error for error in _ERROR.finditer(text)}.values():
         said = {key.rpartition("_")[2]: value for key, value in match.groupdict().items() if value}
         file, message = said["file"], said.get("message", "").strip()
         name = f"{file}: {message}"

@@ -36,9 +36,9 @@ def read(output: str, code: int = 1) -> OutputCounts:
     if summaries:
         counts = max(summaries, key=lambda summary: summary[0])[1]
     are_errors = not counts.failed and not counts.errors and (code or _SUM.search(text))
-    if are_errors and (found := errors(text)):
+    if are_errors and (printed := errors(text)):
         counts = replace(
-            counts, framework=counts.framework or "errors", errors=len(found), failures=found,
+            counts, framework=counts.framework or "errors", errors=len(printed), failures=printed,
             only_failures=True,
         )  # fmt: skip
     return replace(counts, failures=tuple(_each_once(counts.failures))[:_MOST_FAILURES])
