@@ -8,6 +8,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -45,6 +46,37 @@ def test_links_between_the_pages_lead_somewhere() -> None:
     for page in [*pages, *(ROOT / "docs").rglob("*.md")]:
         for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
             assert "://" in link or (page.parent / link).exists(), f"{page}: {link}"
+
+
+def headings(page: Path) -> set[str]:
+    """Those of a page, as links name them."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    titles = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title) for title in titles]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_links_to_a_heading_name_one_that_is_there() -> None:
+    folders = [ROOT, ROOT / "docs", ROOT / "csrc"]
+    for page in (page for folder in folders for page in folder.glob("*.md")):
+        for file, anchor in re.findall(
+            r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")
+        ):
+            target = page.parent / file if file else page
+            if "://" not in file and target.suffix == ".md":
+                assert anchor in headings(target), f"{page}: {file}#{anchor}"
+
+
+def test_the_pages_of_the_methods_name_functions_that_are_there() -> None:
+    modules: dict[str, str] = {}
+    for path in (ROOT / "tgr_local").rglob("*.py"):
+        modules[path.stem] = modules.get(path.stem, "") + path.read_text(encoding="utf-8")
+    for page in ("method.md", "methods.md"):
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        named = [pair for pair in re.findall(r"`(\w+)\.(\w+)`", text) if pair[0] in modules]
+        assert len(named) > 5
+        for module, name in named:
+            assert name == "py" or re.search(rf"\b{name}\b", modules[module]), (page, module, name)
 
 
 def sentences(page: str) -> list[str]:
