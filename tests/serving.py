@@ -28,8 +28,8 @@ HELD = f"""if True:
     import time
     from pathlib import Path
     from tgr_local.generation import TextDelta
-    from tgr_local.apis import answer
-    plain = answer.write
+    from tgr_local.apis import writing
+    plain = writing.write
     def write(engine, request, on_event=None, *, on_reply_event=None, cancel, **more):
         def hold(i, event):
             if on_reply_event:
@@ -39,7 +39,7 @@ HELD = f"""if True:
                 Path("held").touch()
                 time.sleep(0.005)
         return plain(engine, request, on_event, on_reply_event=hold, cancel=cancel, **more)
-    answer.write = write
+    writing.write = write
     {START}
 """
 """A server whose replies stand still after a piece of text while its folder has a file `hold`."""

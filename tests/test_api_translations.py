@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from method_runs import PAPER
 from openai.types.chat import ChatCompletionChunk
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import Response as OpenAIResponse
+from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from tgr_local import SearchConfig
-from tgr_local.apis.answer import Answer, Call, Translation, write
 from tgr_local.apis.completions import ChatTranslation
 from tgr_local.apis.events import (
     ApiEvent,
@@ -33,6 +33,7 @@ from tgr_local.apis.response_events import ResponseTranslation
 from tgr_local.apis.response_store import Responses, ResponseStore, UnknownResponse
 from tgr_local.apis.responses import responses_request
 from tgr_local.apis.validation import RequestError
+from tgr_local.apis.writing import Call, Response, Translation, write
 from tgr_local.engine import Engine
 from tgr_local.engine.templates.messages import one_system
 
@@ -145,7 +146,7 @@ def test_a_response_streams_items_as_openai_does(engine: Engine) -> None:
     numbers = sorted(part["sequence_number"] for part in parts)
     assert numbers == list(range(len(parts)))
     final = next(part for part in parts if part["type"] == "response.completed")["response"]
-    Response.model_validate(final)
+    OpenAIResponse.model_validate(final)
     done = [part["item"] for part in parts if part["type"] == "response.output_item.done"]
     assert final["output"] == done
     assert [item["type"] for item in done] == [
@@ -169,20 +170,20 @@ def test_a_response_that_is_cut_or_fails_says_so(engine: Engine) -> None:
     error = {"message": "no", "type": "server_error", "param": None, "code": None}
     (failed,) = translation.failed(error)
     assert failed["type"] == "response.failed" and failed["sequence_number"] == 2
-    Response.model_validate(failed["response"])
+    OpenAIResponse.model_validate(failed["response"])
 
 
 def test_a_whole_reply_with_calls(engine: Engine) -> None:
     request = chat_request(engine, {"messages": USER}, config=SMALL)
-    answer = Answer(engine, request)
-    answer.choices[0].calls += [Call("call_a", "find", '{"q": 1}'), Call("call_b", "stop", "{")]
-    made = ChatTranslation(engine, request).whole(answer)["choices"][0]["message"]
+    whole = Response(engine, request)
+    whole.choices[0].calls += [Call("call_a", "find", '{"q": 1}'), Call("call_b", "stop", "{")]
+    made = ChatTranslation(engine, request).whole(whole)["choices"][0]["message"]
     assert made["content"] is None
     assert [call["function"]["name"] for call in made["tool_calls"]] == ["find", "stop"]
-    blocks = MessageTranslation(engine, message(engine)).whole(answer)["content"]
+    blocks = MessageTranslation(engine, message(engine)).whole(whole)["content"]
     assert [block["input"] for block in blocks] == [{"q": 1}, {}]
     request = response(engine)
-    output = ResponseTranslation(engine, request, store()).whole(answer)["output"]
+    output = ResponseTranslation(engine, request, store()).whole(whole)["output"]
     assert [item["arguments"] for item in output] == ['{"q": 1}', "{"]
 
 
@@ -302,7 +303,7 @@ def test_a_response_continues_another(engine: Engine) -> None:
     kept = store()
     first = response(engine, kept, instructions="be brief")
     made = ResponseTranslation(engine, first, kept).whole(write(engine, first))
-    Response.model_validate(made)
+    OpenAIResponse.model_validate(made)
     text = made["output"][-1]["content"][0]["text"]
     second = response(engine, kept, input="more", previous_response_id=made["id"])
     chat = [*USER, {"role": "assistant", "content": text}, {"role": "user", "content": "more"}]

@@ -21,7 +21,7 @@ from surroundings import HANG
 from threads import in_threads
 
 from tgr_local import SearchConfig, generate
-from tgr_local.apis import aio, answer
+from tgr_local.apis import aio, writing
 from tgr_local.apis.completions import chunks, respond
 from tgr_local.apis.requests import chat_request, completion_request
 from tgr_local.engine import Cancel, Engine
@@ -147,7 +147,7 @@ def test_the_end_of_a_choice_is_sent_at_once(
 
         return write_each(*arguments, on_event=delayed, **more)
 
-    monkeypatch.setattr(answer, "write_each", write)
+    monkeypatch.setattr(writing, "write_each", write)
     body = {"messages": ASK, "seed": 5, "stream": True, "stop": [stop]} | options
     parts = []
     for part in chunks(engine, chat_request(engine, body, config=SMALL, method="base")):
@@ -195,7 +195,7 @@ def test_more_prompts_than_are_written_at_a_time(
 ) -> None:
     prompts = ["hello", "he", "the", "a", "b"]
     whole = complete(engine, prompts, temperature=0, max_tokens=3, echo=True, logprobs=1)
-    monkeypatch.setattr(answer, "CHOICES_MAX", 2)
+    monkeypatch.setattr(writing, "CHOICES_MAX", 2)
     parts = complete(engine, prompts, temperature=0, max_tokens=3, echo=True, logprobs=1)
     texts = [[choice["text"] for choice in made["choices"]] for made in (whole, parts)]
     assert texts[0] == texts[1] and [text[0] for text in texts[0]] == ["h", "h", "t", "a", "b"]

@@ -486,13 +486,13 @@ def test_one_long_body_is_used_at_a_time() -> None:
 
 DEAF = """if True:
     import sys, time
-    from tgr_local.apis import answer
+    from tgr_local.apis import writing
     from tgr_local.server import serve
     serve._LAST_SECONDS = 0.2
     def write(*args, **kwargs):
         sys.stderr.write("deaf\\n")
         time.sleep(3600)
-    answer.write = write
+    writing.write = write
 """
 
 

@@ -30,11 +30,11 @@ from tgr_local.system.turnstile import Turnstile
 BODY: dict[str, Any] = {"prompt": "he said", "max_tokens": 12, "temperature": 0}
 SCALES = (0.5, 0.0, -0.7, 1.0)
 LIMITED = f"""import sys
-from tgr_local.apis import answer
-def told(engine, request, *args, write=answer.write, **more):
+from tgr_local.apis import writing
+def told(engine, request, *args, write=writing.write, **more):
     sys.stderr.write(f"max_seconds: {{request.config.max_seconds}}\\n")  # one write: a whole line
     return write(engine, request, *args, **more)
-answer.write = told
+writing.write = told
 {HELD}"""
 """As `HELD`, and tells how long each reply may take when it begins."""
 

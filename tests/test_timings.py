@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tgr_local import SearchConfig, generate, stream
-from tgr_local.apis.answer import write
 from tgr_local.apis.completions import ChatTranslation, chunks, respond
 from tgr_local.apis.events import ApiEvent
 from tgr_local.apis.native import NativeTranslation, native_request
 from tgr_local.apis.requests import chat_request
 from tgr_local.apis.timings import timings
+from tgr_local.apis.writing import write
 from tgr_local.engine import Engine, session
 from tgr_local.search.steps import Progress
 

@@ -20,7 +20,7 @@ infill.py             prompts for the text of a gap
 logit_bias.py         `logit_bias` in its two forms
 grammars.py           the grammar of a request, also made from a JSON schema
 events.py             what happens while a response is written, without any API's format
-answer.py             a PreparedRequest → its events and its Answer, which the APIs translate
+writing.py            a PreparedRequest → its events and its Response, which the APIs translate
 completions.py        OpenAI's chats and completions, whole or as a stream
 messages.py           Anthropic's messages: the request
 message_events.py     … the response

@@ -16,9 +16,9 @@ from typing import TypeVar
 
 from tgr_local import generation, methods
 from tgr_local.apis import completions
-from tgr_local.apis.answer import OnReplyEvent
 from tgr_local.apis.events import JsonObject
 from tgr_local.apis.requests import PreparedRequest
+from tgr_local.apis.writing import OnReplyEvent
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import Event, Prompt, Reply
 from tgr_local.methods import Method

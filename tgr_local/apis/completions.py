@@ -13,7 +13,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tgr_local.apis.answer import Answer, Choice, OnReplyEvent, Translation, write
 from tgr_local.apis.events import (
     ApiEvent,
     CallArguments,
@@ -31,6 +30,7 @@ from tgr_local.apis.requests import chat_request as chat_request
 from tgr_local.apis.requests import completion_request as completion_request
 from tgr_local.apis.timings import prompt_progress, timings
 from tgr_local.apis.validation import RequestError as RequestError
+from tgr_local.apis.writing import Choice, OnReplyEvent, Response, Translation, write
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import Candidates, Reply, streamed
 from tgr_local.system.json_values import to_json_value
@@ -46,10 +46,10 @@ def respond(
     cancel: Cancel | None = None,
     on_event: OnReplyEvent | None = None,
 ) -> JsonObject:
-    """The whole response. Calls `on_event` and raises as `answer.write` does with
+    """The whole response. Calls `on_event` and raises as `writing.write` does with
     `on_reply_event`."""
-    answer = write(engine, request, on_reply_event=on_event, cancel=cancel)
-    return translation(engine, request).whole(answer)
+    response = write(engine, request, on_reply_event=on_event, cancel=cancel)
+    return translation(engine, request).whole(response)
 
 
 def chunks(
@@ -183,15 +183,15 @@ class _CompletionsTranslation(Translation):
         self._last = self._chunk([choice])
         return []
 
-    def whole(self, answer: Answer) -> JsonObject:
-        choices = [self._whole_choice(answer, choice) for choice in answer.best()]
-        usage = usage_object(answer.usage())
-        first = answer.best()[0]
+    def whole(self, response: Response) -> JsonObject:
+        choices = [self._whole_choice(response, choice) for choice in response.best()]
+        usage = usage_object(response.usage())
+        first = response.best()[0]
         times = self._timings(first.number, first.reply)
-        return self._object(self.kind, choices, usage=usage, timings=times, tgr=answer.about())
+        return self._object(self.kind, choices, usage=usage, timings=times, tgr=response.about())
 
     @abstractmethod
-    def _whole_choice(self, answer: Answer, choice: Choice) -> JsonObject:
+    def _whole_choice(self, response: Response, choice: Choice) -> JsonObject:
         """A choice of the whole response."""
 
     def _chunk(self, choices: list[JsonObject], **more: Any) -> JsonObject:
@@ -243,7 +243,7 @@ class ChatTranslation(_CompletionsTranslation):
             choices.append(self._choice(index, delta={"tool_calls": [call]}))
         return choices
 
-    def _whole_choice(self, answer: Answer, choice: Choice) -> JsonObject:
+    def _whole_choice(self, response: Response, choice: Choice) -> JsonObject:
         content = choice.text("answer")
         message: JsonObject = {"role": "assistant", "content": content}
         if self._shows_thinking and (thinking := choice.text("thinking")):
@@ -258,7 +258,7 @@ class ChatTranslation(_CompletionsTranslation):
                 }
                 for call in choice.calls
             ]
-        logprobs = self._logprobs(answer.answer_tokens(choice))
+        logprobs = self._logprobs(response.answer_tokens(choice))
         shape: JsonObject = {"index": choice.index, "finish_reason": choice.finish}
         return shape | {"message": message, "logprobs": logprobs}
 
@@ -286,12 +286,12 @@ class TextTranslation(_CompletionsTranslation):
             return self._ended(event, self._choice(event.index, finish_reason=event.finish))
         return []
 
-    def _whole_choice(self, answer: Answer, choice: Choice) -> JsonObject:
+    def _whole_choice(self, response: Response, choice: Choice) -> JsonObject:
         text, number = choice.text("answer"), choice.number
-        logprobs = self._logprobs(number, answer.answer_tokens(choice), is_prompt=False)
+        logprobs = self._logprobs(number, response.answer_tokens(choice), is_prompt=False)
         if self._request.echo:
             text = self._request.texts[number] + text
-            of_prompt = self._logprobs(number, answer.prompt_tokens(choice), is_prompt=True)
+            of_prompt = self._logprobs(number, response.prompt_tokens(choice), is_prompt=True)
             if of_prompt and logprobs:
                 logprobs = {k: None if v is None else v + logprobs[k] for k, v in of_prompt.items()}
         shape: JsonObject = {"index": choice.index, "finish_reason": choice.finish}

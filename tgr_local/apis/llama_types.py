@@ -31,7 +31,7 @@ class ResponseUsage(TypedDict):
     completion_tokens_details: NotRequired[dict[str, int]]
 
 
-class _Response(TypedDict):
+class _ResponseFields(TypedDict):
     id: str
     created: int
     model: str
@@ -57,7 +57,7 @@ class CompletionChoice(TypedDict):
     finish_reason: Literal["stop", "length"] | None
 
 
-class Completion(_Response):
+class Completion(_ResponseFields):
     """The response of `TgrLlama.create_completion`."""
 
     object: Literal["text_completion"]
@@ -65,7 +65,7 @@ class Completion(_Response):
     usage: ResponseUsage
 
 
-class CompletionChunk(_Response):
+class CompletionChunk(_ResponseFields):
     """A chunk of its stream."""
 
     object: Literal["text_completion"]
@@ -113,7 +113,7 @@ class ChatChoice(TypedDict):
     finish_reason: Literal["stop", "length", "tool_calls"] | None
 
 
-class ChatCompletion(_Response):
+class ChatCompletion(_ResponseFields):
     """The response of `TgrLlama.create_chat_completion`."""
 
     object: Literal["chat.completion"]
@@ -155,7 +155,7 @@ class ChatChunkChoice(TypedDict):
     finish_reason: Literal["stop", "length", "tool_calls"] | None
 
 
-class ChatCompletionChunk(_Response):
+class ChatCompletionChunk(_ResponseFields):
     """A chunk of its stream."""
 
     object: Literal["chat.completion.chunk"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tgr_local.apis.answer import Answer, Translation
 from tgr_local.apis.events import (
     ApiEvent,
     CallArguments,
@@ -17,6 +16,7 @@ from tgr_local.apis.events import (
     Usage,
 )
 from tgr_local.apis.requests import PreparedRequest
+from tgr_local.apis.writing import Response, Translation
 from tgr_local.engine import Engine
 
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
@@ -93,8 +93,8 @@ class MessageTranslation(Translation):
     def failed(self, error: JsonObject) -> list[JsonObject]:
         return [error_object(error)]
 
-    def whole(self, answer: Answer) -> JsonObject:
-        choice = answer.best()[0]
+    def whole(self, response: Response) -> JsonObject:
+        choice = response.best()[0]
         blocks: list[JsonObject] = []
         if self._shows_thinking and (thinking := choice.text("thinking")):
             blocks.append({"type": "thinking", "thinking": thinking, "signature": ""})
@@ -103,8 +103,8 @@ class MessageTranslation(Translation):
         for call in choice.calls:
             block = {"type": "tool_use", "id": call.id, "name": call.name}
             blocks.append(block | {"input": _input(call.arguments)})
-        usage = {"usage": usage_object(answer.usage()), "tgr": answer.about()}
-        return self._message(blocks) | _reason(answer.end(choice)) | usage
+        usage = {"usage": usage_object(response.usage()), "tgr": response.about()}
+        return self._message(blocks) | _reason(response.end(choice)) | usage
 
     def _message(self, blocks: list[JsonObject]) -> JsonObject:
         return {

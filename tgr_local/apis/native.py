@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tgr_local.apis.answer import Answer, Translation
 from tgr_local.apis.bodies import (
     PROMPTS_MAX,
     SAMPLERS,
@@ -23,6 +22,7 @@ from tgr_local.apis.logprobs import chat_logprobs
 from tgr_local.apis.requests import PreparedRequest, text_request
 from tgr_local.apis.timings import prompt_progress, timings
 from tgr_local.apis.validation import RequestError
+from tgr_local.apis.writing import Response, Translation
 from tgr_local.engine import Engine
 from tgr_local.generation import tokens_within
 
@@ -112,18 +112,18 @@ class NativeTranslation(Translation):
         progress = prompt_progress(event.progress, seconds)
         return part | self._about(event.index) | {"prompt_progress": progress}
 
-    def whole(self, answer: Answer) -> Any:
+    def whole(self, response: Response) -> Any:
         """The response, when everything is written; a list for several choices."""
         ends = []
-        for choice in answer.best():
+        for choice in response.best():
             text = choice.text("answer")
             if self._request.echo:
                 text = self._request.texts[choice.number] + text
-            end = self._end(answer.end(choice), text)
-            end |= self._probabilities(answer.answer_tokens(choice))
+            end = self._end(response.end(choice), text)
+            end |= self._probabilities(response.answer_tokens(choice))
             if self._request.extra["tokens"] and choice.reply:
                 end["tokens"] = choice.reply.tokens
-            ends.append(self._wanted(end | {"tgr": answer.about()}))
+            ends.append(self._wanted(end | {"tgr": response.about()}))
         return ends[0] if len(ends) == 1 else ends
 
     def _wanted(self, end: JsonObject) -> JsonObject:

@@ -16,7 +16,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 from typing_extensions import NotRequired
 
-from tgr_local.apis.answer import Answer, Translation
 from tgr_local.apis.bodies import (
     CALLS_MAX,
     TOOLS_MAX,
@@ -40,6 +39,7 @@ from tgr_local.apis.requests import PreparedRequest, chat_request, completion_re
 from tgr_local.apis.search_options import option_field
 from tgr_local.apis.timings import timings
 from tgr_local.apis.validation import OpenObject, RequestError
+from tgr_local.apis.writing import Response, Translation
 from tgr_local.engine import Engine
 from tgr_local.options.fields import INT_MAX
 
@@ -321,15 +321,15 @@ class OllamaTranslation(Translation):
     def failed(self, error: JsonObject) -> list[JsonObject]:
         return [{"error": error["message"]}]
 
-    def whole(self, answer: Answer) -> JsonObject:
-        choice = answer.best()[0]
+    def whole(self, response: Response) -> JsonObject:
+        choice = response.best()[0]
         more: JsonObject = {}
         if thinking := choice.text("thinking"):
             more["thinking"] = thinking
         if choice.calls:
             more["tool_calls"] = [_called(call.name, call.arguments) for call in choice.calls]
         part = self._part(choice.text("answer"), **more)
-        return part | self._totals(answer.end(choice), answer.about())
+        return part | self._totals(response.end(choice), response.about())
 
     def _part(self, text: str, **more: Any) -> JsonObject:
         key, value = _content(self.is_chat, text, **more)

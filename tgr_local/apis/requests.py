@@ -3,7 +3,7 @@
 In: a body, or one of the models in `bodies`, and an engine. Out: tokens of the prompts, a
 `SearchConfig`, a method, and what the response reports. What depends on the model (vocabulary,
 context length, advice of its file) is checked here; types and bounds are checked in `bodies`. It
-decodes nothing; `tgr_local.apis.answer` writes the response.
+decodes nothing; `tgr_local.apis.writing` writes the response.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from tgr_local.apis.answer import Answer, Translation
 from tgr_local.apis.events import (
     ApiEvent,
     CallArguments,
@@ -22,6 +21,7 @@ from tgr_local.apis.events import (
 from tgr_local.apis.logprobs import chat_logprobs
 from tgr_local.apis.requests import PreparedRequest
 from tgr_local.apis.response_store import ResponseStore
+from tgr_local.apis.writing import Response, Translation
 from tgr_local.engine import Engine
 
 _PARTS: dict[str, JsonObject] = {
@@ -147,20 +147,20 @@ class ResponseTranslation(Translation):
 
     # --- the whole ---
 
-    def whole(self, answer: Answer) -> JsonObject:
+    def whole(self, response: Response) -> JsonObject:
         """The response, when everything is written: what a stream of it ends with."""
-        choice = answer.best()[0]
+        choice = response.best()[0]
         events: list[ApiEvent] = []
         if thinking := choice.text("thinking"):
             events.append(NewText(0, "thinking", thinking))
         if text := choice.text("answer"):
-            events.append(NewText(0, "answer", text, answer.answer_tokens(choice)))
+            events.append(NewText(0, "answer", text, response.answer_tokens(choice)))
         for number, call in enumerate(choice.calls):
             events.append(CallBegun(0, number, call.id, call.name))
             events.append(CallArguments(0, number, call.arguments))
-        for event in (*events, answer.end(choice)):
+        for event in (*events, response.end(choice)):
             self.parts(event)
-        return self._ended(answer.usage(), answer.about())
+        return self._ended(response.usage(), response.about())
 
     def _ended(self, usage: Usage, about: JsonObject) -> JsonObject:
         """The whole response, which is kept if that is wanted."""

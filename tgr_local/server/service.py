@@ -17,14 +17,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from tgr_local.apis import answer
-from tgr_local.apis.answer import Translation
+from tgr_local.apis import writing
 from tgr_local.apis.bodies import CommonRequest, SampledRequest
 from tgr_local.apis.completions import progress_object
 from tgr_local.apis.events import ApiEvent, NewText, Searched, Usage
 from tgr_local.apis.memory import memory_needed
 from tgr_local.apis.requests import PreparedRequest
 from tgr_local.apis.validation import RequestBody
+from tgr_local.apis.writing import Translation
 from tgr_local.engine import Cancel, Engine
 from tgr_local.methods import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
@@ -245,7 +245,7 @@ class Service:
                     loaded.prompts.restore(prepared.prompts, cancel, engine.prefix_digest)
                 prepared = within_time(prepared, self.limits, time.monotonic() - start)
                 on_event = pass_on if prepared.stream else None
-                whole = answer.write(engine, prepared, on_event, cancel=cancel)
+                whole = writing.write(engine, prepared, on_event, cancel=cancel)
                 self._note(facts, whole.usage(), whole.about())
                 if self.limits.log_prompts:
                     facts["reply"] = [_said(choice) for choice in whole.best()]
@@ -373,7 +373,7 @@ class _Events:
         return b"".join(map(self._frames.event, parts))
 
 
-def _said(choice: answer.Choice) -> dict[str, Any]:
+def _said(choice: writing.Choice) -> dict[str, Any]:
     """A choice as the log has it."""
     calls = [dataclasses.asdict(call) for call in choice.calls]
     return {

@@ -1,7 +1,7 @@
 """A response while it is written: a `PreparedRequest` in, events out, and at the end its parts.
 
 `write` does the work. The formats of the APIs are translations: of the events for a stream, of the
-`Answer` for a whole response.
+`Response` for a whole response.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Translation(ABC):
         return [{"error": error}]
 
     @abstractmethod
-    def whole(self, answer: Answer) -> Any:
+    def whole(self, response: Response) -> Any:
         """The response, when everything is written."""
 
 
@@ -90,7 +90,7 @@ def write(
     *,
     on_reply_event: OnReplyEvent | None = None,
     cancel: Cancel | None = None,
-) -> Answer:
+) -> Response:
     """Writes all replies of a request. `on_event` gets the events of the response, one at a time,
     in the thread that made each, which goes on when it returns; with log-probabilities, text comes
     with the step that it belongs to. ``on_reply_event(i, event)`` gets those of reply i, for
@@ -99,27 +99,27 @@ def write(
     Raises CapacityError for a prompt that cannot fit, CancelledError when `cancel` is set, and
     ValueError for options that do not go together.
     """
-    answer = Answer(engine, request, cancel)
+    response = Response(engine, request, cancel)
     lock = threading.Lock()
 
     def handle(i: int, event: Event) -> None:
-        choice = answer.choices[i]
+        choice = response.choices[i]
         if on_event is None:
             choice.handle(event)
         else:
-            with lock:  # several replies share the answer
-                for api_event in answer.report(choice, event):
+            with lock:  # several replies share the response
+                for api_event in response.report(choice, event):
                     on_event(api_event)
         if on_reply_event:
             on_reply_event(i, event)
 
-    answer.write(handle, cancel)
+    response.write(handle, cancel)
     if on_event:
-        for choice in () if request.writes else answer.choices:
-            for api_event in answer.ended(choice):
+        for choice in () if request.writes else response.choices:
+            for api_event in response.ended(choice):
                 on_event(api_event)
-        on_event(Totals(answer.usage(), answer.about()))
-    return answer
+        on_event(Totals(response.usage(), response.about()))
+    return response
 
 
 @dataclass
@@ -217,7 +217,7 @@ class Choice:
         return "tool_calls" if self.calls else "stop"
 
 
-class Answer:
+class Response:
     """A response: its replies and their cost."""
 
     def __init__(
