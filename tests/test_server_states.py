@@ -35,7 +35,7 @@ from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.jobs import Job, Jobs, Put
 from tgr_local.server.models import Models
 from tgr_local.server.pool import Pool
-from tgr_local.server.service import STAGES, Service
+from tgr_local.server.service import WAITS, Service
 from tgr_local.system.errors import CancelledError, CapacityError, ModelError, TgrError
 
 # ---- keys, queue, end ----
@@ -281,7 +281,7 @@ def test_a_bug_is_a_500_in_the_same_format(
 
 
 def test_a_request_waits_in_the_order_of_its_stages(model: Any, tmp_path: Path) -> None:
-    names = {inspect.unwrap(where).__code__: name for name, _, where in STAGES}
+    names = {inspect.unwrap(where).__code__: name for name, _, where in WAITS}
     passed: dict[str, None] = {}  # in the order in which they were first entered
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -304,18 +304,18 @@ def test_a_request_waits_in_the_order_of_its_stages(model: Any, tmp_path: Path) 
             message = {"role": "user", "content": "x" * SHORT}
             body = {"messages": [message], "max_tokens": 2}
             assert client.post("/v1/chat/completions", json=body).status_code == 400  # too long
-            assert list(passed) == [name for name, _, _ in STAGES[:5]]
+            assert list(passed) == [name for name, _, _ in WAITS[:5]]
             passed.clear()
             body["messages"] = [{"role": "user", "content": "he said"}]
             assert client.post("/v1/chat/completions", json=body).status_code == 200
     finally:
         threading.setprofile(threads_before)
-    assert list(passed) == [name for name, _, _ in STAGES]
+    assert list(passed) == [name for name, _, _ in WAITS]
 
 
 def test_the_page_has_the_stages_in_their_order() -> None:
     page = (Path(__file__).parents[1] / "docs" / "server.md").read_text(encoding="utf-8")
-    rows = [f"| {i} | {name} | {reason} |" for i, (name, reason, _) in enumerate(STAGES, 1)]
+    rows = [f"| {i} | {name} | {reason} |" for i, (name, reason, _) in enumerate(WAITS, 1)]
     assert "\n".join(rows) in page
 
 

@@ -50,7 +50,7 @@ AnyBody = TypeVar("AnyBody", bound=RequestBody)
 _FIRST_SECONDS = 1.0  # in which an early error still becomes a status
 _QUICK_AT_ONCE, _QUICK_SECONDS = 2, 30.0  # for requests without a reply of the model
 
-STAGES: tuple[tuple[str, str, Callable[..., object]], ...] = (
+WAITS: tuple[tuple[str, str, Callable[..., object]], ...] = (
     ("body", "its bytes; a long one first for room beside the other long ones", Bodies.read),
     ("model", "the models that older requests wait for, then the load of its own", Pool.lease),
     ("thread", "one of `--max-running`, and those before it", Jobs.submit),
@@ -201,7 +201,7 @@ class Service:
         return bool(body.streams)
 
     async def complete(self, request: Request, api: Api) -> Response:
-        """The response to a request for replies, which passes `STAGES`."""
+        """The response to a request for replies, which passes `WAITS`."""
         body = await self.body(request, streams=api.streams)
         lease = await self._lease(request, body)
         facts, events = facts_of(request.scope), _Events(api.frames)
