@@ -137,10 +137,7 @@ def _all_reservations(wait: Wait) -> list[Reservation | None]:
 def _could_free(wait: Wait, waits: list[Wait]) -> bool:
     """Whether its thread holds a reservation of any engine that the waits are for."""
     return any(
-        reservation.user in wait.line
-        for other in waits
-        for reservation in _all_reservations(other)
-        if reservation
+        held.user in wait.line for other in waits for held in _all_reservations(other) if held
     )
 
 
@@ -151,24 +148,16 @@ def deadlocked(
     reservations in its way, all of them used by threads that a wait of the set holds up."""
     waits = [wait for wait in waits if not wait.is_cancelled()]
     # work of a group stops while one of its sessions is idle, and so does the thread that runs it
-    grouped = {
-        reservation
-        for wait in waits
-        for reservation in _all_reservations(wait)
-        if reservation and reservation.group
-    }
-    idle = {reservation for reservation in grouped if reservation.is_idle}
+    grouped = {held for wait in waits for held in _all_reservations(wait) if held and held.group}
+    idle = {held for held in grouped if held.is_idle}
     while True:
         stuck = frozenset[object]().union(*(wait.line for wait in waits))
-        stopped = {reservation.group for reservation in idle if reservation.user in stuck}
-        stuck = stuck.union(
-            *(reservation.line for reservation in grouped - idle if reservation.group in stopped)
-        )
+        stopped = {held.group for held in idle if held.user in stuck}
+        stuck = stuck.union(*(held.line for held in grouped - idle if held.group in stopped))
         remaining = [
             wait
             for wait in waits
-            if (them := in_the_way(wait))
-            and all(reservation and reservation.user in stuck for reservation in them)
+            if (them := in_the_way(wait)) and all(held and held.user in stuck for held in them)
         ]
         if len(remaining) == len(waits):
             return remaining

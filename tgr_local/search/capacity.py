@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
@@ -128,19 +128,9 @@ def positions_needed(engine: Engine, n_query: int, config: SearchConfig, method:
     return n_query + limit + once + most_chunks(config) * per_chunk
 
 
-class RunBytes(NamedTuple):
-    """Memory that a run takes beside the cache, in bytes."""
-
-    maps: int
-    """Injection maps, which all runs share."""
-    boundary: int
-    """Vectors and states while a boundary is decided."""
-    records: int
-    """Records of all its steps, without their tokens."""
-
-
-def run_bytes(engine: Engine, config: SearchConfig, method: Method) -> RunBytes:
-    """An upper bound of the memory that a run takes beside the cache."""
+def run_bytes(engine: Engine, config: SearchConfig, method: Method) -> tuple[int, int, int]:
+    """An upper bound of the memory that a run takes beside the cache, in bytes: injection maps,
+    which all runs share; vectors and states of a boundary; records of all steps without tokens."""
     maps = boundary = record = 0
     if method.steers:
         d_z = config.d_z or engine.n_embd
@@ -152,7 +142,7 @@ def run_bytes(engine: Engine, config: SearchConfig, method: Method) -> RunBytes:
         n_tokens = n_rollouts(config) * config.rollout_len
         boundary += 8 * n_tokens * engine.n_embd
         record += _TOKEN_BYTES * n_tokens
-    return RunBytes(maps, boundary, most_chunks(config) * record)
+    return maps, boundary, most_chunks(config) * record
 
 
 def check_shift(engine: Engine) -> None:
