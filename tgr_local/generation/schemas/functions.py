@@ -309,8 +309,6 @@ def _is_structure(alternative: Alternative) -> bool:
     """Whether a format may write the parts of a value one by one."""
     if alternative.values is not None:
         return False
-    return (
-        bool(alternative.properties)
-        if alternative.kind == "object"
-        else alternative.kind == "array" and not alternative.prefix
-    )
+    if alternative.kind == "object":
+        return bool(alternative.properties)
+    return alternative.kind == "array" and not alternative.prefix

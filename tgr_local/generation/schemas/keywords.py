@@ -93,10 +93,8 @@ class Keywords:
         alternatives = [
             alternative
             for alternative in alternatives
-            if alternative.most is None or alternative.least <= alternative.most
-        ]
-        alternatives = [
-            alternative for alternative in alternatives if not alternative.interval.empty
+            if (alternative.most is None or alternative.least <= alternative.most)
+            and not alternative.interval.empty
         ]
         return (
             self._both(alternatives, self._values())

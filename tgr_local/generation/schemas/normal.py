@@ -6,6 +6,7 @@ follow is handed to `unfollowed`, which raises, or notes it and goes on without 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -191,12 +192,7 @@ class Normal:
         is_exact = self._narrowed == n_narrowed or len(branches) == 1
         branches = [branch for branch in branches if branch]
         for i, branch in enumerate(branches):
-            others = [
-                alternative
-                for j, other_branch in enumerate(branches)
-                if j != i
-                for alternative in other_branch
-            ]
+            others = [*itertools.chain(*branches[:i], *branches[i + 1 :])]
             kept = [
                 left for alternative in branch if (left := self._apart_from(alternative, others))
             ]
