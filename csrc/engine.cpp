@@ -53,7 +53,7 @@ void Engine::close() {
     }
     std::call_once(close_once_, [this] {
         {
-            std::lock_guard lock(mutex_);
+            const std::lock_guard lock(command_mutex_);
             closed_ = true;
         }
         interrupt_.close();
@@ -70,9 +70,16 @@ void Engine::close() {
 // A command that somebody waits for reports its error itself. The others free something; where that fails for lack of
 // memory, the end of the session frees it.
 void Engine::run_commands() {
-    while (!commands_.empty()) {
-        const auto command = std::move(commands_.front());
-        commands_.pop_front();
+    while (true) {
+        std::function<void()> command;
+        {
+            const std::lock_guard lock(command_mutex_);
+            if (commands_.empty()) {
+                return;
+            }
+            command = std::move(commands_.front());
+            commands_.pop_front();
+        }
         try {
             command();
         } catch (...) {
@@ -85,24 +92,36 @@ bool Engine::post(std::function<void()> command) {
         return false;
     }
     {
-        std::lock_guard lock(mutex_);
+        const std::lock_guard lock(command_mutex_);
         if (closed_) {
             return false;
         }
         commands_.push_back(std::move(command));
-        if (!stepping_) {
-            run_commands();
-        }
+    }
+    if (const Lock lock(mutex_, std::try_to_lock); lock && !stepping_) { // else the worker comes to it
+        run_commands();
+    }
+    change();
+    return true;
+}
+
+void Engine::change() {
+    {
+        const std::lock_guard lock(command_mutex_);
         changed_ = true;
     }
     wake_.notify_all();
-    return true;
+}
+
+bool Engine::has_commands() {
+    const std::lock_guard lock(command_mutex_);
+    return !commands_.empty();
 }
 
 EngineStats Engine::stats() {
     check_here();
     Lock lock(mutex_);
-    stepped_.wait_for(lock, std::chrono::seconds(1), [&] { return commands_.empty() || !stepping_ || closed_; });
+    stepped_.wait_for(lock, std::chrono::seconds(1), [&] { return !has_commands() || !stepping_ || closed_; });
     if (closed_) { // perhaps meanwhile: the model is going
         throw CancelledError("the engine is closed");
     }
@@ -149,14 +168,15 @@ void Engine::leave(const std::shared_ptr<LockstepGroup> & group, uint32_t index)
     post([group, index] { group->participants[index] = LockstepGroup::Participant::gone; });
 }
 
-std::future<uint64_t> Engine::open(uint32_t n_cells, uint32_t n_seqs, Prompt prompt,
+std::future<uint64_t> Engine::open(uint32_t n_cells, uint32_t n_seqs, bool preemptible, Prompt prompt,
                                    std::shared_ptr<LockstepGroup> group, uint32_t index, uint64_t & ticket) {
     check_tokens("prompt", prompt.tokens, info().n_vocab);
     if (!call([&] { return model_.is_known_to_fit(n_cells); })) {
         ask([&] { cache_.check(n_cells, n_seqs); }); // measures buffers, which a decode may be changing
     }
-    return call(
-        [&] { return scheduler_.request(n_cells, n_seqs, std::move(prompt), std::move(group), index, ticket); });
+    return call([&] {
+        return scheduler_.request(n_cells, n_seqs, preemptible, std::move(prompt), std::move(group), index, ticket);
+    });
 }
 
 void Engine::withdraw(uint64_t ticket) {
@@ -177,8 +197,7 @@ void Engine::free_now_or_later(uint64_t session, std::function<void()> command) 
         const std::lock_guard lock(mutex_);
         if (!closed_ && !scheduler_.is_busy(session)) {
             command();
-            changed_ = true;
-            wake_.notify_all();
+            change();
             return;
         }
     }
@@ -206,7 +225,7 @@ void Engine::drop(uint64_t session, int32_t sequence) {
 }
 
 uint32_t Engine::length(uint64_t session, int32_t sequence) {
-    return call([&] { return cache_.sequence(session, sequence).size(); });
+    return call([&] { return cache_.sequence(session, sequence).length(); });
 }
 
 void Engine::remember(uint64_t session, int32_t sequence) {

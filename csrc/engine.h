@@ -9,7 +9,8 @@
 // The state (cache allocator, scheduler) is guarded by the lock. The worker gives it up while it decodes, so
 // that other threads fork sequences or submit jobs meanwhile, and nobody waits for a decode to do so. What needs
 // llama.cpp's memory itself, or ends running work, is a command, which runs between two decodes; so does the opening of
-// a session that needs more cells than are known to be free.
+// a session that needs more cells than are known to be free. Commands have a lock of their own, which nobody holds for
+// long: who posts one does not wait for the worker, which may hold the other while the cache grows.
 #pragma once
 
 #include "base/errors.h"
@@ -92,9 +93,9 @@ public:
     void                           leave(const std::shared_ptr<LockstepGroup> & group, uint32_t index);
 
     // Asks for a session; the future gets its id when it is admitted. Throws CapacityError if it never can be. For
-    // in_the_way, withdraw and give_up see Scheduler.
-    std::future<uint64_t> open(uint32_t n_cells, uint32_t n_seqs, Prompt prompt, std::shared_ptr<LockstepGroup> group,
-                               uint32_t index, uint64_t & ticket);
+    // preemptible, in_the_way, withdraw and give_up see Scheduler.
+    std::future<uint64_t> open(uint32_t n_cells, uint32_t n_seqs, bool preemptible, Prompt prompt,
+                               std::shared_ptr<LockstepGroup> group, uint32_t index, uint64_t & ticket);
     std::vector<uint64_t> in_the_way(uint64_t ticket) { return ask(&Scheduler::in_the_way, scheduler_, ticket); }
     void                  withdraw(uint64_t ticket);
     void                  give_up(uint64_t ticket);
@@ -137,6 +138,8 @@ private:
     template <class F, class... Args> Result<F, Args...> ask(F && f, Args &&... args);
 
     bool post(std::function<void()> command); // false when the engine is closed
+    void change();                            // tells the worker that something changed
+    bool has_commands();
     void free_now_or_later(uint64_t session, std::function<void()> command);
 
     void        work();
@@ -152,14 +155,16 @@ private:
     CacheAllocator cache_;
     Scheduler      scheduler_;
 
-    std::mutex                        mutex_; // guards the state and the members up to stats_
-    std::condition_variable           wake_;  // wakes the worker
-    std::condition_variable           stepped_;
+    std::mutex              mutex_; // guards the state and the members up to stats_
+    std::condition_variable stepped_;
+    bool                    stepping_ = false; // the worker decodes or samples, without the lock
+    EngineStats             stats_;
+
+    std::mutex                        command_mutex_; // guards the members up to closed_; taken last
+    std::condition_variable           wake_;          // wakes the worker
     std::deque<std::function<void()>> commands_;
-    std::atomic<bool>                 closed_{ false };
-    bool                              changed_  = false; // something changed since the worker looked
-    bool                              stepping_ = false; // the worker decodes or samples, without the lock
-    EngineStats                       stats_;
+    bool                              changed_ = false; // something changed since the worker looked
+    std::atomic<bool>                 closed_{ false }; // is set under it
 
     std::thread    worker_;
     std::once_flag close_once_;
@@ -173,8 +178,7 @@ template <class F, class... Args> Engine::Result<F, Args...> Engine::call(F && f
     if (closed_) {
         throw CancelledError("the engine is closed");
     }
-    changed_ = true;
-    wake_.notify_all();
+    change();
     return std::invoke(std::forward<F>(f), std::forward<Args>(args)...);
 }
 

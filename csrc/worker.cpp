@@ -40,24 +40,37 @@ static double seconds_now() {
 void Engine::work() {
     Lock lock(mutex_);
     while (!closed_) {
-        changed_ = false;
+        {
+            const std::lock_guard commands(command_mutex_);
+            changed_ = false;
+        }
         run_commands();
         try {
             scheduler_.settle_cancelled();
             scheduler_.admit();
             scheduler_.share();
+            scheduler_.provide_cells();
             if (scheduler_.ready()) {
                 step(lock);
-                changed_ = true;
+                change();
             }
         } catch (...) { // no memory, or a throw from llama.cpp: the running jobs end with it, the engine goes on
             scheduler_.end_all(std::current_exception());
         }
         stepped_.notify_all();
         const auto is_awaited = [&] { return closed_ || changed_ || !commands_.empty(); };
-        while (!is_awaited() && interleave(idle_seconds, lock)) {
+        const auto is_idle    = [&] {
+            const std::lock_guard commands(command_mutex_);
+            return !is_awaited();
+        };
+        while (is_idle() && interleave(idle_seconds, lock)) {
         }
-        wake_.wait(lock, is_awaited);
+        lock.unlock();
+        {
+            Lock commands(command_mutex_);
+            wake_.wait(commands, is_awaited);
+        }
+        lock.lock();
     }
     // who waits for a command gets its result; jobs and requests end
     run_commands();
@@ -138,6 +151,7 @@ EngineStats Engine::count() {
     EngineStats stats = stats_;
     model_.count_graphs(stats);
     scheduler_.count_drafts(stats);
+    scheduler_.count_preemptions(stats);
     stats.n_ctx             = model_.n_ctx();
     stats.n_seq_max         = model_.params().n_seq_max;
     stats.n_threads         = model_.n_threads();

@@ -1,7 +1,7 @@
 // Python's view of the engine: one file for each class with methods, conversions only.
 //
-// Arguments are converted under the GIL, a C++ call that waits runs without it, arrays are built after it. Calls that
-// only hand the worker a command keep the GIL.
+// Arguments are converted under the GIL, a C++ call that takes the engine's lock runs without it, arrays are built
+// after it: the lock may be held while the cache grows.
 #pragma once
 
 #include "engine.h"
@@ -66,6 +66,15 @@ template <class F> auto without_gil(F && f) {
     return f();
 }
 
+// The same for destructors, which also run in threads without the GIL.
+template <class F> void without_gil_if_held(F && f) {
+    if (PyGILState_Check()) {
+        without_gil(f);
+    } else {
+        f();
+    }
+}
+
 // Hands numbers to numpy without a copy; the array may outlive the engine. With a width of n: [-1, n].
 template <class T> py::array_t<T> to_numpy(const Array<T> & array) {
     auto *                   shared = new std::shared_ptr<std::vector<T>>(array.values);
@@ -101,7 +110,7 @@ struct SessionRequest {
 
     ~SessionRequest() {
         if (!taken && ticket != 0) {
-            engine->withdraw(ticket);
+            without_gil_if_held([&] { engine->withdraw(ticket); });
         }
     }
 };

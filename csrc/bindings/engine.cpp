@@ -25,26 +25,22 @@ static std::shared_ptr<Engine> make_engine(const EngineParams & params, const py
     };
     auto * engine = without_gil([&] { return new Engine(params, ask); });
     return { engine, [](Engine * e) {
-                if (!e->here()) {
-                    return;
-                }
-                if (PyGILState_Check()) {
-                    without_gil([&] { delete e; });
-                } else {
-                    delete e;
+                if (e->here()) {
+                    without_gil_if_held([&] { delete e; });
                 }
             } };
 }
 
 static std::unique_ptr<SessionRequest> open(const std::shared_ptr<Engine> & engine, uint32_t n_cells, uint32_t n_seqs,
                                             const std::shared_ptr<LockstepGroup> & group, uint32_t index,
-                                            const py::object & prompt, const std::string & digest, bool norms) {
+                                            const py::object & prompt, const std::string & digest, bool norms,
+                                            bool preemptible) {
     auto   request    = std::make_unique<SessionRequest>();
     Prompt known      = { tokens_of(prompt), digest, 0 };
     known.norm_stride = norms ? norm_stride(known.tokens.size()) : 0;
     request->engine   = engine;
-    request->admitted =
-        without_gil([&] { return engine->open(n_cells, n_seqs, std::move(known), group, index, request->ticket); });
+    request->admitted = without_gil(
+        [&] { return engine->open(n_cells, n_seqs, preemptible, std::move(known), group, index, request->ticket); });
     return request;
 }
 
@@ -122,19 +118,19 @@ void bind_engine(py::module_ & m) {
         .def("set_scales", &Engine::set_scales, release(),
              "Sets the scales of the LoRA adapters, if no session is open, and forgets remembered prefixes.",
              py::arg("scales"))
-        .def("bound_cache", &Engine::bound_cache,
+        .def("bound_cache", &Engine::bound_cache, release(),
              "Bounds a cache that grows, which then does so while sessions are open too.", py::arg("n_cells"))
         .def("n_cells_possible", &Engine::n_cells_possible, release(),
              "The most cells that the cache may have, an estimate.")
         .def("memory", &Engine::memory, release(),
              "Bytes of the context on all devices, and of these what decoding computes in.")
         .def("group", &Engine::group, release(), "A group of n participants.", py::arg("n"))
-        .def("leave", &Engine::leave, "Ends the part of a participant in its group.", py::arg("group"),
+        .def("leave", &Engine::leave, release(), "Ends the part of a participant in its group.", py::arg("group"),
              py::arg("index"))
         .def("open", &open, "Asks for a session; `prompt` is what it will read first.", py::arg("n_cells"),
              py::arg("n_seqs"), py::arg("group"), py::arg("index"), py::arg("prompt"), py::arg("digest"),
-             py::arg("norms"))
-        .def("close_session", &Engine::close_session, py::arg("session"))
+             py::arg("norms"), py::arg("preemptible") = false)
+        .def("close_session", &Engine::close_session, release(), py::arg("session"))
         .def("session_peak", &Engine::session_peak, release(), "Cells used at most since the last reset.",
              py::arg("session"), py::arg("reset"))
         .def("sequence", &Engine::sequence, release(), "A new, empty sequence.", py::arg("session"))
@@ -144,7 +140,7 @@ void bind_engine(py::module_ & m) {
              py::arg("sequence"), py::arg("n_tokens"))
         .def("shift", &Engine::shift, release(), "Removes [start, end) and moves what follows.", py::arg("session"),
              py::arg("sequence"), py::arg("start"), py::arg("end"))
-        .def("drop", &Engine::drop, "Frees a sequence.", py::arg("session"), py::arg("sequence"))
+        .def("drop", &Engine::drop, release(), "Frees a sequence.", py::arg("session"), py::arg("sequence"))
         .def("length", &Engine::length, release(), "Its number of tokens.", py::arg("session"), py::arg("sequence"))
         .def("remember", &Engine::remember, release(), "Keeps its cells as a prefix.", py::arg("session"),
              py::arg("sequence"))
@@ -159,7 +155,7 @@ void bind_engine(py::module_ & m) {
         .def("memory_layout", &Engine::memory_layout, release(), "What the bytes of a prefix depend on.")
         .def("injection", &injection, "Adds vectors [n_layer, n_embd] to the session.", py::arg("session"),
              py::arg("vectors"), py::arg("digest"))
-        .def("drop_injection", &Engine::drop_injection, py::arg("session"), py::arg("injection"))
+        .def("drop_injection", &Engine::drop_injection, release(), py::arg("session"), py::arg("injection"))
         .def("submit", &submit,
              "Starts tasks as one job; `plain` is the injection of tokens that get none of their own.",
              py::arg("session"), py::arg("tasks"), py::arg("sequences"), py::arg("injections"), py::arg("plain"));

@@ -40,9 +40,11 @@ void bind_job(py::module_ & m) {
                 h.engine->check_here();
                 return h.job->take_part(task, n);
             },
-            "The next n tokens of a task with parts, which `take` has returned.", py::arg("task"), py::arg("n"))
+            release(), "The next n tokens of a task with parts, which `take` has returned.", py::arg("task"),
+            py::arg("n"))
         .def(
-            "cancel", [](JobHandle & h) { h.engine->cancel(h.job); }, "Ends it at once; what was generated stays.")
+            "cancel", [](JobHandle & h) { h.engine->cancel(h.job); }, release(),
+            "Ends it at once; what was generated stays.")
         .def(
             "outputs",
             [](JobHandle & h) {

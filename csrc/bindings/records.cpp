@@ -67,29 +67,11 @@ void bind_records(py::module_ & m) {
         .def_property_readonly("chat_template", [](const ModelInfo & i) { return py::bytes(i.chat_template); })
         .def_property_readonly("metadata", &metadata_of);
 
-    py::class_<EngineStats>(m, "EngineStats", "Counts since loading, and what is in use now: csrc/job/records.h.")
-        .def_readonly("n_positions", &EngineStats::n_positions)
-        .def_readonly("n_decodes", &EngineStats::n_decodes)
-        .def_readonly("n_graphs", &EngineStats::n_graphs)
-        .def_readonly("n_whole_graphs", &EngineStats::n_whole_graphs)
-        .def_readonly("n_splits", &EngineStats::n_splits)
-        .def_readonly("n_drafted", &EngineStats::n_drafted)
-        .def_readonly("n_accepted", &EngineStats::n_accepted)
-        .def_readonly("decode_seconds", &EngineStats::decode_seconds)
-        .def_readonly("sample_seconds", &EngineStats::sample_seconds)
-        .def_readonly("n_threads", &EngineStats::n_threads)
-        .def_readonly("n_ctx", &EngineStats::n_ctx)
-        .def_readonly("n_seq_max", &EngineStats::n_seq_max)
-        .def_readonly("cells_used", &EngineStats::cells_used)
-        .def_readonly("cells_peak", &EngineStats::cells_peak)
-        .def_readonly("interleaved_bytes", &EngineStats::interleaved_bytes)
-        .def_readonly("cells_reserved", &EngineStats::cells_reserved)
-        .def_readonly("cells_remembered", &EngineStats::cells_remembered)
-        .def_readonly("n_prefixes", &EngineStats::n_prefixes)
-        .def_readonly("n_sequences", &EngineStats::n_sequences)
-        .def_readonly("n_sessions", &EngineStats::n_sessions)
-        .def_readonly("n_waiting", &EngineStats::n_waiting)
-        .def_readonly("n_jobs", &EngineStats::n_jobs);
+    py::class_<EngineStats> stats(m, "EngineStats",
+                                  "Counts since loading, and what is in use now: csrc/job/records.h.");
+#define TGR_BIND(type, name, about) stats.def_readonly(#name, &EngineStats::name, about);
+    TGR_ENGINE_STATS(TGR_BIND)
+#undef TGR_BIND
 }
 
 } // namespace tgr

@@ -24,9 +24,11 @@ void bind_session_request(py::module_ & m) {
             "in_the_way", [](SessionRequest & r) { return r.engine->in_the_way(r.ticket); }, release(),
             "The sessions of which at least one must close before it is admitted.")
         .def(
-            "withdraw", [](SessionRequest & r) { r.engine->withdraw(r.ticket); },
+            "withdraw", [](SessionRequest & r) { r.engine->withdraw(r.ticket); }, release(),
             "Ends the request, or the session that was admitted meanwhile.")
-        .def("give_up", [](SessionRequest & r) { r.engine->give_up(r.ticket); }, "Ends a wait with CancelledError.");
+        .def(
+            "give_up", [](SessionRequest & r) { r.engine->give_up(r.ticket); }, release(),
+            "Ends a wait with CancelledError.");
 }
 
 } // namespace tgr

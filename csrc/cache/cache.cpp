@@ -150,6 +150,65 @@ bool CacheAllocator::reserve(uint64_t session, uint32_t n_cells, uint32_t n_seqs
     return true;
 }
 
+void CacheAllocator::own(Reservation & reservation, uint64_t session, const std::vector<uint32_t> & cells) {
+    for (const uint32_t cell : cells) {
+        pool_.own(cell, session);
+    }
+    reservation.cells.insert(reservation.cells.end(), cells.begin(), cells.end());
+    std::sort(reservation.cells.begin(), reservation.cells.end());
+}
+
+bool CacheAllocator::extend(uint64_t session, uint32_t n_cells, uint32_t last) {
+    CellList behind;
+    behind.push(last);
+    const auto cells = free_cells(n_cells, behind);
+    if (cells.size() < n_cells) {
+        return false;
+    }
+    own(of(session), session, cells);
+    return true;
+}
+
+void CacheAllocator::preempt(uint64_t session) {
+    Reservation & reservation = of(session);
+    for (auto & [id, sequence] : reservation.sequences) {
+        remember(session, id);
+        Sequence emptied;
+        emptied.again  = sequence.again.empty() ? sequence.tokens : sequence.again;
+        emptied.digest = sequence.digest;
+        emptied.busy   = sequence.busy;
+        unuse(sequence.cells);
+        sequence = std::move(emptied);
+        later([id = id](llama_context * context) { llama_memory_seq_rm(llama_get_memory(context), id, -1, -1); });
+    }
+    unuse(std::exchange(reservation.base_cells, {}));
+    reservation.base.reset();
+    for (const uint32_t cell : std::exchange(reservation.cells, {})) {
+        pool_.own(cell, 0);
+    }
+    reservation.n_shared = reservation.n_used = 0;
+    least_refused_                            = UINT32_MAX;
+}
+
+bool CacheAllocator::resume(uint64_t session, uint32_t n_cells) {
+    Reservation & reservation = of(session);
+    for (const auto & [id, sequence] : reservation.sequences) {
+        n_cells += sequence.n_again();
+    }
+    const auto cells = free_cells(n_cells, {});
+    if (cells.size() < n_cells) {
+        return false;
+    }
+    own(reservation, session, cells);
+    for (auto & [id, sequence] : reservation.sequences) {
+        if (sequence.size() == 0 &&
+            reuse(session, id, { sequence.again, sequence.digest, 0 }) == sequence.again.size()) {
+            sequence.again.clear();
+        }
+    }
+    return true;
+}
+
 void CacheAllocator::release(uint64_t session) {
     Reservation & reservation = of(session);
     while (!reservation.sequences.empty()) {
@@ -255,6 +314,12 @@ void CacheAllocator::forget_behind(Sequence & of, uint32_t n_tokens) const {
 
 void CacheAllocator::truncate(uint64_t session, int32_t id, uint32_t n_tokens) {
     Sequence & from = idle_sequence(session, id, "truncating");
+    if (n_tokens < from.again.size()) {
+        from.again.resize(n_tokens);
+    }
+    if (n_tokens <= from.size()) { // nothing is left to read again
+        from.again.clear();
+    }
     if (n_tokens >= from.size()) {
         return;
     }
@@ -273,6 +338,9 @@ void CacheAllocator::truncate(uint64_t session, int32_t id, uint32_t n_tokens) {
 
 void CacheAllocator::shift(uint64_t session, int32_t id, uint32_t start, uint32_t end) {
     Sequence & from = idle_sequence(session, id, "shifting");
+    if (from.n_again() > 0) {
+        throw Error("the sequence is read again, its tokens cannot be moved; truncate it");
+    }
     if (start > end || end > from.size()) {
         throw ArgumentError("the tokens from ", start, " to ", end, " are not in a sequence of ", from.size());
     }

@@ -26,12 +26,15 @@ namespace tgr {
 
 // One text in the cache; token i is at position i. A fork shares cells. The digest is that of the first n_clean tokens.
 struct Sequence : DecodedText {
-    uint32_t n_clean = 0;     // tokens before the first that a search's injection steered
-    uint32_t n_whole = 0;     // leading tokens that were read in whole blocks (Reading)
-    bool     busy    = false; // used by a job that runs
-    bool     lost    = false; // damaged by a failed decode that cannot be rolled back
+    uint32_t                 n_clean = 0;     // tokens before the first that a search's injection steered
+    uint32_t                 n_whole = 0;     // leading tokens that were read in whole blocks (Reading)
+    bool                     busy    = false; // used by a job that runs
+    bool                     lost    = false; // damaged by a failed decode that cannot be rolled back
+    std::vector<llama_token> again;           // all its tokens, while those that lost their cells are read again
 
     uint32_t size() const { return uint32_t(tokens.size()); }
+    uint32_t n_again() const { return again.empty() ? 0 : uint32_t(again.size()) - size(); }
+    uint32_t length() const { return size() + n_again(); }
 };
 
 // Effect of an injection on remembered prefixes.
@@ -90,6 +93,16 @@ public:
 
     // Frees everything that the session holds.
     void release(uint64_t session);
+
+    // Worker. Reserves n_cells more, if it can behind that cell. False when they are not free now.
+    bool extend(uint64_t session, uint32_t n_cells, uint32_t last);
+
+    // Worker. Takes its cells from a session whose jobs have none planned. Its sequences know their tokens.
+    void preempt(uint64_t session);
+
+    // Worker. Reserves cells for what its sequences have to read again, and n_cells; gives them what the cache still
+    // has of it. False when the cells are not free now.
+    bool resume(uint64_t session, uint32_t n_cells);
 
     // Throws Error for a session that is closed, and for a sequence that it does not have.
     Reservation & of(uint64_t session);
@@ -163,6 +176,7 @@ private:
     };
 
     void                  remember(Prefix prefix);
+    void                  own(Reservation & reservation, uint64_t session, const std::vector<uint32_t> & cells);
     Source                longest(const Prompt & prompt, const Reservation * own, int32_t except);
     uint32_t              n_lasting(const Sequence & sequence) const;
     void                  take(uint64_t session, int32_t sequence, const Source & source);

@@ -28,11 +28,12 @@ struct RunningTask {
     const Task *             task   = nullptr;
     Output *                 output = nullptr;
     std::unique_ptr<Sampler> sampler;
-    size_t                   n_fed = 0;
-    llama_token              next  = LLAMA_TOKEN_NULL; // sampled, not decoded yet
-    std::string              tail;                     // newest text, for stop texts
-    size_t                   tail_most = 0;            // bytes of it that the longest one may need
-    bool                     ended     = false;        // the text ended with a token
+    size_t                   n_again = 0; // tokens of its sequence that lost their cells: they are read first
+    size_t                   n_fed   = 0;
+    llama_token              next    = LLAMA_TOKEN_NULL; // sampled, not decoded yet
+    std::string              tail;                       // newest text, for stop texts
+    size_t                   tail_most = 0;              // bytes of it that the longest one may need
+    bool                     ended     = false;          // the text ended with a token
 
     std::vector<uint32_t> cells; // planned for its tokens; those from n_placed on are not used yet
     size_t                n_placed = 0;
@@ -46,7 +47,7 @@ struct RunningTask {
     size_t n_in_batch     = 0;
     size_t n_drafted      = 0; // guesses among them that are not accepted yet
 
-    bool feeds() const { return next == LLAMA_TOKEN_NULL; }
+    bool feeds() const { return n_again > 0 || next == LLAMA_TOKEN_NULL; }
     bool done() const { return ended || (task->n_generate == 0 && n_fed == task->feed.size()); }
 };
 

@@ -61,21 +61,37 @@ struct ModelInfo {
     int32_t  n_cpu_moe = 0;     // layers whose experts stay in RAM
 };
 
+// Counts since loading, and what is in use now: type, name, meaning.
+#define TGR_ENGINE_STATS(FIELD)                                                                                        \
+    FIELD(uint64_t, n_positions, "token positions that passed through the model, without refused drafts")              \
+    FIELD(uint64_t, n_decodes, "calls of llama_decode")                                                                \
+    FIELD(uint64_t, n_graphs, "graphs that were built; a step may use the last one again")                             \
+    FIELD(uint64_t, n_whole_graphs, "graphs whose attention looks at the whole cache")                                 \
+    FIELD(uint32_t, n_splits, "parts of the last graph, each on one device")                                           \
+    FIELD(uint64_t, n_drafted, "positions that were guesses at the next tokens")                                       \
+    FIELD(uint64_t, n_accepted, "guesses that were right")                                                             \
+    FIELD(uint64_t, n_preemptions, "times that a text lost its cells to an older one")                                 \
+    FIELD(uint64_t, n_read_again, "positions that were read again for that")                                           \
+    FIELD(double, decode_seconds, "time of all decodes")                                                               \
+    FIELD(double, sample_seconds, "time of all sampling")                                                              \
+    FIELD(int32_t, n_threads, "threads of a step of few tokens, now")                                                  \
+    FIELD(uint32_t, n_ctx, "cells of the cache")                                                                       \
+    FIELD(uint32_t, n_seq_max, "sequences at a time, at most")                                                         \
+    FIELD(uint32_t, cells_used, "cells that hold tokens")                                                              \
+    FIELD(uint32_t, cells_peak, "… at most at a time")                                                                 \
+    FIELD(uint32_t, cells_reserved, "cells that sessions own")                                                         \
+    FIELD(uint32_t, cells_remembered, "cells of remembered prefixes")                                                  \
+    FIELD(uint32_t, n_prefixes, "remembered prefixes")                                                                 \
+    FIELD(uint32_t, n_sequences, "sequences of all sessions")                                                          \
+    FIELD(uint32_t, n_sessions, "open sessions")                                                                       \
+    FIELD(uint32_t, n_waiting, "requests for a session that wait")                                                     \
+    FIELD(uint32_t, n_jobs, "jobs that run")                                                                           \
+    FIELD(uint64_t, interleaved_bytes, "bytes of weights whose rows are interleaved")
+
 struct EngineStats {
-    uint64_t n_positions    = 0; // token positions that passed through the model, without drafts that were not accepted
-    uint64_t n_decodes      = 0; // calls of llama_decode
-    uint64_t n_graphs       = 0; // graphs that were built; a step may use the last one again
-    uint64_t n_whole_graphs = 0; // graphs whose attention looks at the whole cache
-    uint32_t n_splits       = 0; // parts of the last graph, each on one device
-    uint64_t n_drafted      = 0; // positions that were guesses at the next tokens
-    uint64_t n_accepted     = 0; // guesses that were right
-    double   decode_seconds = 0, sample_seconds = 0;
-    int32_t  n_threads = 0; // threads of a step of few tokens, now
-    uint32_t n_ctx = 0, n_seq_max = 0;
-    uint32_t cells_used = 0, cells_peak = 0, cells_reserved = 0;
-    uint32_t cells_remembered = 0, n_prefixes = 0;
-    uint32_t n_sequences = 0, n_sessions = 0, n_waiting = 0, n_jobs = 0;
-    uint64_t interleaved_bytes = 0; // weights whose rows are interleaved
+#define TGR_MEMBER(type, name, about) type name = 0;
+    TGR_ENGINE_STATS(TGR_MEMBER)
+#undef TGR_MEMBER
 };
 
 // The states of the fed tokens that an output holds.

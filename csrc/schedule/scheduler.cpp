@@ -40,15 +40,19 @@ std::shared_ptr<LockstepGroup> Scheduler::group(uint32_t n) {
     return group;
 }
 
-std::future<uint64_t> Scheduler::request(uint32_t n_cells, uint32_t n_seqs, Prompt prompt,
+std::future<uint64_t> Scheduler::request(uint32_t n_cells, uint32_t n_seqs, bool preemptible, Prompt prompt,
                                          std::shared_ptr<LockstepGroup> group, uint32_t index, uint64_t & ticket) {
     if (group && (index >= group->participants.size() || group->participants[index] != Participant::absent)) {
         throw Error("participant ", index, " is not awaited by its group; give each session an index of its own");
     }
     cache_.check(n_cells, n_seqs);
-    auto request = std::make_unique<Request>();
-    ticket       = next_id_++;
-    *request     = { { group ? group->serial : ticket, group, index }, ticket, n_cells, n_seqs, std::move(prompt), {} };
+    auto       request             = std::make_unique<Request>();
+    const bool is_read_again_alike = cache_.rolls_back() && !model_.params().reproducible;
+    preemptible &= !group && is_read_again_alike;
+    ticket   = next_id_++;
+    *request = {
+        { group ? group->serial : ticket, group, index }, ticket, n_cells, n_seqs, preemptible, std::move(prompt), {}
+    };
     request->mark(Participant::waiting);
     auto admitted = request->admitted.get_future();
     waiting_.push_back(std::move(request));
@@ -59,18 +63,21 @@ std::future<uint64_t> Scheduler::request(uint32_t n_cells, uint32_t n_seqs, Prom
 }
 
 void Scheduler::admit() {
+    if (!resume_preempted()) {
+        return;
+    }
     for (size_t i = 0; i < waiting_.size();) {
         Request & request = *waiting_[i];
         if (request.group && !request.group->assembled()) {
             ++i;
             continue;
         }
-        if (!fits_together(i)) {
+        if (!fits_together(i) || !leaves_room(request)) {
             return;
         }
         try {
-            sessions_.emplace(request.ticket, Session{ request });
-            if (!cache_.reserve(request.ticket, request.n_cells, request.n_seqs, request.prompt)) {
+            sessions_.emplace(request.ticket, Session{ request, request.n_cells, request.preemptible });
+            if (!reserve(request)) {
                 sessions_.erase(request.ticket);
                 return;
             }
@@ -110,7 +117,7 @@ bool Scheduler::fits_together(size_t first) {
     try {
         for (size_t i = first; fits && i < waiting_.size() && waiting_[i]->group == group; ++i) {
             const Request & one = *waiting_[i];
-            fits                = cache_.reserve(one.ticket, one.n_cells, one.n_seqs, one.prompt);
+            fits                = reserve(one);
             if (fits) {
                 tried.push_back(one.ticket);
             }
@@ -197,7 +204,7 @@ void Scheduler::check_task(uint64_t session, const Task & task) {
     if (sequence.lost) {
         throw Error("the sequence was lost with a decode that failed; read its text again in a new one");
     }
-    if (task.reuse && (sequence.size() > 0 || task.feed_logprobs || task.injection != task.plain)) {
+    if (task.reuse && (sequence.length() > 0 || task.feed_logprobs || task.injection != task.plain)) {
         throw ArgumentError("reuse needs an empty sequence, no log-probabilities of the feed, and no injection of the "
                             "task's own");
     }
@@ -245,15 +252,18 @@ void Scheduler::submit(uint64_t session, const std::shared_ptr<Job> & job) {
             needed += n_new;
         }
         const auto reserved = [&] { return reservation.cells.size() - reservation.n_used - reservation.n_planned; };
-        if (needed > reserved()) {
+        if (!place.preemptible && needed > reserved()) {
             cache_.recall(session);
         }
-        if (needed > reserved()) {
-            needed += reservation.n_used + reservation.n_planned;
-            throw CapacityError("needs ", needed, " cache cells, but the session reserved ", reservation.cells.size(),
+        const size_t held = place.preemptible ? cache_.sequence(session, sequences[0]).length()
+                                              : reservation.n_used + reservation.n_planned;
+        if (place.preemptible ? held + needed > place.n_cells : needed > reserved()) {
+            throw CapacityError("needs ", needed + held, " cache cells, but the session reserved ", place.n_cells,
                                 "; reserve more when opening it");
         }
-        planned = cache_.plan(session, sequences, n_tokens);
+        if (!place.preemptible) { // provide_cells() plans those of the others
+            planned = cache_.plan(session, sequences, n_tokens);
+        }
     } catch (...) {
         for (const auto & task : job->running) {
             if (task->n_fed > 0) {
@@ -262,8 +272,8 @@ void Scheduler::submit(uint64_t session, const std::shared_ptr<Job> & job) {
         }
         throw;
     }
-    for (size_t i = 0; i < planned.size(); ++i) {
-        job->running[i]->cells                      = std::move(planned[i]);
+    for (size_t i = 0; i < sequences.size(); ++i) {
+        job->running[i]->cells                      = planned.empty() ? std::vector<uint32_t>() : std::move(planned[i]);
         cache_.sequence(session, sequences[i]).busy = true;
     }
     if (place.group) {
@@ -280,10 +290,10 @@ bool Scheduler::ready() const {
     return !std::all_of(jobs_.begin(), jobs_.end(), [&](const auto & job) { return held_back(*job); });
 }
 
-// Whether a job's group waits for one of its participants.
+// Whether a job's session has no cells now, or its group waits for one of its participants.
 bool Scheduler::held_back(const Job & job) const {
-    const auto & group = sessions_.at(job.session).group;
-    return group && group->has_idle_participant();
+    const Session & session = sessions_.at(job.session);
+    return session.preempted || (session.group && session.group->has_idle_participant());
 }
 
 // Ends the session's jobs that have such a task.

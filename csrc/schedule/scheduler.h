@@ -34,8 +34,9 @@ public:
     std::shared_ptr<LockstepGroup> group(uint32_t n);
 
     // Asks for a session; the future gets its id, which is `ticket`, when it is admitted. Throws CapacityError if it
-    // never can be.
-    std::future<uint64_t> request(uint32_t n_cells, uint32_t n_seqs, Prompt prompt,
+    // never can be. A `preemptible` one has one sequence and takes its n_cells as its text grows; see preemption.cpp.
+    // Where a sequence cannot be read again to the same bits, it is like any other.
+    std::future<uint64_t> request(uint32_t n_cells, uint32_t n_seqs, bool preemptible, Prompt prompt,
                                   std::shared_ptr<LockstepGroup> group, uint32_t index, uint64_t & ticket);
 
     // The sessions of which at least one must close before the request is admitted; none where it waits only for other
@@ -72,6 +73,9 @@ public:
     // Gives tasks that wait for another reader what that one has read.
     void share();
 
+    // Gives the texts of preemptible sessions cells for the next step; where there are none, takes them from others.
+    void provide_cells();
+
     // The next batch: the next token of every sequence that generates, then as much waiting feed as fits. Both take
     // turns where there is not space for all. Without feed, also guesses at the tokens after the next ones.
     Batch & schedule();
@@ -84,6 +88,7 @@ public:
     void book_rows();                 // books what was read and sampled from the rows
     void drop_drafts();               // removes rejected drafts from the cache
     void count_drafts(EngineStats & stats) const;
+    void count_preemptions(EngineStats & stats) const;
     void finish_done(); // ends jobs that are done
 
 private:
@@ -104,15 +109,29 @@ private:
     struct Request : Place {
         uint64_t               ticket;
         uint32_t               n_cells, n_seqs;
+        bool                   preemptible;
         Prompt                 prompt;
         std::promise<uint64_t> admitted;
     };
 
     struct Session : Place {
-        Hits hits{}; // hit rates of the drafts of its texts, without a group
+        uint32_t n_cells     = 0; // at most
+        bool     preemptible = false;
+        bool     preempted   = false; // it has no cells
+        Hits     hits{};              // hit rates of the drafts of its texts, without a group
     };
 
     bool fits_together(size_t first);
+    bool reserve(const Request & request);
+
+    bool leaves_room(const Request & request) const;
+    bool resume_preempted();
+    void preempt(uint64_t session);
+    bool preempt_for(uint64_t session);
+    void provide_cells(const std::shared_ptr<Job> & job);
+    void plan_more(RunningTask & task, size_t n);
+    void refuse(const std::shared_ptr<Job> & job, size_t n_cells);
+
     bool held_back(const Job & job) const;
     void cancel_jobs(uint64_t session, const std::function<bool(const Task &)> & which);
     void check_task(uint64_t session, const Task & task);
@@ -163,6 +182,7 @@ private:
     uint64_t last_exclusive_group_ = 0; // the exclusive group of the step before
     size_t   n_steps_              = 0;
     uint64_t n_drafted_ = 0, n_accepted_ = 0;
+    uint64_t n_preemptions_ = 0, n_read_again_ = 0;
     double   prompt_tokens_;          // prompt tokens that a step decodes while texts are written
     double   prompt_seconds_ = 0.0;   // time of this step for them, 0 = no limit
     bool     prompt_limited_ = false; // the batch holds as many as the limit allows

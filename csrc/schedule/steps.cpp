@@ -81,7 +81,8 @@ void Scheduler::share() {
     exclusive_group_   = 0;
     const auto readers = runnable(true);
     for (RunningTask * task : readers) {
-        if (!task->task->reuse || task->n_placed > 0 || !cache_.prefixes().enabled()) { // it reads already
+        const bool reads = task->n_placed > 0 || task->n_again > 0; // already
+        if (!task->task->reuse || reads || !cache_.prefixes().enabled()) {
             continue;
         }
         task->waits = waits_for_another(*task, readers);
@@ -205,6 +206,9 @@ Batch & Scheduler::schedule() {
 
 // Fed tokens that the task may decode in this step.
 size_t Scheduler::n_to_read(const RunningTask & task) {
+    if (task.n_again > 0) {
+        return task.n_again;
+    }
     const auto mark = task.marks.upper_bound(task.n_fed);
     return (mark == task.marks.end() ? task.task->feed.size() : *mark) - task.n_fed;
 }
@@ -261,6 +265,13 @@ void Scheduler::add_writers(const Runnable & writers, size_t most) {
 }
 
 void Scheduler::add_feed(RunningTask & task, size_t most) {
+    if (task.n_again > 0) {
+        const Sequence & sequence = sequence_of(task);
+        for (size_t i = 0; i < most; ++i) {
+            add(task, sequence.again[sequence.size() + i], false);
+        }
+        return;
+    }
     const Task & spec   = *task.task;
     const size_t n_feed = spec.feed.size();
     // residual norms of the last layer exist for output tokens only
@@ -341,7 +352,13 @@ void Scheduler::book_decode(double seconds) {
             book_position(task, task.first_in_batch + i);
         }
         n_drafted_ += task.n_drafted;
-        if (task.feeds()) {
+        if (task.n_again > 0) {
+            n_read_again_ += task.n_in_batch;
+            task.n_again -= task.n_in_batch;
+            if (task.n_again == 0) {
+                sequence_of(task).again.clear();
+            }
+        } else if (task.feeds()) {
             if (task.task->norms) {
                 read_norms(task);
             }
@@ -366,7 +383,7 @@ void Scheduler::book_position(RunningTask & task, size_t at) {
     const uint64_t session = task.job->session;
     cache_.append(session, sequence_of(task), batch_.tokens[at], task.cells[task.n_placed++],
                   cache_.injected(session, batch_.injections[at]));
-    ++task.output->n_decoded;
+    task.output->n_decoded += task.n_again == 0;
 }
 
 // The residual norms of the fed tokens of this step; those of the last layer at every stride-th only, as for a prompt

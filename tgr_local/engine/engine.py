@@ -101,6 +101,9 @@ class Engine:
         self._native = native.Engine(params, check)
         self.n_seq_max: int = self._native.stats().n_seq_max
         self._max_cells: int | None = None
+        self.preempts: bool = False
+        """Whether plain texts reserve cells as they grow, and give them to older ones where none is
+        left (`session`)."""
         self._reservations: dict[int, waits.Reservation] = {}  # of every open session
         threads.close_at_exit(self._native)  # which sessions hold too, when this object is gone
 
@@ -394,11 +397,17 @@ class Engine:
         *,
         prompt: Seq[int] = (),
         norms: bool = False,
+        preemptible: bool = False,
         participant: Participant | None = None,
         cancel: Cancel | None = None,
     ) -> Session:
         """Reserves `n_cells` cells and `n_seqs` sequences (and as many injections), and waits until
         they are free.
+
+        A `preemptible` session has one sequence, and `n_cells` is the most that it may need: it
+        takes them as its text grows. Where no cell is left, the newest of such sessions gives up
+        its cells, waits, and its text is read again. With a lockstep group, in a reproducible
+        engine, and for a model that cannot roll back, it is a session like any other.
 
         `prompt` is what a task with `Task.reuse` will read, with `Task.norms` if `norms`: cells of
         it that are in the cache already are not reserved again.
@@ -414,7 +423,7 @@ class Engine:
             n_seqs += 1  # a row of the table for the injection alone
         group, index = (participant.group._native, participant.index) if participant else (None, 0)
         request = self._native.open(
-            n_cells, n_seqs, group, index, prompt, self.prefix_digest, norms
+            n_cells, n_seqs, group, index, prompt, self.prefix_digest, norms, preemptible
         )
 
         def blockers() -> list[int]:

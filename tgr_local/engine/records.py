@@ -88,6 +88,10 @@ class EngineStats:
     """Positions that were guesses at the next tokens of a text (`Task.drafts`)."""
     n_accepted: int
     """… and right: these belong to the texts, the others passed through the model for nothing."""
+    n_preemptions: int
+    """Times that a text of a `preemptible` session lost its cells to an older one."""
+    n_read_again: int
+    """… and positions that were read again for that; they are in `n_positions` too."""
     decode_seconds: float
     sample_seconds: float
     n_threads: int

@@ -189,6 +189,7 @@ class Run:
             self.n_sequences,
             prompt=self.query[:-1],
             norms=self.measures,
+            preemptible=self.engine.preempts and self.n_sequences == 1 and not method.resets,
             participant=self.participant,
             cancel=self.cancel,
         )

@@ -114,12 +114,15 @@ def limit_cache(engine: Engine, config: Any, method: Method) -> int:
 
     The bound is the need of one request of the length that the model was trained for, and a
     typical one; where the owner wants more requests with long replies at a time, `n_ctx` says so.
+    Plain texts take its cells as they grow, so that requests without a limit do not wait for each
+    other.
     """
     needed = 0
     with contextlib.suppress(CapacityError):  # the error of each request says so
         fitted = method.fitted(engine, _TYPICAL_QUERY, config)
         needed = method.cells(engine, _TYPICAL_QUERY, fitted)
     most = max(_LEAST_CACHE // engine.cell_bytes, needed + engine.n_ctx_train)
+    engine.preempts = True
     engine.max_cells = most + engine.config.prefix_cells
     engine.grow_cache(needed)
     return needed
