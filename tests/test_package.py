@@ -436,6 +436,17 @@ def test_a_docstring_stands_alone(name: str) -> None:
     assert [text for text in docstrings(tree) if FRAGMENT.match(text)] == []
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_a_bound_name_says_what_it_holds(name: str) -> None:
+    bound = set()
+    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+    assert bound & {"one", "found", "made", "it", "thing"} == set()
+
+
 def test_a_class_name_names_one_class() -> None:
     """An underscore before it makes no other name of it."""
     homes: dict[str, list[str]] = {}

@@ -48,8 +48,8 @@ def described(text: str, n_params: int) -> str:
     or far from that: llama.cpp takes it from the number of layers."""
 
     def size(match: re.Match[str]) -> str:
-        said = float(match[1] or 0) * (1e6 if match[2] == "M" else 1e9)
-        right = n_params / 1.5 < said < n_params * 1.5
+        stated = float(match[1] or 0) * (1e6 if match[2] == "M" else 1e9)
+        right = n_params / 1.5 < stated < n_params * 1.5
         return match[0] if right else f" {n_params / 1e6:.1f}M "
 
     return re.sub(r" (?:\?|(\d+(?:\.\d+)?))([MB]) ", size, text, count=1)
@@ -80,7 +80,7 @@ class Engine:
         added = adapters.named_adapters(config.lora)
         for adapter in added:
             adapters.check(adapter)
-        params.loras = [(_utf8(one.path), one.scale) for one in added]
+        params.loras = [(_utf8(adapter.path), adapter.scale) for adapter in added]
         if config.rpc and config.n_gpu_layers:
             params.rpc = rpc.endpoints(config.rpc)
             for endpoint in params.rpc:
@@ -219,7 +219,7 @@ class Engine:
         the memory for it is not there, and TgrError while a session is open."""
         rescaled = adapters.rescaled(self.adapters, scales)
         if rescaled != self.adapters:
-            self._native.set_scales([one.scale for one in rescaled])
+            self._native.set_scales([adapter.scale for adapter in rescaled])
             self._files.adapters = rescaled
 
     def _pooling(self) -> str:
@@ -489,11 +489,14 @@ class Engine:
     def _deadlock(self, n_cells: int, n_seqs: int, wait: waits.Wait) -> str:
         """The message for a wait that a deadlock ends."""
         every = list(self._reservations.values())
-        own = [one for one in every if one.user in wait.line]
+        own = [reservation for reservation in every if reservation.user in wait.line]
         stats = self.stats()
 
         def held(some: list[waits.Reservation], cells: str = "", seqs: str = "") -> str:
-            n = (sum(one.n_cells for one in some), sum(one.n_seqs for one in some))
+            n = (
+                sum(reservation.n_cells for reservation in some),
+                sum(reservation.n_seqs for reservation in some),
+            )
             return f"{n[0]}{cells} cells and {n[1]}{seqs} sequences"
 
         whole = held(every, f" of {stats.n_ctx}", f" of {stats.n_seq_max}")

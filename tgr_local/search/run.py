@@ -417,10 +417,10 @@ class Run:
         """Adds wall time to parts of the step under way, by the fields of `Seconds`."""
         self._seconds += Seconds(**seconds)
 
-    def report(self, stage: str, **what: Any) -> None:
+    def report(self, stage: str, **fields: Any) -> None:
         """Calls `on_event` with the `Progress` of the step under way."""
         if self.on_event:
-            self.on_event(Progress(self.index, stage, **what))
+            self.on_event(Progress(self.index, stage, **fields))
 
     def report_read(self, n_read: int, n_reused: int = 0) -> None:
         """Reports how much of Q is in the cache."""
