@@ -60,6 +60,10 @@ HELD: list[tuple[str, str]] = [
     ("What sockets and pipes may hold", "sandbox::memory_in_sockets_is_bounded"),
     ("Of sockets there are only", "sandbox::networks_beside_its_own_are_refused"),
     ("Where that does not work", "sandbox::no_backend_replaces_another"),
+    ("Only the command line names", "checked::no_settings_file_names_a_check"),
+    ("The answer is on its stdin", "checked::a_command_gets_the_answer_on_stdin"),
+    ("Time and output are limited", "checked::where_no_text_passes_the_best_one_is_printed "
+     "checked::a_check_ends_with_the_program"),
     ("Invisible characters in it", "code_table::what_is_not_seen_in_an_edit_is_said"),
     ("They are named before", "code_table::what_is_not_seen_in_an_edit_is_said"),
     ("Your tests run on a copy", "code_judge::nothing_outside_can_be_changed_or_read"),

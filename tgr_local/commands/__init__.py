@@ -3,6 +3,7 @@
 cli.py          parses the arguments, runs one subcommand, reports its error
 subcommands.py  run, chat, serve, trace, doctor: their arguments, and how each begins; --show-config
 run.py          … one question, and its replies on stdout
+checks.py       … whether an answer is right, by a command of the person
 models.py       models: list, show, pull, rm
 removal.py      … deleting a model
 hub.py          … which files a repository has

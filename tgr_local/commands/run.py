@@ -20,6 +20,7 @@ from tgr_local.system.progress import ProgressLine
 from tgr_local.system.sanitize import printable, printable_json
 
 if TYPE_CHECKING:
+    from tgr_local.commands.checks import CommandCheck
     from tgr_local.engine import Engine
     from tgr_local.generation import Reply
     from tgr_local.generation.trace_file import Header
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 REPLIES_MAX = 256
 """Replies of one command. Each takes a thread, and all stay in memory until the last is written."""
+CHECKED = 8
+"""Texts for --check, where -k names no other number."""
+CHECK_SECONDS = 120.0
+"""Time of one check, where --check-seconds names no other."""
 
 
 def add_arguments(run: Parser) -> None:
@@ -37,8 +42,17 @@ def add_arguments(run: Parser) -> None:
         "the question; the text on stdin comes before it, and is the question without it or for -"
     )
     add("question", nargs="?", help=text)
-    text = "number of answers, generated together (default: 1)"
-    add("-k", "--replies", type=int, default=1, metavar="N", help=text)
+    text = "number of answers, generated together (default: 1); with --check at most"
+    add("-k", "--replies", type=int, metavar="N", help=text)
+    text = (
+        "write texts until one is right, 8 at most: this command, such as 'python3 check.py', gets "
+        "each on stdin and ends with exit code 0 for a right one"
+    )
+    add("--check", metavar="COMMAND", help=text)
+    run.hide(
+        add("--check-seconds", type=float, metavar="N", default=CHECK_SECONDS,
+            help=f"time of one check (default: {CHECK_SECONDS:g})")
+    )  # fmt: skip
     text = "print the thinking too (default: on if stdout is a terminal)"
     add("--show-thinking", action=argparse.BooleanOptionalAction, help=text)
     text = "print what the method did too: chunks, forward tokens by kind, votes"
@@ -55,12 +69,19 @@ def add_arguments(run: Parser) -> None:
 
 def run(args: Arguments) -> int:
     """Runs the subcommand; returns its exit code."""
+    if args.replies is None:
+        args.replies = 1 if args.check is None else CHECKED
     if not 1 <= args.replies <= REPLIES_MAX:
         more = "; run it again for more" if args.replies > 1 else ""
         bounds = f"between 1 and {REPLIES_MAX}"
         raise ValueError(f"replies is {args.replies}, but must be {bounds}{more}")
     _take_grammar(args)
     SearchConfig(**args.user_options)  # refuses a grammar that is too long
+    check = None
+    if args.check is not None:
+        from tgr_local.commands.checks import CommandCheck
+
+        check = CommandCheck(args.check, args.check_seconds)
     if args.trace_vectors and args.trace is None:
         raise ValueError("trace_vectors needs a trace file; name it with --trace FILE")
     if args.model is not None:  # a name that is none is said before a question is awaited
@@ -83,12 +104,14 @@ def run(args: Arguments) -> int:
         header = None
         if args.json or file:  # only here, because hashing the model file takes long
             header = trace_file.make_header(engine, prompt, config, method.name)
-        replies = _generate(args, engine, prompt, config, method, header, file)
+        replies = _generate(args, engine, prompt, config, method, header, file, check)
         if header and args.json:
             results = [trace_file.result(header, reply) for reply in replies]
-            print(printable_json(results if args.replies > 1 else results[0]))
+            print(printable_json(results if len(results) > 1 else results[0]))
         else:
             _print_replies(args, replies)
+    if check:
+        return _print_verdict(check, replies[0], args.replies)
     return int(not any(reply.text.strip() for reply in replies))
 
 
@@ -119,12 +142,13 @@ def _take_grammar(args: Arguments) -> None:
 
 
 def _print_replies(args: Arguments, replies: list[Reply]) -> None:
-    """Prints several replies, and the cost of any number; a single reply is on the screen."""
+    """Prints several replies, or the one that was checked, and the cost of any number; any other
+    single reply is on the screen."""
     from tgr_local.console import render
 
-    for number, reply in enumerate(replies if args.replies > 1 else (), 1):
+    for number, reply in enumerate(replies if args.replies > 1 or args.check else (), 1):
         thinking = f"{reply.thinking}\n\n" if _shows_thinking(args) and reply.thinking else ""
-        text = f"[{number}] {thinking}{reply.text}"
+        text = f"{'' if args.check else f'[{number}] '}{thinking}{reply.text}"
         print(printable(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
     if args.stats:
@@ -138,6 +162,19 @@ def _print_replies(args: Arguments, replies: list[Reply]) -> None:
         print(f"tgr-local: {note}", file=sys.stderr)
 
 
+def _print_verdict(check: CommandCheck, reply: Reply, most: int) -> int:
+    """Says on stderr what the check said of a reply; returns the exit code."""
+    assert reply.checked
+    n, said = reply.checked.texts, ""
+    line = f"text {n} of at most {most} passed the check"
+    if not reply.checked.passed:
+        line, said = check.failure(n), check.said(reply.text)
+    cost = f"{reply.counts.total:,} forward tokens in all"
+    said = said and f"; of the printed one it says: {said}"
+    print(f"tgr-local: {line}, {cost}{said}", file=sys.stderr)
+    return int(not reply.checked.passed)
+
+
 def _generate(
     args: Arguments,
     engine: Engine,
@@ -146,6 +183,7 @@ def _generate(
     method: Method,
     header: Header | None,
     file: TextIO | None,
+    check: CommandCheck | None,
 ) -> list[Reply]:
     """Generates the replies, records them in `file`, and prints a single one while it grows."""
     from tgr_local import generation
@@ -154,10 +192,17 @@ def _generate(
     from tgr_local.generation import trace_file
 
     k = args.replies
-    unseen = args.json or k > 1
+    unseen = args.json or k > 1 or check is not None
     shows_progress = unseen or not sys.stdout.isatty()
     with (progress := ReplyProgress(is_shown=shows_progress, until_answer=not unseen)):
-        if k == 1:
+        if check:
+            replies = [
+                generation.generate(
+                    engine, prompt, config, method=method, raw=args.raw,
+                    check=check, k=k, on_event=progress.update,
+                )
+            ]  # fmt: skip
+        elif k == 1:
             events = generation.stream(engine, prompt, config, method=method, raw=args.raw)
             if header and file:
                 events = trace_file.write_events(events, file, engine, header, args.trace_vectors)
@@ -165,15 +210,11 @@ def _generate(
             if args.json:
                 return [live.final_reply(events)]
             return [live.show(events, _shows_thinking(args), args.chat.markdown)]
-        replies = generation.generate_many(
-            engine,
-            prompt,
-            config,
-            k,
-            method=method,
-            raw=args.raw,
-            on_event=lambda _, event: progress.update(event),
-        )
+        else:
+            replies = generation.generate_many(
+                engine, prompt, config, k, method=method, raw=args.raw,
+                on_event=lambda _, event: progress.update(event),
+            )  # fmt: skip
     if header and file:
         trace_file.clear(file)
         for reply in replies:

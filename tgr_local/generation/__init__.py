@@ -6,8 +6,10 @@ and how long a text may be. It does not know HTTP, terminals, or how a method se
 
 prompt.py           Prompt, the query's tokens, the request, loading a model
 chat_format.py      chat_query: a chat with tools in its template, the format of its replies
-reply.py            Reply, generate, stream, generate_steps
+reply.py            Reply, write_reply
+single.py           generate, stream, generate_steps
 many.py             generate_many, generate_each, write_each
+checked.py          one reply that passes a check: texts until one does
 runs.py             the runs that write a reply, in their order; none is without an answer
 draft.py            Draft: a reply so far, the run that goes on with it, and why each run ends
 request.py          ReplyRequest, ReplyFormat: what to write; Reserve: what is kept for the answer
@@ -23,6 +25,7 @@ schemas/            JSON schemas as grammars
 from tgr_local.generation.chat_format import ChatQuery as ChatQuery
 from tgr_local.generation.chat_format import Tools as Tools
 from tgr_local.generation.chat_format import chat_query as chat_query
+from tgr_local.generation.checked import write_checked as write_checked
 from tgr_local.generation.many import generate_each as generate_each
 from tgr_local.generation.many import generate_many as generate_many
 from tgr_local.generation.many import write_each as write_each
@@ -35,9 +38,9 @@ from tgr_local.generation.prompt import query_tokens as query_tokens
 from tgr_local.generation.prompt import tokens_within as tokens_within
 from tgr_local.generation.reply import Event as Event
 from tgr_local.generation.reply import Reply as Reply
-from tgr_local.generation.reply import generate as generate
-from tgr_local.generation.reply import generate_steps as generate_steps
-from tgr_local.generation.reply import stream as stream
+from tgr_local.generation.single import generate as generate
+from tgr_local.generation.single import generate_steps as generate_steps
+from tgr_local.generation.single import stream as stream
 from tgr_local.generation.text import TextDelta as TextDelta
 from tgr_local.generation.text import TextSplitter as TextSplitter
 from tgr_local.generation.threads import in_threads as in_threads

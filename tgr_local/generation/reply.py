@@ -1,34 +1,40 @@
 """One reply: the steps of a method become text, with the thinking apart from the answer.
 
-In: an engine, a prompt, a config, a method. Out: a `Reply`, and its events as they come. Where a
-function takes a config, None means the defaults with what the model file advises; a method is a
-name or a `Method`.
+In: an engine, a request. Out: a `Reply`, and its events as they come.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.draft import Draft, MethodRun
-from tgr_local.generation.prompt import Prompt, advised, request_of
 from tgr_local.generation.request import ReplyRequest
 from tgr_local.generation.runs import ALONE, Participants, write
 from tgr_local.generation.text import TextDelta
-from tgr_local.generation.threads import streamed
-from tgr_local.methods import Method
-from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 from tgr_local.search.capacity import CONTEXT_LIMITS
-from tgr_local.search.run import Run
-from tgr_local.search.steps import Counts, Finish, OnProgress, Progress, Step
+from tgr_local.search.steps import Counts, Finish, Progress, Step
 from tgr_local.system.errors import CancelledError
 
 _SHOWN = 40  # characters of a text in a repr
+
+
+Check = Callable[[str], bool | float]
+"""A judge of answers: True, or a score of 1 or more, for a right one. Of others the one with the
+highest score is the best."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Result of a check of a reply."""
+
+    passed: bool
+    score: float
+    texts: int
+    """Number of texts that were checked for it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,6 +70,8 @@ class Reply:
     text came to an end."""
     note: str = ""
     """Changes to the search because the context is small, in a sentence; "" = nothing."""
+    checked: Checked | None = None
+    """None without a check."""
 
     def __repr__(self) -> str:
         cut = "…" if len(self.text) > _SHOWN else ""
@@ -108,88 +116,6 @@ class Reply:
 
 Event = TextDelta | Progress | Step | Reply
 OnEvent = Callable[[Event], None]
-
-
-def generate(
-    engine: Engine,
-    prompt: Prompt,
-    config: SearchConfig | None = None,
-    *,
-    method: str | Method = DEFAULT_METHOD,
-    raw: bool = False,
-    verbatim: bool = False,
-    on_event: OnEvent | None = None,
-    cancel: Cancel | None = None,
-) -> Reply:
-    """Writes one reply. `on_event` is called with every `TextDelta`, `Progress` and `Step` as it
-    comes.
-
-    `verbatim` returns the text unchanged, with tags and outer space. Where the thinking has to end
-    before the answer begins (`thinking_budget`, `loop_guard`, `grammar`, ``cancel.answer_now()``, a
-    limit, of which a part is kept), a second run of the method writes the answer: its
-    query is Q, the thinking (of which a method with resets retains the newest tokens) and the
-    closing tag. A reply without an answer still, other than `verbatim`, gets one that begins with a
-    visible character.
-
-    Raises ValueError for bad arguments, CapacityError for a query that cannot fit, and
-    CancelledError, with the reply so far, when `cancel` is set.
-    """
-    start = time.monotonic()
-    method = methods.get(method)
-    if cancel:  # the reply so far needs the tokens as they come
-        on_event = on_event or (lambda event: None)
-    request = request_of(
-        engine, prompt, advised(engine, config), method, raw=raw, verbatim=verbatim,
-        cancel=cancel,
-    )  # fmt: skip
-    reply = write_reply(engine, request, on_event=on_event, cancel=cancel)
-    return dataclasses.replace(reply, seconds=time.monotonic() - start)
-
-
-def generate_steps(
-    engine: Engine,
-    prompt: Prompt,
-    config: SearchConfig | None = None,
-    *,
-    method: str | Method = DEFAULT_METHOD,
-    raw: bool = False,
-    on_event: OnProgress | None = None,
-    cancel: Cancel | None = None,
-) -> Iterator[Step]:
-    """The steps of one reply, each as its chunk is done. Closing the iterator frees the cache.
-
-    They are those of a single run: no limit of the thinking holds, and ``tgr-think`` is ``base``.
-    """
-    config, method = advised(engine, config), methods.get(method)
-    request = request_of(engine, prompt, config, method, raw=raw, cancel=cancel).fitted(engine)
-    return method.run(Run(engine, request.of_run(engine), on_event=on_event, cancel=cancel))
-
-
-def stream(
-    engine: Engine,
-    prompt: Prompt,
-    config: SearchConfig | None = None,
-    *,
-    method: str | Method = DEFAULT_METHOD,
-    raw: bool = False,
-    verbatim: bool = False,
-    cancel: Cancel | None = None,
-) -> Iterator[Event]:
-    """Yields the events of one reply as they come, and last the `Reply` itself.
-
-    Closing the iterator, or an exception in the code that reads it, cancels the work.
-    """
-
-    method = methods.loaded(method)
-
-    def work(on_event: OnEvent, stop: Cancel) -> None:
-        reply = generate(
-            engine, prompt, config, method=method, raw=raw, verbatim=verbatim,
-            on_event=on_event, cancel=stop,
-        )  # fmt: skip
-        on_event(reply)
-
-    return streamed(work, cancel)
 
 
 def write_reply(

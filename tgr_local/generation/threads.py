@@ -6,7 +6,7 @@ import functools
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -58,7 +58,7 @@ def in_threads(
 
 def streamed(
     work: Callable[[Callable[[_Event], None], Cancel], None], cancel: Cancel | None = None
-) -> Iterator[_Event]:
+) -> Generator[_Event, None, None]:
     """The events of `work`, which runs in its own thread, as they come.
 
     ``work(on_event, stop)`` calls `on_event` with each event, and must end when `stop` is set,

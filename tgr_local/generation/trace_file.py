@@ -167,6 +167,8 @@ def result(header: Header, reply: Reply) -> dict[str, Any]:
         "counts": dataclasses.asdict(reply.counts) | {"total": reply.counts.total},
         "figures": reply.figures,
     }
+    if reply.checked:
+        fields["checked"] = dataclasses.asdict(reply.checked)
     fields |= dataclasses.asdict(_with_seed(header, reply.seed))
     del fields["format"]
     return fields

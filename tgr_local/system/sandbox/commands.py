@@ -150,7 +150,7 @@ def _run(
         finally:
             os.close(write_end)
             os.close(is_ready)
-        output = _Output(read_end)
+        output = Output(read_end)
         start = time.monotonic()
         try:
             stopped = _watch(process, output, place, limits, cancel)
@@ -316,7 +316,7 @@ def editable(place: Place) -> list[Path]:
 
 def _watch(
     process: subprocess.Popen[bytes],
-    output: _Output,
+    output: Output,
     place: Place,
     limits: CommandLimits,
     cancel: Flag | None,
@@ -351,7 +351,7 @@ def _watch(
 
 
 @dataclass
-class _Output:
+class Output:
     """A pipe's beginning and end."""
 
     descriptor: int
