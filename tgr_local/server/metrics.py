@@ -14,7 +14,9 @@ from tgr_local.engine import EngineStats
 from tgr_local.server.jobs import Jobs
 from tgr_local.server.pool import Pool
 
-_COUNTED = ("n_positions", "n_decodes", "decode_seconds", "sample_seconds")
+_COUNTED = (
+    "n_positions", "n_decodes", "n_preemptions", "n_read_again", "decode_seconds", "sample_seconds",
+)  # fmt: skip
 _BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)  # seconds
 
 
