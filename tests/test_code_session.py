@@ -33,6 +33,7 @@ from screens import Screen
 
 from tgr_local import methods
 from tgr_local.code import repl
+from tgr_local.code.closing import doubt_line
 from tgr_local.code.edits import Change
 from tgr_local.code.folder import journal
 from tgr_local.code.folder.project import RefusedError
@@ -40,7 +41,7 @@ from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.test_counts import Failure
 from tgr_local.code.repl_commands import COMMANDS
 from tgr_local.code.rounds import TaskOutcome
-from tgr_local.code.session import CodeSession, doubt_line
+from tgr_local.code.session import CodeSession
 from tgr_local.code.workplace import Workplace
 from tgr_local.engine import Cancel
 from tgr_local.options.config import ChatConfig, CodeConfig
@@ -419,8 +420,11 @@ def test_a_named_file_that_does_not_exist_can_be_written(
     project: Path, coder: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     coder(["new/mod.py\n```python\nX = 1\n```\n"])
-    assert code("Write it.", "new/mod.py", "--test", "pytest", "--rounds", "1") == 3
-    assert capsys.readouterr().out == "--- a/new/mod.py\n+++ b/new/mod.py\n@@ -0,0 +1 @@\n+X = 1\n"
+    assert code("Write it.", "new/mod.py", "--test", "pytest", "--rounds", "1", "--json") == 3
+    found = json.loads(capsys.readouterr().out)
+    assert found["diff"] == ""  # it mends no test
+    diff = "--- a/new/mod.py\n+++ b/new/mod.py\n@@ -0,0 +1 @@\n+X = 1\n"
+    assert found["rounds"][0][0]["diff"] == diff
     assert not (project / "new").exists()
 
 
@@ -476,7 +480,8 @@ def test_what_the_tests_print_is_shown_where_no_edit_passes(
     assert code("Repair it.", "--test", "pytest", "--rounds", "1", "--yes") == 3
     err = capsys.readouterr().err.splitlines()
     at = err.index("with candidate 1 the tests print, at their end:")
-    shown = err[at + 1 : err.index("no edit passes; the folder is unchanged")]
+    assert err[-1] == "no edit passes; the folder is unchanged"
+    shown = err[at + 1 : err.index("of 2 tested edits none passes; 2 of them mend a test")]
     assert shown[0] == "  line 89" and len(shown) == 12
     assert shown[-1].startswith("  calc.py:1: wrong\ufffd[2Jx") and len(shown[-1]) < 210
 
@@ -497,7 +502,7 @@ def test_a_log_has_one_line_for_a_round_and_one_short_table(
 def test_a_pass_of_few_among_many_is_said(
     project: Path, coder: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tgr_local.code.session._MANY", 1)
+    monkeypatch.setattr("tgr_local.code.closing._MANY", 1)
     coder([answer(RIGHT)])
     assert code("Repair it.", "--test", "pytest") == 4
     assert "tested edits pass" in capsys.readouterr().err
@@ -584,8 +589,12 @@ def test_commands_of_a_session(session: CodeSession, project: Path) -> None:
     assert any("return a + b" in line for line in lines(session, "/show 1"))
     lines(session, "/accept 1")
     assert (project / "calc.py").read_text() == HALF
-    with pytest.raises(ValueError, match="there is no edit yet: say what to do"):
+    assert lines(session, "/table")[1].startswith(">  1  1 of 2 pass")
+    with pytest.raises(ValueError, match="candidate 1 was accepted; /undo takes it back first"):
         lines(session, "/accept")
+    lines(session, "/undo")
+    lines(session, "/accept")
+    assert (project / "calc.py").read_text() == HALF
     assert lines(session, "/test off") == ["tests: none; edits are parsed and imported"]
     with pytest.raises(ValueError, match="/test COMMAND names them"):
         lines(session, "/run")

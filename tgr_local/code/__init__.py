@@ -14,6 +14,7 @@ A folder imports those above it, and the modules below import all of them:
     rounds.py      a task from its context to the best candidate; nothing is printed or changed
     workplace.py   a project with its copies, tests and accepted edits
     session.py     a person with a project: tasks, outcomes, options
+    closing.py     sentences after a task: how sure a pass is, or what was tried and may help
     report.py      what a person sees meanwhile; table.py: candidates as a table, edits as a diff
     command.py     the arguments of `tgr-local code`; one_task.py: one task and its exit code
     repl.py        a session; repl_commands.py: its commands

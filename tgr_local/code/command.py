@@ -93,7 +93,7 @@ def run(args: Arguments) -> int:
                 engine = stack.enter_context(loaded)
             session = CodeSession(
                 engine, args.user_options, method, args.code, workplace, named_paths,
-                on_stdout=False if args.json else None,
+                on_stdout=False if args.json else None, has_commands=task is None,
             )  # fmt: skip
             if task is None:
                 from tgr_local.code import repl

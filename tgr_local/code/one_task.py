@@ -9,7 +9,6 @@ from typing import Any
 from tgr_local.code import table
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
-from tgr_local.code.report import last_lines
 from tgr_local.code.rounds import TaskOutcome
 from tgr_local.code.session import CodeSession, print_diff
 from tgr_local.console.dialog import is_interactive
@@ -18,24 +17,26 @@ from tgr_local.system.sanitize import printable_json, printable_line
 
 ACCEPTED, FAILED, NONE_PASSES, NOT_ACCEPTED = 0, 1, 3, 4
 """Exit codes; `command` has their meaning."""
-_LINES = 12
-"""Lines shown of the output of tests that do not pass."""
 
 
 def one_task(session: CodeSession, text: str, *, accepts: bool, as_json: bool) -> int:
     """Carries out a task, shows the best edit, and accepts it if `accepts` and it passes, or if
     the person says so. Returns the exit code."""
     asks = not accepts and not as_json and is_interactive()
+    if asks:
+        session.ask_for_tests()
     outcome = session.carry_out(text, can_stop=asks)
-    best = outcome.best
+    best, offered = outcome.best, outcome.offered
     accepted = None
-    if best is not None:
-        if not as_json:
-            print_diff(best)
-        if accepts and best.passes:
-            accepted = best
+    if offered is not None and not as_json:
+        print_diff(offered)
+    if not as_json:
+        session.explain()
+    if offered is not None:
+        if accepts and offered.passes:
+            accepted = offered
         elif asks:
-            accepted = ask(session, best)
+            accepted = ask(session, offered)
     if accepted is not None:
         try:
             said = session.accept(accepted.number)
@@ -46,25 +47,14 @@ def one_task(session: CodeSession, text: str, *, accepts: bool, as_json: bool) -
             raise
         session.say(f"{said}; tgr-local code --undo restores it")
     elif best is None or not best.passes:
-        if not asks and not as_json:
-            _say_output(session, best)
-        session.say("no edit passes; the folder is unchanged")
+        gains = "passes" if offered else "gains anything"
+        session.say(f"no edit {gains}; the folder is unchanged")
     else:
         session.say("not accepted; the folder is unchanged")
     code = _exit_code(best, accepted)
     if as_json:
         print(printable_json(as_object(session, text, outcome, accepted, code)))
     return code
-
-
-def _say_output(session: CodeSession, best: Candidate | None) -> None:
-    """The end of what the tests print with the best edit."""
-    if best is None or best.verdict is None:
-        return
-    if lines := last_lines(best.verdict.output, _LINES):
-        session.say(f"with candidate {best.number} the tests print, at their end:")
-        for line in lines:
-            session.say(f"  {line}")
 
 
 def _exit_code(best: Candidate | None, accepted: Candidate | None) -> int:
@@ -126,7 +116,8 @@ def as_object(
         "best": best.number if best else None,
         "passes": best is not None and best.passes,
         "accepted": accepted.number if accepted else None,
-        "diff": table.diff(best.changes) if best else "",
+        "second": outcome.second.number if outcome.second else None,
+        "diff": table.diff(outcome.offered.changes) if outcome.offered else "",
         "forward_tokens": outcome.forward_tokens,
         "seconds": round(outcome.seconds, 3),
         "exit_code": code,

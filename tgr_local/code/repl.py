@@ -102,15 +102,21 @@ def _handle(
 def _carry_out(
     session: CodeSession, text: str, quiet: Callable[[], AbstractContextManager[None]] | None
 ) -> None:
+    if quiet is not None:
+        session.ask_for_tests()
     with quiet() if quiet else contextlib.nullcontext():
         outcome = session.carry_out(text, can_stop=quiet is not None)
     if outcome.best is None:
         session.say("no candidate has an edit; /again tries other seeds")
         return
-    print_diff(outcome.best)
-    if quiet is None:
+    if outcome.offered:
+        print_diff(outcome.offered)
+    session.explain()
+    if not outcome.offered:
+        session.say("no edit gains anything; the folder is unchanged; /diff, /table, /accept N")
+    elif quiet is None:
         session.say("/accept changes the folder")
-    elif chosen := ask(session, outcome.best):
+    elif chosen := ask(session, outcome.offered):
         session.say(f"{session.accept(chosen.number)}; /undo restores it")
     else:
         session.say("the folder is unchanged; /accept N takes an edit still")

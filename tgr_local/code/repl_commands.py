@@ -52,6 +52,7 @@ def _files(session: CodeSession, _: str) -> Iterable[str]:
 def _test(session: CodeSession, argument: str) -> Iterable[str]:
     if argument:
         session.set_option("test", "none" if argument == "off" else argument)
+        session.does_without_tests = argument == "off"
     return [f"tests: {session.code.test or 'none; edits are parsed and imported'}"]
 
 
@@ -88,7 +89,7 @@ def _accept(session: CodeSession, argument: str) -> Iterable[str]:
 def _undo(session: CodeSession, argument: str) -> Iterable[str]:
     if argument not in ("", "force"):
         raise ValueError(f"/undo is followed by force or nothing, but not by {argument!r:.40}")
-    return [session.workplace.undo(force=bool(argument))]
+    return [session.undo(force=bool(argument))]
 
 
 def _again(_: CodeSession, argument: str) -> Iterable[str]:

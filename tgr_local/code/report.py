@@ -37,7 +37,7 @@ _SAID, _LONGEST = 3, 200
 _ROWS = 16
 """Candidates in the table after a round; `/table` and ``--json`` have all."""
 _ROWS_OF_LOG = 3
-"""Candidates in that table where no terminal shows it."""
+"""Candidates in that table where no terminal shows it, or no edit gains anything."""
 _NAMED = 6
 """Files that are not shown and named nevertheless, of each reason."""
 
@@ -138,6 +138,8 @@ class Report:
 
     def _table(self, outcome: TaskOutcome, most: int) -> None:
         heading, *rows = table.table(outcome.ranked)
+        if outcome.offered is None:  # many rows that say the same
+            most = min(most, _ROWS_OF_LOG)
         for line in (heading, *rows[:most]):
             self._say(line)
         if len(rows) > most:

@@ -21,7 +21,14 @@ from tgr_local.code import edits
 from tgr_local.code.edits import Change, FileText
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
-from tgr_local.code.judging.ranking import failing, furthest, ranked, sideways
+from tgr_local.code.judging.ranking import (
+    failing,
+    furthest,
+    is_small,
+    meaning,
+    ranked,
+    sideways,
+)  # fmt: skip
 from tgr_local.code.judging.test_command import script
 from tgr_local.code.reading import evidence
 from tgr_local.code.reading.asking import LEAST_ANSWER, Asker, Stage, whole_answer
@@ -39,6 +46,7 @@ _CONTEXT_MOST, _CONTEXT_SHARE = 6144, 0.5  # tokens, of the length that the mode
 _WAVES = 12
 """k candidates are written at a time, at most that many times in a round."""
 _TEST_FILES = 16  # that are read for what failing tests reach
+_SECOND_SECONDS = 20.0  # of tests, after which no further edit is looked at that may pass too
 _FREE = 4  # one in so many candidates of the later rounds is free, with a budget
 
 
@@ -90,6 +98,28 @@ class TaskOutcome:
     def best(self) -> Candidate | None:
         """The best candidate that has an edit."""
         return self.ranked[0] if self.ranked and self.ranked[0].applies else None
+
+    @property
+    def offered(self) -> Candidate | None:
+        """The best candidate if its edit gains something: it passes, or more tests pass with it
+        than without it. Without tests it has to be code that can be read."""
+        best = self.best
+        if best is None or best.passes or self.baseline is None:
+            return best if best and (best.passes or best.parses) else None
+        verdict = best.verdict
+        gains = verdict and verdict.ended != "flaky" and verdict.passed > self.baseline.passed
+        return best if gains else None
+
+    @property
+    def second(self) -> Candidate | None:
+        """Another candidate that passes where the best one does by a change of a word or two, which
+        may be right by chance; None without one."""
+        best = self.best
+        if best is None or not best.passes or self.baseline is None or not is_small(best.changes):
+            return None
+        mine = meaning(best.changes)
+        others = (c for c in self.ranked if c.passes and meaning(c.changes) != mine)
+        return next(others, None)
 
 
 class Listener(Protocol):
@@ -177,6 +207,7 @@ class _Solver:
             outcome.seconds = time.monotonic() - self._start
             self.task.keep(outcome)
             if outcome.best is not None and outcome.best.passes:
+                self._look_for_second(stage, outcome)
                 self.listener.round_ends(outcome)
                 return None
             n_left = batch.allowance - sum(candidate.n_tokens for candidate in candidates)
@@ -200,6 +231,27 @@ class _Solver:
             stage = next_stage
             back = back if further is None else stage
         return None
+
+    def _look_for_second(self, stage: Stage, outcome: TaskOutcome) -> None:
+        """Tests complete edits of the last round that were stopped by one that passes, where that
+        changes a word or two: another may pass too, and the person choose."""
+        best = outcome.best
+        tests_decide = stage.verdict is not None and not stage.verdict.passes
+        if best is None or not tests_decide or not is_small(best.changes):
+            return
+        known, start = {meaning(best.changes)}, time.monotonic()
+        some = outcome.rounds[-1]
+        for index, candidate in enumerate(some):
+            is_new = candidate.parses and not candidate.problem and candidate.verdict is None
+            if not is_new or meaning(candidate.changes) in known:
+                continue
+            if outcome.second or time.monotonic() - start > _SECOND_SECONDS:
+                break
+            known.add(meaning(candidate.changes))
+            verdict = self._judge(candidate.changes, self.cancel)
+            some[index] = candidate.but(state="done", verdict=verdict)
+            self.listener.update(some[index], "")
+            outcome.ranked = ranked([c for each in outcome.rounds for c in each])
 
     def _write(self, number: int, stage: Stage, batch: Batch) -> list[Candidate]:
         """Writes the candidates of a batch, and adds those that combine the edits of several."""

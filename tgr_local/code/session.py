@@ -9,20 +9,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tgr_local.code import table
+from tgr_local.code.closing import cost_line, doubt_line, failure_lines, second_line
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.judging.test_command import suggest
-from tgr_local.code.report import Report, say_on
+from tgr_local.code.report import Report, last_lines, say_on
 from tgr_local.code.rounds import CodeTask, Listener, TaskOutcome, solve
 from tgr_local.code.workplace import Workplace
 from tgr_local.console import dialog
-from tgr_local.console.render import plural
 from tgr_local.engine import Cancel, Engine
 from tgr_local.methods import Method
 from tgr_local.options.config import CodeConfig, SearchConfig
@@ -30,8 +31,14 @@ from tgr_local.options.fields import parse, updated
 from tgr_local.options.resolve import resolve
 from tgr_local.system.sanitize import printable_line, visible
 
-_MANY = 8
-"""Tested edits, of which one that passes may do so by chance."""
+_LINES = 12
+"""Lines shown of the output of tests that do not pass."""
+_ABOUT_TESTS = re.compile(
+    r"\b(?:fail\w*|pass(?:es|ing)?|broken|red|green)\b.{0,60}\btests?\b"
+    r"|\btests?\b.{0,60}\b(?:fail\w*|pass(?:es|ing)?|broken|red|green)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A task that only tests can judge."""
 
 
 class CodeSession:
@@ -47,9 +54,10 @@ class CodeSession:
         named_paths: tuple[str, ...] = (),
         *,
         on_stdout: bool | None = None,
+        has_commands: bool = True,
     ) -> None:
         """`on_stdout` puts everything on stdout; by default if that is a terminal, else all but
-        diffs go to stderr."""
+        diffs go to stderr. `has_commands` tells whether the person can type slash commands."""
         self.engine, self.method, self.workplace = engine, method, workplace
         self.user_options = dict(user_options)
         self.code = code
@@ -57,6 +65,11 @@ class CodeSession:
         """The files that may be changed; empty = those that the tests and the task point to."""
         self.outcome: TaskOutcome | None = None
         """Outcome of the last task."""
+        self.accepted: int | None = None
+        """Number of the candidate of the last task that the folder has."""
+        self.does_without_tests = False
+        """Whether the person wants no tests."""
+        self._has_commands = has_commands
         self.is_live = dialog.is_live() and on_stdout is not False
         is_stdout = sys.stdout.isatty() if on_stdout is None else on_stdout
         self.say = say_on(is_stdout)
@@ -130,10 +143,8 @@ class CodeSession:
         progress. `named_paths` are further files that may be changed, for this task. If it is
         stopped, `outcome` has the candidates that were judged. `can_stop` tells whether a person is
         there who may stop it; else it ends with TgrError where the tests cannot be started."""
-        self.outcome, self.task = None, text
-        if not self.code.test and (suggested := suggest(self.workplace.project)):
-            command = printable_line(shlex.quote(suggested))  # it may name folders
-            self.say(f"there are tests; --test {command}, or /test, would let them choose")
+        self.outcome, self.task, self.accepted = None, text, None
+        self._look_for_tests(text)
         with self._copying(), contextlib.ExitStack() as stack:
             task = CodeTask(
                 text=text,
@@ -161,6 +172,58 @@ class CodeSession:
         if doubt := doubt_line(self.outcome):
             self.say(doubt)
         return self.outcome
+
+    def _look_for_tests(self, text: str) -> None:
+        """Tells how to name the tests of a folder without a command for them. Raises ValueError
+        where the task is about failing tests: nothing else can tell whether an edit mends them."""
+        if self.code.test or self.does_without_tests:
+            return
+        suggested = suggest(self.workplace.project)
+        command = printable_line(shlex.quote(suggested))  # it may name folders
+        if _ABOUT_TESTS.search(text):
+            how = f"--test {command if suggested else 'COMMAND'}"
+            if self._has_commands:
+                how = f"/test {printable_line(suggested) or 'COMMAND'}; /test off goes on without"
+            raise ValueError(f"the task is about tests, but no command runs them; name it: {how}")
+        if suggested:
+            self.say(f"there are tests; --test {command}, or /test, would let them choose")
+
+    def ask_for_tests(self) -> None:
+        """Asks the person on a terminal, once, which command runs the tests, if none is named and
+        the folder has some."""
+        suggested = suggest(self.workplace.project)
+        if self.code.test or self.does_without_tests or not suggested:
+            return
+        question = f"run the tests with {printable_line(suggested)}? yes, no, or another command: "
+        try:
+            answer = input(question).strip()
+        except EOFError:
+            print()
+            answer = "no"
+        if answer.lower() in ("n", "no"):
+            self.does_without_tests = True
+        else:
+            self.set_option("test", suggested if answer.lower() in ("", "y", "yes") else answer)
+
+    def explain(self, *, shows_output: bool = True) -> None:
+        """Says how sure the pass of the last task is. Where no edit passes, it says what the tests
+        print with the best one, what was tried, and what may help."""
+        outcome = self.outcome
+        if outcome is None:
+            return
+        if line := second_line(outcome):
+            self.say(line)
+            if outcome.second and shows_output:
+                for line in visible(table.diff(outcome.second.changes)).splitlines():
+                    self.say(f"  {line}")
+        best = outcome.best
+        is_open = best is not None and not best.passes and shows_output
+        if best and best.verdict and is_open and (lines := last_lines(best.verdict.output, _LINES)):
+            self.say(f"with candidate {best.number} the tests print, at their end:")
+            for line in lines:
+                self.say(f"  {line}")
+        for line in failure_lines(outcome, self.code, flags=not self._has_commands):
+            self.say(line)
 
     def _keep(self, outcome: TaskOutcome) -> None:
         """Keeps the outcome so far of a task that may be stopped."""
@@ -196,34 +259,24 @@ class CodeSession:
         return known[number]
 
     def accept(self, number: int | None = None) -> str:
-        """Changes the folder as a candidate does; says what was changed."""
-        text = self.workplace.accept(self.candidate(number).changes)
-        self.outcome = None
+        """Changes the folder as a candidate does; says what was changed. ValueError for the best
+        one if it gains nothing, and where another one was accepted."""
+        candidate, outcome = self.candidate(number), self.outcome
+        if self.accepted is not None:
+            raise ValueError(f"candidate {self.accepted} was accepted; /undo takes it back first")
+        if number is None and outcome is not None and outcome.offered is None:
+            raise ValueError(
+                f"no edit gains anything; /accept {candidate.number} takes the best one even so"
+            )
+        text = self.workplace.accept(candidate.changes)
+        self.accepted = candidate.number
         return text
 
-
-def cost_line(outcome: TaskOutcome) -> str:
-    """``16 candidates in 2 rounds, 4,120 forward tokens, 12.3 s; 1 passes``."""
-    every = [c for some in outcome.rounds for c in some]
-    rounds = plural(len(outcome.rounds), "round")
-    n_pass = sum(c.passes for c in every)
-    ended = f"; {outcome.ended}" if outcome.ended else ""
-    return (
-        f"{plural(len(every), 'candidate')} in {rounds}, "
-        f"{outcome.forward_tokens:,} forward tokens, "
-        f"{outcome.seconds:.1f} s; {n_pass} of them pass{'es' if n_pass == 1 else ''}{ended}"
-    )
-
-
-def doubt_line(outcome: TaskOutcome) -> str:
-    """Returns a doubt about a pass that only few of many edits reach; else empty. The more edits
-    are tested, the likelier one passes by chance."""
-    tested = [c for c in outcome.ranked if c.verdict is not None and not c.verdict.is_check]
-    n_pass = sum(c.passes for c in tested)
-    if not n_pass or len(tested) < _MANY * n_pass:
-        return ""
-    passes = "passes" if n_pass == 1 else "pass"
-    return f"only {n_pass} of {len(tested)} tested edits {passes}, perhaps by chance: read the diff"
+    def undo(self, force: bool = False) -> str:
+        """Restores the folder as it was before the last edit, as `Workplace.undo`."""
+        text = self.workplace.undo(force)
+        self.accepted = None
+        return text
 
 
 def print_diff(candidate: Candidate) -> None:

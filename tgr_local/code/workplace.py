@@ -32,6 +32,9 @@ from tgr_local.system.sandbox import backends, commands
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.sandbox.commands import CommandLimits
 
+_FAST = 10.0
+"""Seconds of tests that run once more without an edit, where one passes."""
+
 
 class Workplace:
     """One project."""
@@ -45,6 +48,7 @@ class Workplace:
         self._baseline: Verdict | None = None
         self._controls: dict[frozenset[str], str] = {}  # changed files: why nothing passes
         self._controlled = threading.Lock()
+        self._is_steady: bool | None = None  # whether tests that failed fail again; None = unknown
 
     # ---- files ----
 
@@ -113,6 +117,7 @@ class Workplace:
         with Copies(self.project) as self._copies:
             self._baseline = None
             self._controls.clear()
+            self._is_steady = None
             warning = judge.warning(backend)
             try:
                 yield [*([warning] if warning else []), *self._copies.notes(backend)]
@@ -153,6 +158,8 @@ class Workplace:
             return verdict
         if not changes:
             self._baseline = verdict
+        elif verdict.passes and self._baseline is not None and not self._baseline.passes:
+            verdict = self._again(verdict, changes, run_tests)
         elif (
             # where they failed before, they have seen the edit
             verdict.passes and backend != backends.DEFAULT
@@ -167,6 +174,26 @@ class Workplace:
                 replace(failure, reached=0) if failure.reached_in in changed else failure
                 for failure in verdict.failures
             ),
+        )
+
+    def _again(
+        self, verdict: Verdict, changes: Sequence[Change], run_tests: Callable[..., Verdict]
+    ) -> Verdict:
+        """Returns the verdict of tests that pass with changes and failed without them, after they
+        have run once more: flaky tests pass by chance. Where they are fast, they run without the
+        changes too, once for all edits."""
+        assert self._baseline is not None
+        second = run_tests(changes)
+        if not second.passes:
+            return replace(second, ended="flaky", remark="the tests passed, then failed")
+        with self._controlled:
+            if self._is_steady is None:
+                is_fast = self._baseline.seconds < _FAST
+                self._is_steady = not is_fast or not run_tests(()).passes
+        if self._is_steady:
+            return verdict
+        return replace(
+            verdict, ended="flaky", remark="the tests failed at first, and pass now without an edit"
         )
 
     def _elsewhere(self, changes: Sequence[Change], run_tests: Callable[..., Verdict]) -> str:

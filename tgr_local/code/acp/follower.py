@@ -63,11 +63,11 @@ class Follower:
         for name in list(self._open):
             self._end(name, "failed")
 
-    def finished(self) -> None:
-        """The task has its outcome."""
-        was_repaired = self._round > 1
-        names = (name for name in self._plan if name != "repair" or was_repaired)
-        self._states = dict.fromkeys(names, "completed")
+    def finished(self, passes: bool) -> None:
+        """The task has its outcome. Tests that do not pass are still to be done."""
+        names = [name for name in self._plan if name != "repair" or self._round > 1]
+        open_names = () if passes else ("test", "repair")
+        self._states = {name: "pending" if name in open_names else "completed" for name in names}
         self._send_plan()
 
     # ---- what is heard ----
@@ -120,7 +120,8 @@ class Follower:
 
     def round_ends(self, outcome: TaskOutcome) -> None:
         self._close(outcome.ranked)
-        self._set(write="completed", test="completed")
+        passes = outcome.best is not None and outcome.best.passes
+        self._set(write="completed", test="completed" if passes else "in_progress")
 
     def adopts(self, candidate: Candidate) -> None:
         self._close(ranked(list(self._rows.values())))

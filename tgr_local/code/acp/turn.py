@@ -117,12 +117,15 @@ class PromptRun:
         follower = Follower(self.editor, code, self.cwd, uuid.uuid4().hex)
         with follower:
             outcome = self.session.carry_out(text, self.editor.cancel, follower, named_paths)
-            follower.finished()
+            passes = outcome.best is not None and outcome.best.passes
+            follower.finished(passes)
+        self.session.explain(shows_output=False)
         if outcome.best is None:
             self.editor.say("No candidate has an edit; /again tries other seeds.")
+        elif outcome.offered is None:
+            self.editor.say("No edit gains anything; the folder is unchanged.")
         else:
-            self._propose(outcome.best)
-        passes = outcome.best is not None and outcome.best.passes
+            self._propose(outcome.offered)
         return "max_tokens" if outcome.ended and not passes else "end_turn"
 
     def _propose(self, best: Candidate) -> None:

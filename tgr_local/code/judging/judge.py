@@ -26,7 +26,7 @@ from tgr_local.system.turnstile import Flag
 
 Ended = Literal[
     "passed", "failed", "no tests", "fewer tests", "not found", "timed out", "memory", "processes",
-    "disk", "output", "killed", "elsewhere",
+    "disk", "output", "killed", "elsewhere", "flaky",
 ]  # fmt: skip
 _CHECK = Path(__file__).with_name("_check.py")
 _CHECKS: dict[str, str] = {
@@ -58,6 +58,7 @@ _SAID: dict[Ended, str] = {
     "output": "stopped at the limit of output",
     "killed": "killed by a signal",
     "elsewhere": "passed, but not in the copy",
+    "flaky": "passed, but not each time",
 }
 
 

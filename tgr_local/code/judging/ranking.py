@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from tgr_local.code.edits import Change
+from tgr_local.code.edits.document import n_equal
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.system.python_source import syntax_tree
@@ -21,6 +22,8 @@ _NOISE = re.compile(
 )
 """Parts of an output that differ from run to run: addresses, durations, folders, lines of a
 summary."""
+_WORD = re.compile(r"\w+|[^\w\s()\[\]{}]+|[()\[\]{}]")
+_SMALL = 3  # words and signs
 _MOST = 1 << 16  # characters of an output that are compared
 
 
@@ -116,6 +119,17 @@ def behaviour(candidate: Candidate) -> tuple[object, ...]:
 def meaning(changes: Sequence[Change]) -> tuple[tuple[str, str], ...]:
     """Returns a key that is equal for changes that differ in layout or comments only."""
     return tuple(sorted((change.path, _normal(change.path, change.after)) for change in changes))
+
+
+def is_small(changes: Sequence[Change]) -> bool:
+    """Whether an edit changes at most three words or signs of one place: it may pass by chance."""
+    n = 0
+    for change in changes:
+        old, new = (_WORD.findall(text) for text in (change.before, change.after))
+        first = n_equal(old, new)
+        last = n_equal(old[first:][::-1], new[first:][::-1])
+        n += max(len(old), len(new)) - first - last
+    return 0 < n <= _SMALL
 
 
 def _normal(path: str, text: str) -> str:

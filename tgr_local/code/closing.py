@@ -1,0 +1,104 @@
+"""Sentences after a task: what it cost and how sure a pass is; else what was tried and may help.
+
+In: the outcome of a task. Out: lines. Nothing here prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tgr_local.code.judging.candidate import Candidate
+from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.judging.ranking import failing
+from tgr_local.code.rounds import TaskOutcome
+from tgr_local.console.render import plural
+from tgr_local.options.config import CodeConfig
+from tgr_local.system.sanitize import printable_line
+
+_MANY = 8
+"""Tested edits, of which one that passes may do so by chance."""
+_EDITS, _NAMES, _LONGEST = 3, 3, 80
+"""Edits that are told of, tests that a line names, and characters of a name."""
+
+
+def cost_line(outcome: TaskOutcome) -> str:
+    """``8 candidates in 1 round, 4,120 forward tokens, 12.3 s; 1 of them passes 3 of 3 tests``."""
+    every = [c for some in outcome.rounds for c in some]
+    rounds = plural(len(outcome.rounds), "round")
+    n_pass = sum(c.passes for c in every)
+    ended = f"; {outcome.ended}" if outcome.ended else ""
+    verdict = outcome.best.verdict if outcome.best and outcome.best.passes else None
+    tests = ""
+    if verdict and verdict.total and not verdict.is_check:
+        tests = f" {verdict.passed} of {plural(verdict.total, 'test')}"
+    return (
+        f"{plural(len(every), 'candidate')} in {rounds}, "
+        f"{outcome.forward_tokens:,} forward tokens, "
+        f"{outcome.seconds:.1f} s; {n_pass} of them pass{'es' if n_pass == 1 else ''}{tests}{ended}"
+    )
+
+
+def doubt_line(outcome: TaskOutcome) -> str:
+    """Returns a doubt about a pass that only few of many edits reach; else empty. The more edits
+    are tested, the likelier one passes by chance."""
+    tested = [c for c in outcome.ranked if c.verdict is not None and not c.verdict.is_check]
+    n_pass = sum(c.passes for c in tested)
+    if not n_pass or len(tested) < _MANY * n_pass:
+        return ""
+    passes = "passes" if n_pass == 1 else "pass"
+    return f"only {n_pass} of {len(tested)} tested edits {passes}, perhaps by chance: read the diff"
+
+
+def second_line(outcome: TaskOutcome) -> str:
+    """Returns a doubt about a small edit that passes where another one does too; else empty."""
+    if not outcome.second or not outcome.best:
+        return ""
+    return (
+        f"candidate {outcome.best.number} changes little, and candidate {outcome.second.number}, "
+        "another edit, passes too: the tests allow both, so choose by what the program should do"
+    )
+
+
+def failure_lines(outcome: TaskOutcome, code: CodeConfig, *, flags: bool) -> Iterator[str]:
+    """Lines for a task that no edit passes: what was tried, the tests that the best edits mend,
+    those that no edit mends, and what may help. With `flags` options are named as on the command
+    line, else as in a session."""
+    baseline = outcome.baseline
+    if not outcome.ranked or (outcome.best and outcome.best.passes):
+        return
+    if baseline is not None:
+        yield from _tried(outcome, baseline)
+    more = min(2 * code.rounds, 100)
+    rounds = f"--rounds {more}" if flags else f"/set rounds {more}"
+    name = "the file that has the fault, behind the task" if flags else "/add FILE with the fault"
+    again = "" if flags else "/again, "
+    yield f"what may help: {again}{rounds}, a larger model (--model), or {name}"
+
+
+def _tried(outcome: TaskOutcome, baseline: Verdict) -> Iterator[str]:
+    verdicts = [c.verdict for c in outcome.ranked if c.verdict is not None]
+    known = failing(baseline)
+    gains = [
+        (c, c.verdict) for c in outcome.ranked
+        if c.verdict is not None and c.verdict.passed > baseline.passed
+    ]  # fmt: skip
+    told: list[tuple[Candidate, Verdict]] = []
+    for candidate, verdict in gains:
+        if failing(verdict) not in [failing(other) for _, other in told]:
+            told.append((candidate, verdict))
+    n = plural(len(verdicts), "tested edit")
+    yield f"of {n} none passes; {len(gains) or 'none'} of them mend{'s' * (len(gains) < 2)} a test"
+    for candidate, verdict in told[:_EDITS]:
+        parts = [verdict.summary]
+        mended, broken = known - failing(verdict), failing(verdict) - known
+        parts += [f"mends {_names(mended)}"] if mended else []
+        parts += [f"breaks {_names(broken)}"] if broken else []
+        yield f"candidate {candidate.number}: {'; '.join(parts)}"
+    if stays := known.intersection(*(failing(verdict) for verdict in verdicts)):
+        yield f"no edit mends {_names(stays)}"
+
+
+def _names(names: Iterable[str]) -> str:
+    some = sorted(names)
+    more = f" and {len(some) - _NAMES} more" if len(some) > _NAMES else ""
+    return ", ".join(printable_line(name, _LONGEST) for name in some[:_NAMES]) + more
