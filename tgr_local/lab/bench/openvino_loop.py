@@ -17,11 +17,13 @@ def main() -> None:
     genai = importlib.import_module("openvino_genai")
     numpy, openvino = importlib.import_module("numpy"), importlib.import_module("openvino")
     pipeline = genai.LLMPipeline(sys.argv[1], "CPU", INFERENCE_NUM_THREADS=int(sys.argv[2]))
+    rng = numpy.random.default_rng(0)
     for line in sys.stdin:
         n_read, n_written = map(int, line.split())
         config = genai.GenerationConfig()
         config.max_new_tokens, config.ignore_eos = max(1, n_written), True
-        tokens = openvino.Tensor(numpy.arange(100, 100 + max(1, n_read))[None])
+        # another prompt each time: it remembers those that it has read
+        tokens = openvino.Tensor(rng.integers(100, 4000, (1, max(1, n_read))))
         start = time.perf_counter()
         pipeline.generate(tokens, config)
         print(time.perf_counter() - start, file=answers, flush=True)
