@@ -13,7 +13,7 @@ struct alignas(64) Tile {
     uint8_t numbers[CHUNK][BLOCK / 4][ROWS][4];
     float   scales[CHUNK][2][ROWS]; // the scale, then the offset; or that of each half of the block
 
-    void put(int64_t block, int word, Words four) { store(numbers[block][word], four); }
+    void put(int64_t block, int word, Words four) { store_words(numbers[block][word][0], four); }
 
     void scale(int64_t block, int i, Floats scale) { store(scales[block][i], scale); }
 };

@@ -1,4 +1,4 @@
-// Interface of the files of instructions (avx2.cpp, avx512.cpp) for products.cpp.
+// Interface of the files of instructions (avx2.cpp, avx512.cpp, …) for products.cpp.
 #pragma once
 
 #include "quantized/products.h"
@@ -34,15 +34,26 @@ struct Products {
     void (*interleave)(const Rows & rows, int64_t n, uint8_t * interleaved) = nullptr;
 };
 
+// Of each set of instructions: the rows of a tile, the tiles that are multiplied together with many tokens, and how a
+// token is packed.
 namespace avx2 {
 
-constexpr int64_t ROWS  = 8; // rows of a tile
-constexpr int     TILES = 1; // tiles that are multiplied together with many tokens
+constexpr int64_t ROWS  = 8;
+constexpr int     TILES = 1;
 
 Products products(ggml_type type);
 void     pack(const float * token, int64_t n, TokenBlock * packed);
 
 } // namespace avx2
+
+namespace avxvnni {
+
+constexpr int64_t ROWS  = 8;
+constexpr int     TILES = 1;
+
+Products products(ggml_type type);
+
+} // namespace avxvnni
 
 namespace avx512 {
 
@@ -53,5 +64,15 @@ constexpr int     FEW_TOKENS = 8; // most tokens with which a tile is multiplied
 Products products(ggml_type type);
 
 } // namespace avx512
+
+namespace neon {
+
+constexpr int64_t ROWS  = 4;
+constexpr int     TILES = 2;
+
+Products products(ggml_type type);
+void     pack(const float * token, int64_t n, TokenBlock * packed);
+
+} // namespace neon
 
 } // namespace tgr

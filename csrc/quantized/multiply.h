@@ -157,10 +157,8 @@ template <class Format> struct OneToken {
     }
 
     void put(int64_t b, int word, Words numbers) {
-        int32_t four;
-        std::memcpy(&four, token[b].numbers + 4 * word, 4);
         Words & sum = whole[b][Format::HALVES ? word / 4 : 0];
-        sum         = add_four<Format>(sum, numbers, four);
+        sum         = add_four<Format>(sum, numbers, token[b].numbers + word / 4 * 16, word % 4);
     }
 
     void scale(int64_t b, int i, Floats scale) { scales[b][i] = scale; }

@@ -1,92 +1,131 @@
 #include "quantized/kernels.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 
-#ifdef TGR_X86_PRODUCTS
+#ifdef __x86_64__
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace tgr {
 
-enum class Kind { none, avx2, avx512 };
+namespace {
 
-#ifdef TGR_X86_PRODUCTS
+// Products none has: ggml's are used.
+struct Instructions {
+    const char * name;
+    bool         are_here;
+    int64_t      rows; // that many tokens are multiplied with together
+    Products (*products)(ggml_type type)                                = nullptr;
+    void (*pack)(const float * token, int64_t n, TokenBlock * packed) = nullptr;
+};
 
-static bool has_f16c() {
+#ifdef __x86_64__
+
+bool has_avx2() {
     unsigned a = 0, b = 0, c = 0, d = 0;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) &&
+           (c & bit_F16C);
 }
 
-static Kind find_kind() {
-    __builtin_cpu_init();
-    const bool avx2   = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-    const bool avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-    return !avx2 ? Kind::none : avx512 ? Kind::avx512 : Kind::avx2;
+bool has_avxvnni() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1 << 4));
 }
 
-#else // the two files of instructions are empty
-
-static Kind find_kind() {
-    return Kind::none;
+bool has_avx512() {
+    return has_avx2() && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 
-Products avx2::products(ggml_type) {
-    return {};
-}
+#elif defined(__aarch64__)
 
-void avx2::pack(const float *, int64_t, TokenBlock *) {}
-
-Products avx512::products(ggml_type) {
-    return {};
+bool has_dot_products() {
+#ifdef __linux__
+    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+#elif defined(__APPLE__)
+    return true; // every Mac with ARM
+#else
+    return false;
+#endif
 }
 
 #endif
 
-static Kind limited(Kind best, const char * name) {
-    const auto is = [&](const char * wanted) { return name && std::strcmp(name, wanted) == 0; };
-    return is("ggml") ? Kind::none : is("avx2") ? std::min(best, Kind::avx2) : best;
+// The best of the instructions that this processor has; of those from `most` on, if that is the name of some.
+const Instructions & best(const char * most) {
+    static const Instructions all[]{
+#ifdef __x86_64__
+        { "avx512", has_avx512(), avx512::TILES * avx512::ROWS, avx512::products, avx2::pack },
+#ifdef TGR_AVXVNNI
+        { "avxvnni", has_avxvnni(), GROUP_ROWS, avxvnni::products, avx2::pack },
+#endif
+        { "avx2", has_avx2(), GROUP_ROWS, avx2::products, avx2::pack },
+#elif defined(__aarch64__)
+        { "neon", has_dot_products(), GROUP_ROWS, neon::products, neon::pack },
+#endif
+        { "ggml", true, GROUP_ROWS },
+    };
+    const Instructions * first = all;
+    for (const Instructions & one : all) {
+        first = most && std::strcmp(one.name, most) == 0 ? &one : first;
+    }
+    while (!first->are_here) {
+        ++first;
+    }
+    return *first;
 }
 
 // The environment is read once: another thread may change it later.
-static std::atomic<Kind> & kind() {
-    static std::atomic<Kind> chosen{ limited(find_kind(), std::getenv("TGR_PRODUCTS")) };
+std::atomic<const Instructions *> & chosen() {
+    static std::atomic<const Instructions *> chosen{ &best(std::getenv("TGR_PRODUCTS")) };
     return chosen;
 }
 
-static Products find(ggml_type type, Kind chosen = kind()) {
-    return chosen == Kind::avx512 ? avx512::products(type) : chosen == Kind::avx2 ? avx2::products(type) : Products();
+Products products_of(const Instructions & instructions, ggml_type type) {
+    return instructions.products ? instructions.products(type) : Products();
 }
 
+} // namespace
+
 bool has_products(ggml_type type) {
-    return find(type).multiply != nullptr;
+    return products_of(*chosen(), type).multiply != nullptr;
 }
 
 void use_products(const char * name) {
-    kind() = limited(find_kind(), name);
+    chosen() = &best(name);
+}
+
+const char * products_name() {
+    return chosen().load()->name;
 }
 
 int64_t rows_together(int64_t n_tokens) {
-    const int64_t tiles = n_tokens <= avx512::FEW_TOKENS ? 1 : avx512::TILES;
-    return kind() == Kind::avx512 ? tiles * avx512::ROWS : GROUP_ROWS;
+    return n_tokens <= avx512::FEW_TOKENS ? GROUP_ROWS : chosen().load()->rows;
 }
 
 size_t packed_token_bytes(int64_t n) {
     return size_t(n / TOKEN_BLOCK) * sizeof(TokenBlock);
 }
 
+// Also with ggml's products they may be packed and interleaved, since others may be tried later.
+static const Instructions & ours() {
+    return chosen().load()->products ? *chosen() : best(nullptr);
+}
+
 void pack_token(const float * token, int64_t n, void * packed) {
-    avx2::pack(token, n, static_cast<TokenBlock *>(packed));
+    ours().pack(token, n, static_cast<TokenBlock *>(packed));
 }
 
 static void multiply(ggml_type type, const void * weights, bool interleaved, int64_t n, int64_t first, int64_t last,
                      const void * tokens, int64_t n_tokens, float * products, int64_t product_stride) {
     const int64_t stride = int64_t(ggml_row_size(type, n));
     const Rows    rows{ static_cast<const uint8_t *>(weights) + first * stride, stride, last - first, interleaved };
-    find(type).multiply(rows, n, static_cast<const TokenBlock *>(tokens), n_tokens, products + first, product_stride);
+    products_of(ours(), type).multiply(rows, n, static_cast<const TokenBlock *>(tokens), n_tokens, products + first, product_stride);
 }
 
 void multiply_rows(ggml_type type, const void * weights, int64_t n, int64_t first, int64_t last, const void * tokens,
@@ -100,10 +139,9 @@ void multiply_interleaved_rows(ggml_type type, const void * interleaved, int64_t
 }
 
 void interleave_rows(ggml_type type, const void * weights, int64_t n, int64_t first, int64_t last, void * interleaved) {
-    const Kind    used = kind(), chosen = used == Kind::none ? find_kind() : used; // it may be tried later
     const int64_t stride = int64_t(ggml_row_size(type, n));
     const Rows    rows{ static_cast<const uint8_t *>(weights) + first * stride, stride, last - first, false };
-    find(type, chosen).interleave(rows, n, static_cast<uint8_t *>(interleaved) + first * stride);
+    products_of(ours(), type).interleave(rows, n, static_cast<uint8_t *>(interleaved) + first * stride);
 }
 
 } // namespace tgr

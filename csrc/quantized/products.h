@@ -1,4 +1,4 @@
-// Products of quantized weights with tokens, for x86 processors with AVX2 or AVX-512 VNNI.
+// Products of quantized weights with tokens, for x86 processors with AVX2 and ARM processors with dot products.
 //
 // In: rows of weights as a file holds them, tokens as floats. Out: their products. A token is rounded to eight bits, 32
 // numbers with one scale, as ggml does for Q8_0; a block of 32 numbers is multiplied in whole numbers and scaled. The
@@ -8,7 +8,8 @@
 //
 // formats.h   how a file lays out its numbers and scales, and how a tile has them
 // multiply.h  a tile times tokens, and all tiles of a part of the rows
-// avx2.cpp, avx512.cpp  the instructions that these two are written with, and an instance of them
+// vectors.h, vectors_256.h, add_products.h  what several instructions have in common
+// avx2.cpp, avxvnni.cpp, avx512.cpp, neon.cpp  the instructions that these are written with, and an instance of them
 #pragma once
 
 #include "ggml.h"
@@ -19,8 +20,11 @@
 namespace tgr {
 
 // Whether this processor has the instructions, and weights of this type a format here. The environment variable
-// TGR_PRODUCTS turns all of them off ("ggml") or keeps them to AVX2 ("avx2"); it is read once.
+// TGR_PRODUCTS turns all of them off ("ggml"), or names the best to be used: "avxvnni", "avx2"; it is read once.
 bool has_products(ggml_type type);
+
+// The instructions that are used: "avx512", "avxvnni", "avx2" or "neon"; "ggml" where its products are.
+const char * products_name();
 
 // Acts as if the variable had this value, "best" = none; not while anything is multiplied. For tests.
 void use_products(const char * name);

@@ -1,5 +1,5 @@
 // The products of quantized weights, compared with plain ones of the numbers that ggml reads in them.
-#include "quantized/products.h"
+#include "quantized/kernels.h"
 
 #include "check.h"
 #include "draw.h"
@@ -22,9 +22,9 @@ const std::vector<Kind> KINDS{
     { GGML_TYPE_Q4_0, 0, 1 }, { GGML_TYPE_Q4_1, 0, 2 }, { GGML_TYPE_Q5_0, 0, 1 }, { GGML_TYPE_Q5_1, 0, 2 },
     { GGML_TYPE_Q8_0, 0, 1 }, { GGML_TYPE_Q4_K, 0, 2 }, { GGML_TYPE_Q5_K, 0, 2 }, { GGML_TYPE_Q6_K, 208, 1 },
 };
-const std::vector<const char *> INSTRUCTIONS{ "best", "avx2" };
+const std::vector<const char *> INSTRUCTIONS{ "best", "avxvnni", "avx2" }; // of ARM the best, each time
 
-// Weights of any bytes, with factors of many sizes, and tokens.
+// Weights of any bytes, with factors of many sizes, and tokens: the same on every processor.
 struct Drawn {
     ggml_type            type;
     int64_t              n_rows, n, n_tokens;
@@ -44,7 +44,8 @@ struct Drawn {
         }
         for (size_t block = 0; block < weights.size(); block += ggml_type_size(type)) {
             for (size_t i = 0; i < kind.n; ++i) {
-                const ggml_fp16_t factor = ggml_fp32_to_fp16(float(std::pow(10, -4 * draw.unit())));
+                const float       number = float(1 + draw.below(1000));
+                const ggml_fp16_t factor = ggml_fp32_to_fp16(std::ldexp(number, -int(10 + draw.below(14))));
                 std::memcpy(&weights[block + kind.at + 2 * i], &factor, 2);
             }
         }
@@ -104,19 +105,19 @@ int64_t whole_blocks(const Kind & kind, int64_t n) {
 }
 
 // Skips where there are no products, and leaves the best instructions behind.
-struct Products {
-    Products() {
+struct Chosen {
+    Chosen() {
         if (!has_products(GGML_TYPE_Q8_0)) {
-            SKIP("the processor has no AVX2, or TGR_PRODUCTS is set");
+            SKIP("the processor lacks the instructions, or TGR_PRODUCTS is set");
         }
     }
-    ~Products() { use_products(std::getenv("TGR_PRODUCTS")); }
+    ~Chosen() { use_products(std::getenv("TGR_PRODUCTS")); }
 };
 
 } // namespace
 
 TEST(products_are_those_of_the_numbers) {
-    const Products products;
+    const Chosen chosen;
     for (const Kind & kind : KINDS) {
         for (const auto & [n_rows, n_blocks] : { std::pair{ 1, 1 }, { 16, 2 }, { 37, 32 }, { 50, 33 }, { 9, 257 } }) {
             for (const int n_tokens : { 1, 2, 7, 8, 9, 33, 70 }) {
@@ -152,7 +153,7 @@ TEST(products_are_those_of_the_numbers) {
 }
 
 TEST(a_product_has_the_same_bits_whatever_is_beside_it) {
-    const Products products;
+    const Chosen chosen;
     for (const Kind & kind : KINDS) {
         const Drawn drawn(kind, 53, 2304, 70);
         const auto  all   = drawn.products();
@@ -173,8 +174,26 @@ TEST(a_product_has_the_same_bits_whatever_is_beside_it) {
     }
 }
 
+TEST(products_have_the_same_bits_on_every_processor) {
+    const Chosen chosen;
+    for (const char * instructions : INSTRUCTIONS) {
+        use_products(instructions);
+        uint64_t digest = 0xcbf29ce484222325;
+        for (const Kind & kind : KINDS) {
+            for (const int64_t n_tokens : { 1, 9 }) {
+                for (const float product : Drawn(kind, 37, whole_blocks(kind, 9 * TOKEN_BLOCK), n_tokens).products()) {
+                    uint32_t bits;
+                    std::memcpy(&bits, &product, 4);
+                    digest = (digest ^ bits) * 0x100000001b3;
+                }
+            }
+        }
+        CHECK_EQ(digest, uint64_t(13985418717710426349u));
+    }
+}
+
 TEST(interleaved_rows_have_the_products_of_those_in_the_file) {
-    const Products products;
+    const Chosen chosen;
     for (const Kind & kind : KINDS) {
         for (const int64_t n_blocks : { 8, 9, 40, 72 }) {
             const Drawn drawn(kind, 80, whole_blocks(kind, n_blocks * TOKEN_BLOCK), 70);
@@ -189,8 +208,43 @@ TEST(interleaved_rows_have_the_products_of_those_in_the_file) {
     }
 }
 
+#ifdef __x86_64__
+// AVX-VNNI's source for processors that have its instruction in AVX-512 alone (avxvnni.cpp here).
+namespace evex {
+Products products(ggml_type type);
+}
+
+TEST(avx_vnni_has_the_products_of_avx2) {
+    const Chosen chosen;
+    if (!__builtin_cpu_supports("avx512vnni") || !__builtin_cpu_supports("avx512vl")) {
+        SKIP("the processor has no AVX-512 VNNI");
+    }
+    use_products("avx2");
+    for (const Kind & kind : KINDS) {
+        const Drawn    drawn(kind, 80, whole_blocks(kind, 40 * TOKEN_BLOCK), 70);
+        const auto     own    = evex::products(kind.type);
+        const int64_t  stride = int64_t(drawn.weights.size()) / 80;
+        const uint8_t *rows   = drawn.weights.data();
+        std::vector<uint8_t> interleaved(drawn.weights.size()), same(drawn.weights.size());
+        own.interleave({ rows, stride, 80, false }, drawn.n, interleaved.data());
+        interleave_rows(kind.type, rows, drawn.n, 0, 80, same.data());
+        CHECK(interleaved == same);
+        for (const int64_t n_tokens : { 1, 2, 3, 4, 5, 6, 7, 9, 70 }) {
+            const auto packed = drawn.packed(n_tokens);
+            const auto right  = drawn.products(n_tokens);
+            for (const bool are_interleaved : { false, true }) {
+                std::vector<float> found(right.size());
+                own.multiply({ are_interleaved ? interleaved.data() : rows, stride, 80, are_interleaved }, drawn.n,
+                             reinterpret_cast<const TokenBlock *>(packed.data()), n_tokens, found.data(), 80);
+                CHECK(found == right);
+            }
+        }
+    }
+}
+#endif
+
 TEST(rows_may_be_interleaved_in_part) {
-    const Products products;
+    const Chosen chosen;
     for (const Kind & kind : KINDS) {
         const Drawn          drawn(kind, 80, whole_blocks(kind, 9 * TOKEN_BLOCK), 9);
         std::vector<uint8_t> interleaved(drawn.weights.size());
@@ -208,7 +262,7 @@ TEST(rows_may_be_interleaved_in_part) {
 }
 
 TEST(rows_are_interleaved_alike_by_all_instructions_and_in_any_parts) {
-    const Products products;
+    const Chosen chosen;
     for (const Kind & kind : KINDS) {
         const Drawn                       drawn(kind, 48, whole_blocks(kind, 9 * TOKEN_BLOCK), 1);
         std::vector<std::vector<uint8_t>> all;
@@ -231,7 +285,7 @@ TEST(rows_are_interleaved_alike_by_all_instructions_and_in_any_parts) {
 }
 
 TEST(parts_of_the_rows_are_those_of_the_whole) {
-    const Products products;
+    const Chosen chosen;
     for (const Kind & kind : KINDS) {
         const Drawn drawn(kind, 53, 512, 9);
         for (const char * instructions : INSTRUCTIONS) {
@@ -253,7 +307,7 @@ TEST(parts_of_the_rows_are_those_of_the_whole) {
 }
 
 TEST(numbers_that_are_not_finite_stay_in_the_products_of_their_token) {
-    const Products products;
+    const Chosen chosen;
     for (const Kind & kind : KINDS) {
         Drawn      drawn(kind, 17, 256, 4);
         const auto finite      = drawn.products();

@@ -1,0 +1,63 @@
+// A word and a float of each row of a tile, and what all instructions do with them in the same way. Written for the
+// ROWS of the file that includes it.
+
+typedef uint32_t Words __attribute__((vector_size(4 * ROWS)));
+typedef int32_t  Signed __attribute__((vector_size(4 * ROWS)));
+typedef float    Floats __attribute__((vector_size(4 * ROWS)));
+
+inline Words splat(int32_t word) {
+    return Words{} + uint32_t(word);
+}
+inline Floats splat(float number) {
+    return number - Floats{};
+}
+inline Words right(Words words, int n) {
+    return words >> n;
+}
+inline Words left(Words words, int n) {
+    return words << n;
+}
+inline Words signed_byte(Words words, int i) {
+    return Words(Signed(words << (24 - 8 * i)) >> 24);
+}
+inline Floats floats(Words words) {
+    return __builtin_convertvector(Signed(words), Floats);
+}
+inline Floats none() {
+    return Floats{};
+}
+inline Floats negative(Floats a) {
+    return none() - a;
+}
+inline Floats product(Floats a, Floats b) {
+    return a * b;
+}
+inline Floats load(const float * from) {
+    Floats numbers;
+    std::memcpy(&numbers, from, sizeof numbers);
+    return numbers;
+}
+inline void store(float * to, Floats numbers) {
+    std::memcpy(to, &numbers, sizeof numbers);
+}
+inline Words load_words(const uint8_t * from) {
+    Words words;
+    std::memcpy(&words, from, sizeof words);
+    return words;
+}
+inline void store_words(uint8_t * to, Words words) {
+    std::memcpy(to, &words, sizeof words);
+}
+
+// The rows of a tile; one that is not full has its last row several times.
+struct Part {
+    const uint8_t * base = nullptr;
+    int32_t         offsets[ROWS];
+
+    Part() = default;
+    Part(const uint8_t * base, int64_t stride, int64_t n) : base(base) {
+        for (int i = 0; i < ROWS; ++i) {
+            offsets[i] = int32_t((i < n ? i : n - 1) * stride);
+        }
+    }
+};
