@@ -8,7 +8,7 @@ DEV    := $(VENV)/.tgr-local-dev
 PIP    := $(BIN)/pip install --disable-pip-version-check
 NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/*.h csrc/*.py csrc/*/*) $(wildcard models/*.gguf models/*.json)
 
-.PHONY: chat code test test-real lint format docs sanitize bench model wheel sdist sbom audit clean distclean
+.PHONY: chat code test test-real arm lint format docs sanitize bench model wheel sdist sbom audit clean distclean
 
 chat: $(STAMP)
 	@$(BIN)/tgr-local chat
@@ -28,6 +28,10 @@ MODELS ?= smollm2 gemma3 coder-0.5b coder-1.5b
 test-real: $(DEV)
 	@TGR_TRAINED_MODELS=$$($(BIN)/python tests/trained_models.py $(MODELS)) && export TGR_TRAINED_MODELS && \
 	    $(BIN)/pytest -m trained --durations=5 --timeout 900 -o faulthandler_timeout=920
+
+# the products of quantized weights on an ARM processor that qemu imitates; needs g++-aarch64-linux-gnu and qemu-user
+arm: $(DEV)
+	tests/native/arm.sh
 
 # what .pre-commit-config.yaml lists; `.venv/bin/pre-commit install` runs it before every commit
 lint: $(DEV)

@@ -56,6 +56,25 @@ def test_doctor_warns_of_instructions_that_ggml_does_not_use(
         assert "CMAKE_ARGS=-DGGML_NATIVE=on pip install" in lines[1]
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("avx512", "our own, with AVX-512 VNNI, "),
+        ("avxvnni", "our own, with AVX-VNNI, "),
+        ("avx2", "our own, with AVX2, "),
+        ("neon", "our own, with NEON's dot products, "),
+        ("ggml", "ggml's: "),
+    ],
+)
+def test_doctor_names_the_instructions_of_the_products(
+    double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    name: str, said: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(native, "products_name", lambda: name)
+    assert run("doctor", "--model", "f.gguf") == 0
+    assert f"  products          {said}" in capsys.readouterr().out
+
+
 def test_the_instructions_are_those_that_linux_names() -> None:
     x86_linux = sys.platform == "linux" and platform.machine() == "x86_64"
     assert ("sse2" in versions.instructions()) == x86_linux

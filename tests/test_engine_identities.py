@@ -33,7 +33,6 @@ import tgr_local
 from tgr_local.engine import Engine, Injection, Sampling, Session, Task
 from tgr_local.engine.native import native
 from tgr_local.options.config import EngineConfig
-from tgr_local.system.versions import instructions
 
 LONG = [int(t) for t in np.random.default_rng(7).integers(0, N_PLAIN, 45)]
 
@@ -120,7 +119,7 @@ def test_no_injection_and_a_zero_injection_are_llama_cpp_itself(
     assert_same(injected, plain, bound=0)
 
 
-@pytest.mark.skipif("avx2" not in instructions(), reason="the processor has no AVX2")
+@pytest.mark.skipif(native.products_name() == "ggml", reason="the processor has none of ours")
 @pytest.mark.skipif(DEVICE == "gpu", reason="our products are those of a processor")
 def test_the_engine_uses_our_products_and_agrees_with_ggmls(
     model: Model, load: Load, use_products: Callable[[str], None]
@@ -134,7 +133,7 @@ def test_the_engine_uses_our_products_and_agrees_with_ggmls(
     assert 0 < np.abs(found["best"] - found["ggml"]).max() < 0.2
 
 
-@pytest.mark.skipif("avx2" not in instructions(), reason="the processor has no AVX2")
+@pytest.mark.skipif(native.products_name() == "ggml", reason="the processor has none of ours")
 @pytest.mark.skipif(DEVICE == "gpu", reason="our products are those of a processor")
 @pytest.mark.parametrize("kind", ["avx2", "best"])
 def test_interleaved_weights_have_the_bits_of_those_in_the_file(

@@ -17,11 +17,11 @@ from threads import in_threads, wait_until
 
 from tgr_local import SearchConfig, generate_many
 from tgr_local.engine import Engine, Output, Sampling, Session, Task
+from tgr_local.engine.native import native
 from tgr_local.engine.prefix_files import load_prefix, save_prefix
 from tgr_local.generation import generate
 from tgr_local.options.config import EngineConfig
 from tgr_local.system.errors import ModelError, PrefixError
-from tgr_local.system.versions import instructions
 
 pytestmark = pytest.mark.skipif(DEVICE == "gpu", reason="is for a CPU")
 
@@ -31,7 +31,7 @@ SHAPE: dict[str, Any] = {"n_layer": 4, "n_embd": 256, "n_head": 8, "n_head_kv": 
 """Large enough that another rounding shows in some reply of every type that has it."""
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0")
 """Of weights: each has kernels of its own, most of ggml's others for few rows than for many."""
-OURS = ("Q8_0", "Q4_0", "Q4_1", "Q5_0") if "avx2" in instructions() else ()
+OURS = ("Q8_0", "Q4_0", "Q4_1", "Q5_0") if native.products_name() != "ggml" else ()
 """Multiplied by our own, with the same bits for any number of rows."""
 
 

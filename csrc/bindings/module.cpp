@@ -74,6 +74,7 @@ PYBIND11_MODULE(_engine, m) {
           py::arg("bytes"));
     m.def("use_products", &use_products, "For tests: as if TGR_PRODUCTS had this value when the program began.",
           py::arg("name"));
+    m.def("products_name", &products_name, "The instructions that multiply quantized weights, or ggml.");
     m.def("refuse_load", &refuse_load, "Raises the error of a load that failed for this reason.", py::arg("params"),
           py::arg("n_bytes"), py::arg("reason"));
     m.def("load_backends", &load_backends, "Loads the best of ggml's libraries in a folder.", py::arg("folder"));

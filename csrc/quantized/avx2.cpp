@@ -98,13 +98,13 @@ void pack(const float * numbers, int64_t n, TokenBlock * packed) {
         // vectors, since what is not finite wraps around
         const __m256i half_a = _mm256_add_epi32(whole[0], whole[1]), half_b = _mm256_add_epi32(whole[2], whole[3]);
         const __m256i zero = _mm256_setzero_si256();
-        to.minus_half[0] = sum(_mm256_sub_epi32(zero, half_a));
-        to.minus_half[1] = sum(_mm256_sub_epi32(zero, half_b));
-        to.minus         = sum(_mm256_sub_epi32(zero, _mm256_add_epi32(half_a, half_b)));
-        to.sum           = -float(to.minus) * to.scale;
+        to.minus_half[0]   = sum(_mm256_sub_epi32(zero, half_a));
+        to.minus_half[1]   = sum(_mm256_sub_epi32(zero, half_b));
+        to.minus           = sum(_mm256_sub_epi32(zero, _mm256_add_epi32(half_a, half_b)));
+        to.sum             = -float(to.minus) * to.scale;
         // packing works within halves, so words are put into order afterwards
         const __m256i shorts_a = _mm256_packs_epi32(whole[0], whole[1]),
-                    shorts_b = _mm256_packs_epi32(whole[2], whole[3]);
+                      shorts_b = _mm256_packs_epi32(whole[2], whole[3]);
         _mm256_storeu_si256(reinterpret_cast<__m256i *>(to.numbers),
                             _mm256_permutevar8x32_epi32(_mm256_packs_epi16(shorts_a, shorts_b),
                                                         _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));

@@ -58,9 +58,9 @@ __attribute__((always_inline)) inline void bytes16(const Part & part, int64_t at
 
 // The lowest four bits of a word become bit 4 of its four bytes.
 inline Words nibble_to_fifth_bits(Words words) {
-    const auto  bits = [](int n) { return (n & 1) << 4 | (n & 2) << 11 | (n & 4) << 18 | (n & 8) << 25; };
-    const __m512i all = _mm512_setr_epi32(bits(0), bits(1), bits(2), bits(3), bits(4), bits(5), bits(6), bits(7), bits(8),
-                                        bits(9), bits(10), bits(11), bits(12), bits(13), bits(14), bits(15));
+    const auto    bits = [](int n) { return (n & 1) << 4 | (n & 2) << 11 | (n & 4) << 18 | (n & 8) << 25; };
+    const __m512i all = _mm512_setr_epi32(bits(0), bits(1), bits(2), bits(3), bits(4), bits(5), bits(6), bits(7),
+                                          bits(8), bits(9), bits(10), bits(11), bits(12), bits(13), bits(14), bits(15));
     return Words(_mm512_permutexvar_epi32(__m512i(words), all));
 }
 

@@ -65,7 +65,7 @@ inline void put_nibbles(const From & from, int64_t file_block, int64_t word, To 
     const Words low = splat(LOW_NIBBLES);
     for (int i = 0; i < 4; ++i) {
         to.put(block, i, (words[i] & low) | high(i));
-        to.put(block, i + 4, (right(words[i], 4) & low) | high(i + 4));
+        to.put(block, i + 4, high_nibbles(words[i]) | high(i + 4));
     }
 }
 
@@ -185,7 +185,7 @@ struct Q4_K { // scales, nibbles: 32 bytes have the low ones of one block and th
             from.template words4<Q4_K>(file_block, 4 + i, words);
             for (int k = 0; k < 4; ++k) {
                 to.put(block + i / 8 * 2, i % 8 + k, words[k] & low);
-                to.put(block + i / 8 * 2 + 1, i % 8 + k, right(words[k], 4) & low);
+                to.put(block + i / 8 * 2 + 1, i % 8 + k, high_nibbles(words[k]));
             }
         }
     }
@@ -211,7 +211,7 @@ struct Q5_K { // scales, fifth bits: bit b of 32 bytes is for block b; nibbles a
             for (int k = 0; k < 4; ++k) {
                 const Words bits = right(fifth[i % 8 + k], even);
                 to.put(block + even, i % 8 + k, (words[k] & low) | left(bits & ones, 4));
-                to.put(block + even + 1, i % 8 + k, (right(words[k], 4) & low) | left(right(bits, 1) & ones, 4));
+                to.put(block + even + 1, i % 8 + k, high_nibbles(words[k]) | left(right(bits, 1) & ones, 4));
             }
         }
     }
@@ -241,8 +241,8 @@ struct Q6_K { // nibbles, the two bits above them, 16 scales of eight bits with 
             for (int k = 0; k < 4; ++k) {
                 to.put(first, word + k, (nibbles[k] & low) | (left(high[k], 4) & two));
                 to.put(first + 1, word + k, (others[k] & low) | (left(high[k], 2) & two));
-                to.put(first + 2, word + k, (right(nibbles[k], 4) & low) | (high[k] & two));
-                to.put(first + 3, word + k, (right(others[k], 4) & low) | (right(high[k], 2) & two));
+                to.put(first + 2, word + k, high_nibbles(nibbles[k]) | (high[k] & two));
+                to.put(first + 3, word + k, high_nibbles(others[k]) | (right(high[k], 2) & two));
             }
         }
     }

@@ -4,7 +4,7 @@ constexpr int64_t HALF_ROWS = ROWS / 2;
 constexpr int64_t PAGE      = 4096; // bytes; most processors read on by themselves up to its end
 constexpr int64_t FEW       = 32;   // tokens, all numbers of which stay in the L2
 
-constexpr int64_t FETCHED_AHEAD = 4096; // bytes of interleaved rows
+constexpr int64_t FETCHED_AHEAD = 16384; // bytes of interleaved rows
 
 inline int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -16,6 +16,8 @@ inline void fetch_bytes(const uint8_t * from, int64_t bytes) {
         __builtin_prefetch(from + line, 0, 2);
     }
 }
+
+constexpr int64_t TILES_OF_GROUP = GROUP_ROWS / ROWS;
 
 // Bytes of the words of a group for 32 numbers of each row.
 template <class Format> constexpr int64_t GROUP_BYTES = WORDS<Format> * 4 * GROUP_ROWS / (Format::NUMBERS / BLOCK);
@@ -30,7 +32,7 @@ struct Ahead {
     Part            part;
     int64_t         first, row_blocks;
     int64_t         to_next;     // one row less: the block's number leads into the row behind this one
-    const uint8_t * interleaved; // null: as in the file
+    const uint8_t * interleaved; // the tile's share of its group; null: as in the file
 
     // always_inline: a call would save all registers of vectors
     template <class Format, int64_t N_BLOCKS>
@@ -49,7 +51,7 @@ struct Ahead {
 
     template <class Format> __attribute__((always_inline)) void while_multiplied(int64_t block) const {
         if (interleaved) {
-            return fetch_bytes(interleaved + block * GROUP_BYTES<Format>, GROUP_BYTES<Format>);
+            return fetch_bytes(interleaved + block * GROUP_BYTES<Format>, GROUP_BYTES<Format> / TILES_OF_GROUP);
         }
         const int64_t i = block % LENGTH;
         for (int64_t row = HALF_ROWS + i * HALF_ROWS / LENGTH; row < HALF_ROWS + (i + 1) * HALF_ROWS / LENGTH; ++row) {
@@ -216,16 +218,20 @@ template <class Format> Interleaved interleaved(const Rows & rows, int64_t n, in
 template <class Format>
 void multiply_one_interleaved(const Rows & rows, int64_t n, const TokenBlock * token, float * products) {
     constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK, BYTES = WORDS<Format> * 4 * GROUP_ROWS;
-    for (int64_t row = 0; row < rows.n; row += ROWS) {
-        const Interleaved from = interleaved<Format>(rows, n, row);
-        Floats            sums = none();
+    for (int64_t row = 0; row < rows.n; row += GROUP_ROWS) {
+        Floats sums[TILES_OF_GROUP] = {};
         for (int64_t b = 0; b < n / Format::NUMBERS; ++b) {
-            fetch_bytes(from.words + b * BYTES + FETCHED_AHEAD, BYTES);
-            OneToken<Format> one(token + b * TOGETHER);
-            Format::lay_out(from, b, one, 0);
-            sums = one.added(sums);
+            fetch_bytes(interleaved<Format>(rows, n, row).words + b * BYTES + FETCHED_AHEAD, BYTES);
+#pragma GCC unroll 1
+            for (int64_t tile = 0; tile < TILES_OF_GROUP; ++tile) {
+                OneToken<Format> one(token + b * TOGETHER);
+                Format::lay_out(interleaved<Format>(rows, n, row + tile * ROWS), b, one, 0);
+                sums[tile] = one.added(sums[tile]);
+            }
         }
-        store_some(products + row, ROWS, sums);
+        for (int64_t tile = 0; tile < TILES_OF_GROUP; ++tile) {
+            store(products + row + tile * ROWS, sums[tile]);
+        }
     }
 }
 
@@ -271,7 +277,8 @@ template <class Format, int R, bool INTERLEAVED> void multiply_several(const Row
     constexpr int64_t TOGETHER   = R * ROWS;
     const int64_t     row_blocks = n / BLOCK;
     // few tokens: in the order of memory; many: a chunk of all tokens stays in the L2
-    const int64_t n_together = n_tokens <= FEW ? TOGETHER : rows.n;
+    constexpr int64_t STEP       = INTERLEAVED && TOGETHER < GROUP_ROWS ? GROUP_ROWS : TOGETHER;
+    const int64_t     n_together = n_tokens <= FEW ? STEP : rows.n;
     const int64_t distance = n_tokens <= FEW ? least(CHUNK, row_blocks) : row_blocks; // blocks to what is laid out next
     Tile          tiles[R];
     Ahead         ahead[R];
@@ -284,10 +291,11 @@ template <class Format, int R, bool INTERLEAVED> void multiply_several(const Row
                     if constexpr (INTERLEAVED) {
                         const Interleaved from = interleaved<Format>(rows, n, row + r * ROWS);
                         const int64_t     next = block + distance; // in this tile, or in the next one
-                        ahead[r].interleaved   = next < row_blocks
-                                                     ? from.words + next * GROUP_BYTES<Format>
-                                                     : interleaved<Format>(rows, n, row + r * ROWS + TOGETHER).words +
-                                                           (next - row_blocks) * GROUP_BYTES<Format>;
+                        const int64_t     tile = row + r * ROWS;
+                        ahead[r].interleaved =
+                            interleaved<Format>(rows, n, tile + (next < row_blocks ? 0 : STEP)).words +
+                            next % row_blocks * GROUP_BYTES<Format> +
+                            tile % GROUP_ROWS / ROWS * (GROUP_BYTES<Format> / TILES_OF_GROUP);
                         lay_out<Format>(from, ahead[r], block, n_blocks, tiles[r]);
                     } else {
                         const InFile from{ Part(rows.base + (row + r * ROWS) * rows.stride, rows.stride,

@@ -30,8 +30,7 @@ inline Floats product_and_sum(Floats a, Floats b, Floats c) {
     return vfmaq_f32(c, a, b);
 }
 inline Floats load_some(const float * from, int64_t n) {
-    return n == ROWS ? load(from)
-                     : Floats{ from[0], n > 1 ? from[1] : 0, n > 2 ? from[2] : 0, 0 };
+    return n == ROWS ? load(from) : Floats{ from[0], n > 1 ? from[1] : 0, n > 2 ? from[2] : 0, 0 };
 }
 inline void store_some(float * to, int64_t n, Floats numbers) {
     if (n == ROWS) {
@@ -44,11 +43,9 @@ inline void store_some(float * to, int64_t n, Floats numbers) {
 
 // Four words of each row, from byte `at` on.
 __attribute__((always_inline)) inline void bytes16(const Part & part, int64_t at, Words words[4]) {
-    const auto row = [&](int i) __attribute__((always_inline)) {
-        return load_words(part.base + part.offsets[i] + at);
-    };
-    const auto low  = [](uint32x4_t a, uint32x4_t b) { return vreinterpretq_u64_u32(vtrn1q_u32(a, b)); };
-    const auto high = [](uint32x4_t a, uint32x4_t b) { return vreinterpretq_u64_u32(vtrn2q_u32(a, b)); };
+    const auto row = [&](int i) __attribute__((always_inline)) { return load_words(part.base + part.offsets[i] + at); };
+    const auto low = [](uint32x4_t a, uint32x4_t b) { return vreinterpretq_u64_u32(vtrn1q_u32(a, b)); };
+    const auto high    = [](uint32x4_t a, uint32x4_t b) { return vreinterpretq_u64_u32(vtrn2q_u32(a, b)); };
     const Words      a = row(0), b = row(1), c = row(2), d = row(3);
     const uint64x2_t ab = low(a, b), cd = low(c, d), ba = high(a, b), dc = high(c, d);
     words[0] = vreinterpretq_u32_u64(vtrn1q_u64(ab, cd));

@@ -20,7 +20,7 @@ struct Instructions {
     const char * name;
     bool         are_here;
     int64_t      rows; // that many tokens are multiplied with together
-    Products (*products)(ggml_type type)                                = nullptr;
+    Products (*products)(ggml_type type)                              = nullptr;
     void (*pack)(const float * token, int64_t n, TokenBlock * packed) = nullptr;
 };
 
@@ -125,7 +125,8 @@ static void multiply(ggml_type type, const void * weights, bool interleaved, int
                      const void * tokens, int64_t n_tokens, float * products, int64_t product_stride) {
     const int64_t stride = int64_t(ggml_row_size(type, n));
     const Rows    rows{ static_cast<const uint8_t *>(weights) + first * stride, stride, last - first, interleaved };
-    products_of(ours(), type).multiply(rows, n, static_cast<const TokenBlock *>(tokens), n_tokens, products + first, product_stride);
+    products_of(ours(), type)
+        .multiply(rows, n, static_cast<const TokenBlock *>(tokens), n_tokens, products + first, product_stride);
 }
 
 void multiply_rows(ggml_type type, const void * weights, int64_t n, int64_t first, int64_t last, const void * tokens,

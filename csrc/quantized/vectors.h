@@ -3,6 +3,7 @@
 
 typedef uint32_t Words __attribute__((vector_size(4 * ROWS)));
 typedef int32_t  Signed __attribute__((vector_size(4 * ROWS)));
+typedef uint8_t  Bytes __attribute__((vector_size(4 * ROWS)));
 typedef float    Floats __attribute__((vector_size(4 * ROWS)));
 
 inline Words splat(int32_t word) {
@@ -16,6 +17,9 @@ inline Words right(Words words, int n) {
 }
 inline Words left(Words words, int n) {
     return words << n;
+}
+inline Words high_nibbles(Words words) {
+    return Words(Bytes(words) >> 4);
 }
 inline Words signed_byte(Words words, int i) {
     return Words(Signed(words << (24 - 8 * i)) >> 24);

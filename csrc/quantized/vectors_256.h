@@ -43,9 +43,9 @@ __attribute__((always_inline)) inline void bytes16(const Part & part, int64_t at
 // The lowest four bits of a word become bit 4 of its four bytes.
 inline Words nibble_to_fifth_bits(Words words) {
     const __m256i bits = _mm256_set1_epi32(0x08040201); // each byte keeps its own bit of the nibble
-    const __m256i copy = _mm256_shuffle_epi8(
-        __m256i(words), _mm256_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12, 0, 0, 0, 0, 4, 4, 4, 4, 8,
-                                         8, 8, 8, 12, 12, 12, 12));
+    const __m256i copy =
+        _mm256_shuffle_epi8(__m256i(words), _mm256_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12, 0, 0,
+                                                             0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
     return Words(_mm256_cmpeq_epi8(copy & bits, bits)) & splat(0x10101010);
 }
 

@@ -221,10 +221,10 @@ TEST(avx_vnni_has_the_products_of_avx2) {
     }
     use_products("avx2");
     for (const Kind & kind : KINDS) {
-        const Drawn    drawn(kind, 80, whole_blocks(kind, 40 * TOKEN_BLOCK), 70);
-        const auto     own    = evex::products(kind.type);
-        const int64_t  stride = int64_t(drawn.weights.size()) / 80;
-        const uint8_t *rows   = drawn.weights.data();
+        const Drawn          drawn(kind, 80, whole_blocks(kind, 40 * TOKEN_BLOCK), 70);
+        const auto           own    = evex::products(kind.type);
+        const int64_t        stride = int64_t(drawn.weights.size()) / 80;
+        const uint8_t *      rows   = drawn.weights.data();
         std::vector<uint8_t> interleaved(drawn.weights.size()), same(drawn.weights.size());
         own.interleave({ rows, stride, 80, false }, drawn.n, interleaved.data());
         interleave_rows(kind.type, rows, drawn.n, 0, 80, same.data());

@@ -83,13 +83,14 @@ def _settings() -> Iterator[Finding]:
 
 def _machine() -> Iterator[Finding]:
     yield Finding("system", "ok", f"{platform.system()} {platform.release()}, {platform.machine()}")
-    from tgr_local.engine.installation import ggml_build, processor_features
+    from tgr_local.engine.installation import ggml_build, processor_features, products
 
     features = processor_features()
     yield Finding("cpu", "ok", f"{_cores()}; {', '.join(features)}")
     if warning := _unused_instructions(features):
         yield Finding("cpu", "warning", warning)
     yield Finding("ggml", "ok", ggml_build())
+    yield Finding("products", "ok", products())
 
 
 def _cores() -> str:

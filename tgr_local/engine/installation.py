@@ -19,6 +19,14 @@ from tgr_local.options.resolve import former_advice
 from tgr_local.system.progress import ProgressLine
 from tgr_local.system.sanitize import printable_line
 
+INSTRUCTIONS = {
+    "avx512": "AVX-512 VNNI",
+    "avxvnni": "AVX-VNNI",
+    "avx2": "AVX2",
+    "neon": "NEON's dot products",
+}
+"""The engine's name of those that multiply quantized weights → how people know them."""
+
 
 def load_with_progress(
     path: Path, config: EngineConfig, *, chats: bool = True, cancel: Cancel | None = None
@@ -96,6 +104,14 @@ def ggml_build() -> str:
         "installed": f"of llama-cpp-python {LLAMA_CPP_PYTHON}",
     }[native.ggml]
     return f"{origin}, {'with' if gpu_devices() else 'without'} GPU support"
+
+
+def products() -> str:
+    """Instructions with which quantized weights are multiplied where the CPU alone computes."""
+    name = native.products_name()
+    if name == "ggml":
+        return "ggml's: this processor lacks the instructions for ours, or TGR_PRODUCTS is ggml"
+    return f"our own, with {INSTRUCTIONS[name]}, of quantized weights where the CPU alone computes"
 
 
 def processor_features() -> list[str]:
