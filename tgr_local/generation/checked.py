@@ -51,7 +51,7 @@ def write_checked(
     """All of them; some were cut short by another one."""
 
     def best() -> Reply:
-        score, reply = max(graded, key=lambda one: (one[0], _likelihood(one[1])))
+        score, reply = max(graded, key=lambda graded_one: (graded_one[0], _likelihood(graded_one[1])))
         others = sum(other.counts.total for other in written if other is not reply)
         return dataclasses.replace(
             reply,
@@ -119,5 +119,5 @@ def _score(value: object) -> float:
 
 def _likelihood(reply: Reply) -> float:
     """Mean log-probability of the tokens, nats."""
-    logprobs = [float(one) for step in reply.steps for one in step.logprobs]
+    logprobs = [float(logprob) for step in reply.steps for logprob in step.logprobs]
     return sum(logprobs) / len(logprobs) if logprobs else -math.inf
