@@ -51,7 +51,7 @@ def write_checked(
     """All of them; some were cut short by another one."""
 
     def best() -> Reply:
-        score, reply = max(graded, key=lambda graded_one: (graded_one[0], _likelihood(graded_one[1])))
+        score, reply = max(graded, key=lambda pair: (pair[0], _likelihood(pair[1])))
         others = sum(other.counts.total for other in written if other is not reply)
         return dataclasses.replace(
             reply,
