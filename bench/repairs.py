@@ -127,7 +127,7 @@ class Clock:
         self.start = time.monotonic()
         self.first: float | None = None
 
-    def baseline(self, verdict: Verdict) -> None:
+    def before(self, verdict: Verdict) -> None:
         self.start = time.monotonic()
 
     def update(self, candidate: Candidate, text: str) -> None:
@@ -260,9 +260,8 @@ def solved(engine: Engine, job: Repair, row: Row, config: SearchConfig, sandbox:
         place = Workplace(folder, code)
         with place.copied(), asked(row) if row.is_chat else shown(row):
             task = CodeTask(
-                job.task, place.paths(), place.read, place.judge, job.test,
-                refusal=place.refusal, trace=place.trace,
-            )  # fmt: skip
+                job.task, place.paths(), place.read, place.judge, job.test, refusal=place.refusal
+            )
             outcome = solve(engine, task, config, methods.get("base"), code, clock)
     finally:
         shutil.rmtree(folder)

@@ -8,7 +8,6 @@ from tgr_local.code.edits import FileText, functions_of
 from tgr_local.code.judging.test_counts import Failure
 from tgr_local.code.reading.evidence import out_of_reach
 from tgr_local.code.reading.prompt import Copy
-from tgr_local.code.reading.spectrum import Reach
 from tgr_local.code.writing import departures
 from tgr_local.engine import Engine
 
@@ -105,9 +104,7 @@ def test_departures_from_lines_that_are_away_come_last(engine: Engine) -> None:
         engine.tokenize(f"Mend it.\na:\n{code.rstrip()}", parse_special=False),
     )  # fmt: skip
     plain = departures.find(engine, [copy], 400).departures
-    first = departures.find(
-        engine, [dataclasses.replace(copy, reach=Reach(((1, 2),)))], 400
-    ).departures
+    first = departures.find(engine, [dataclasses.replace(copy, away=((1, 2),))], 400).departures
     away = [one.is_away for one in first]
     assert away == sorted(away) and len(set(away)) == 2
     assert not any(one.is_away for one in plain)

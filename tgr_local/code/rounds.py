@@ -33,8 +33,8 @@ from tgr_local.code.judging.test_command import script
 from tgr_local.code.reading import evidence
 from tgr_local.code.reading.asking import LEAST_ANSWER, Asker, Stage, whole_answer
 from tgr_local.code.reading.context import Context, Wish, make_context
+from tgr_local.code.reading.evidence import Lines
 from tgr_local.code.reading.prompt import Form
-from tgr_local.code.reading.spectrum import Reach, Spectrum
 from tgr_local.code.writing.candidates import Batch, Judge, Remembered, write_candidates
 from tgr_local.code.writing.combining import combine
 from tgr_local.engine import Cancel, Engine
@@ -48,9 +48,6 @@ _WAVES = 12
 _TEST_FILES = 16  # that are read for what failing tests reach
 _SECOND_SECONDS = 20.0  # of tests, after which no further edit is looked at that may pass too
 _FREE = 4  # one in so many candidates of the later rounds is free, with a budget
-
-
-Trace = Callable[[Sequence[Change], Verdict, Cancel], Spectrum | None]
 
 
 @dataclass(frozen=True)
@@ -74,9 +71,6 @@ class CodeTask:
     """Target of each symbolic link to a file or a folder of the project."""
     refusal: Callable[[str], str] = lambda path: ""
     """Reason why a file may not be changed; empty where it may."""
-    trace: Trace = lambda changes, verdict, cancel: None
-    """Returns the lines that the tests run with changes, of which they said the verdict; None where
-    they are not known."""
     keep: Callable[[TaskOutcome], None] = lambda outcome: None
     """Called with the outcome so far, for whoever stops the task."""
 
@@ -315,10 +309,7 @@ class _Solver:
 
         length = self.engine.n_ctx_train
         most = min(_CONTEXT_MOST, math.floor(_CONTEXT_SHARE * length))
-        spectrum = self._trace(changes, verdict)
-        wish = Wish(
-            task.text, output, task.named_paths, script(self.code.test), task.links, spectrum
-        )
+        wish = Wish(task.text, output, task.named_paths, script(self.code.test), task.links)
         context = make_context(
             task.paths, read, wish,
             self.code.context_tokens or most, self._ask.count, task.refusal,
@@ -335,36 +326,23 @@ class _Solver:
         if self._ask.has_learnt and self.code.constrained and not self.config.grammar:
             functions = context.functions if form == "function" else None
             grammar = edits.edit_grammar(context.documents, form, functions=functions)
-        reached = (
-            {document.path: spectrum.reach(document) for document in context.documents}
-            if (spectrum is not None)
-            else {}
-        )
-        if not any(reach.scores for reach in reached.values()):
-            reached = self._reach_by_names(verdict, context.documents, read)
-        return Stage(changes, verdict, output, context, form, grammar, reached)
+        away = self._unreached(verdict, context.documents, read)
+        return Stage(changes, verdict, output, context, form, grammar, away)
 
-    def _trace(self, changes: tuple[Change, ...], verdict: Verdict | None) -> Spectrum | None:
-        """The lines that failing tests run; None where candidates do not depart from the code."""
-        if verdict is None or self._ask.has_learnt or self._ask.thinks:
-            return None
-        return self.task.trace(changes, verdict, self.cancel)
-
-    def _reach_by_names(
+    def _unreached(
         self,
         verdict: Verdict | None,
         documents: Sequence[FileText],
         read: Callable[[str], FileText | None],
-    ) -> dict[str, Reach]:
-        """The lines of each document that the failing tests reach, as far as names tell."""
+    ) -> dict[str, tuple[Lines, ...]]:
+        """The functions that the failing tests do not reach, of each document."""
         failures = verdict.failures if verdict is not None else ()
         known = evidence.Paths(self.task.paths, self.task.links)
         files = [known.resolve(f.file or f.name.partition("::")[0]) for f in failures]
         shared = [path for path in self.task.paths if path.rpartition("/")[2] == "conftest.py"]
         paths = dict.fromkeys([*filter(None, files), *shared])
         tests = [document for path in list(paths)[:_TEST_FILES] if (document := read(path))]
-        away = evidence.out_of_reach(failures, tests, documents)
-        return {path: Reach(lines) for path, lines in away.items()}
+        return evidence.out_of_reach(failures, tests, documents)
 
     def _stage_after(self, candidate: Candidate, outcome: TaskOutcome) -> Stage | None:
         """The stage in which candidates begin with the edit of this one; None where the files have

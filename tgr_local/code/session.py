@@ -156,7 +156,6 @@ class CodeSession:
                 needs_tests=not can_stop,
                 named_paths=tuple(dict.fromkeys((*self.named_paths, *named_paths))),
                 refusal=self.workplace.refusal,
-                trace=self.workplace.trace,
                 keep=self._keep,
             )
             report = Report(

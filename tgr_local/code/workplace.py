@@ -9,10 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import re
-import shlex
-import shutil
-import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -29,8 +25,6 @@ from tgr_local.code.interrupts import ignored_once
 from tgr_local.code.judging import judge
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.judging.test_command import interpreter, script
-from tgr_local.code.reading import spectrum
-from tgr_local.code.reading.spectrum import TRACER, Spectrum
 from tgr_local.console.render import plural
 from tgr_local.engine import Cancel
 from tgr_local.options.config import CodeConfig
@@ -40,11 +34,6 @@ from tgr_local.system.sandbox.commands import CommandLimits
 
 _FAST = 10.0
 """Seconds of tests that run once more without an edit, where one passes."""
-_TRACES = ".tgr-trace"
-"""Folder in a copy for the program that traces the tests, and what it writes."""
-_TRACE_LEAST, _TRACE_TIMES = 10.0, 4
-"""Time of a traced run: seconds, and times the run without a trace."""
-_TRACE_MOST = 32 << 20  # characters
 
 
 class Workplace:
@@ -207,35 +196,6 @@ class Workplace:
             verdict, ended="flaky", remark="the tests failed at first, and pass now without an edit"
         )
 
-    def trace(self, changes: Sequence[Change], verdict: Verdict, cancel: Cancel) -> Spectrum | None:
-        """The lines that the tests run in a copy with these changes, of which they said `verdict`;
-        call it within `copied`. None where they cannot be known: the code is not Python, the tests
-        do not end soon, or nothing of them is seen. Raises CancelledError by `cancel`."""
-        assert self._copies is not None
-        if not verdict.ran or verdict.passes or not any(p.endswith(".py") for p in self.paths()):
-            return None
-        code, backend = self.code, self._backend()
-        limits = CommandLimits(
-            seconds=min(code.test_seconds, max(_TRACE_LEAST, _TRACE_TIMES * verdict.seconds)),
-            memory=code.test_memory << 20, disk=code.test_disk << 20,
-            processes=code.test_processes,
-        )  # fmt: skip
-        place = self._copies.make(changes, in_place=backend == backends.DEFAULT)
-        try:
-            folder = place.folder / _TRACES
-            folder.mkdir()
-            shutil.copyfile(TRACER, folder / "sitecustomize.py")
-            root = place.seen_at if backend == backends.DEFAULT else place.folder
-            before = f"PYTHONPATH={shlex.quote(str(root / _TRACES))}"
-            own = re.sub(r"(?<!\w)PYTHONPATH=(?=\S)", lambda _: f"{before}:", code.test)
-            command = f"export {before}${{PYTHONPATH:+:$PYTHONPATH}}\n{own}"
-            commands.run(command, place, limits, backend, cancel)
-            return spectrum.read(_traces(folder), len(verdict.failures))
-        except OSError:
-            return None  # the tests took the folder away
-        finally:
-            self._copies.remove(place)
-
     def _elsewhere(self, changes: Sequence[Change], run_tests: Callable[..., Verdict]) -> str:
         """Returns the reason why tests that pass with changes and without do not test the copies;
         empty where they do, or do not use the changed files. `run_tests` runs them."""
@@ -310,19 +270,6 @@ class Workplace:
         changed since. Says what was restored."""
         with ignored_once():
             return f"restored {_names(journal.undo(self.project, force=force))}"
-
-
-def _traces(folder: Path) -> Iterator[str]:
-    """Yields what the processes of the tests wrote about the lines that they ran."""
-    n_left = _TRACE_MOST
-    for path in sorted(folder.glob("*.jsonl")):
-        # what the tests put there in its place is not read
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(descriptor, encoding="utf-8", errors="replace") as file:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                text = file.read(n_left)
-                n_left -= len(text)
-                yield text
 
 
 def _names(accepted: Accepted) -> str:

@@ -2,8 +2,6 @@
 
 outline.py   a file's classes and functions, with their lines
 evidence.py  what a task and the output of tests say about files and functions
-_trace.py    inside the sandbox, notes the lines that each test runs
-spectrum.py  … and how suspicious that makes them
 context.py   what is shown of a project, ranked and cut to a budget
 prompt.py    the messages for the model, and the code as an answer would repeat it
 asking.py    what the model is asked: messages, the code to depart from, limits

@@ -19,8 +19,8 @@ from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.judging.ranking import ranked
 from tgr_local.code.reading import prompt
 from tgr_local.code.reading.context import Context
+from tgr_local.code.reading.evidence import Lines
 from tgr_local.code.reading.prompt import Copy, Form
-from tgr_local.code.reading.spectrum import Reach
 from tgr_local.engine import Cancel, Engine
 from tgr_local.options.config import CodeConfig, SearchConfig
 from tgr_local.system.errors import CapacityError, TgrError
@@ -51,19 +51,14 @@ class Stage:
     form: Form
     grammar: str
     """Grammar of the answers of a model that has learnt a form of edits; empty = they are free."""
-    reached: Mapping[str, Reach] = field(default_factory=dict)
-    """The lines of each file that the failing tests run, or reach as far as names tell."""
+    away: Mapping[str, tuple[Lines, ...]] = field(default_factory=dict)
+    """The functions of each file that the failing tests do not reach."""
     candidates: list[Candidate] = field(default_factory=list)
 
     @property
     def functions(self) -> tuple[Function, ...] | None:
         """Functions that may be changed, with the form ``function``; None = all of Python files."""
         return self.context.functions if self.form == "function" else None
-
-    def suspicion(self, function: Function) -> float:
-        """The highest score of the lines of a function that failing tests run."""
-        reach = self.reached.get(function.path, Reach())
-        return reach.highest(function.first, function.last)
 
 
 def choose_form(context: Context, count: prompt.CountTokens) -> Form:
@@ -207,7 +202,6 @@ class Asker:
             whole_files = set()
         long = {d.path for d in context.documents if self.count(d.text) > _COPIED}
         functions = [f for f in context.functions if f.path not in whole_files - long]
-        functions.sort(key=lambda f: -stage.suspicion(f))
         for copy in prompt.copies(context.documents, functions, context.fence):
             begun = {"role": "assistant", "content": copy.opening + copy.code.rstrip()}
             try:
@@ -221,8 +215,8 @@ class Asker:
             if n_tokens + n_more > _COPIED or len(tokens) > room:
                 continue
             n_tokens += n_more
-            reach = stage.reached.get(copy.document.path, Reach())
-            copies.append(dataclasses.replace(copy, tokens=tokens, reach=reach))
+            away = stage.away.get(copy.document.path, ())
+            copies.append(dataclasses.replace(copy, tokens=tokens, away=away))
         return tuple(copies)
 
     def tokens(self, messages: list[prompt.Message], grammar: str) -> list[int]:

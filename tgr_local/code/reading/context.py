@@ -21,7 +21,6 @@ from tgr_local.code.edits import FileText, Function, syntax
 from tgr_local.code.edits.syntax import Definition
 from tgr_local.code.reading import evidence, outline, prompt
 from tgr_local.code.reading.evidence import CodeLine, Paths
-from tgr_local.code.reading.spectrum import Reach, Spectrum
 
 _MOST_FILES = 2000
 """Files whose definitions are compared with the task."""
@@ -31,8 +30,6 @@ _MOST_WHOLE = 8
 """Files that may be changed where the person names none."""
 _OUTLINE_SHARE = 0.25
 """Largest share of the budget for outlines of other files."""
-_RAN = 4.0
-"""Points of a file of which failing tests run a line that no passing test runs."""
 _ENOUGH = 1.0
 """A rank from which a file is shown whole."""
 
@@ -94,13 +91,6 @@ class Wish:
     """A file that runs the tests, and so is one."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Target of each symbolic link to a file or a folder of the project."""
-    spectrum: Spectrum | None = None
-    """The lines that the tests run; None where they are not known."""
-
-    @functools.cached_property
-    def ran(self) -> dict[str, float]:
-        """The files that failing tests run, each with its highest score."""
-        return self.spectrum.files() if self.spectrum else {}
 
 
 def make_context(
@@ -221,7 +211,6 @@ class _Builder:
             reasons = [
                 (8.0 if path.rpartition("/")[2] in self.wish.task else 0.0, "named in the task"),
                 (4.0 if path in near else 0.0, "imported by a file that is concerned"),
-                (_RAN * self.wish.ran.get(path, 0.0), "failing tests run it"),
                 (2.0 * min(mentions, 3.0), "its names are mentioned"),
                 (
                     0.0 if concerned.isdisjoint(imports[path]) else 1.0,
@@ -311,22 +300,17 @@ class _Builder:
         return tuple(function.name for function in chosen), block
 
     def _concerned_functions(self, document: FileText) -> list[Definition]:
-        """The functions of a file that the traceback or the task names, or failing tests run, the
-        surest first."""
+        """The functions of a file that the traceback or the task names, the surest first."""
         lines = [place.line for place in self._places() if place.path == document.path]
         words = evidence.words(self.wish.task), evidence.words(self.wish.output)
-        ranked: list[tuple[float, Definition]] = []
+        ranked: list[tuple[int, Definition]] = []
         nameable = {function.name for function in functions_of(document)}  # by an edit
-        spectrum = self.wish.spectrum
-        reach = spectrum.reach(document) if spectrum is not None else Reach()
         for function in outline.outline(document).functions:
             if function.name not in nameable:
                 continue
             name = function.name.rpartition(".")[2]
-            points = 4.0 * any(function.first <= line <= function.last for line in lines)
+            points = 4 * any(function.first <= line <= function.last for line in lines)
             points += 3 * (name in words[0]) + (name in words[1])
-            if reach.scores:
-                points += 3 * reach.highest(function.first, function.last)
             if points:
                 ranked.append((points, function))
         return [function for _, function in sorted(ranked, key=lambda pair: -pair[0])]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from tgr_local.code.edits import FileText, Function, fence_for
 from tgr_local.code.edits.function import in_place
 from tgr_local.code.edits.syntax import fence_name
-from tgr_local.code.reading.spectrum import Reach
+from tgr_local.code.reading.evidence import Lines
 
 Form = Literal["file", "function"]
 """Form of an answer, by its room or by the form that the model has learnt: whole files or whole
@@ -41,8 +41,8 @@ class Copy:
     """First characters of the code that say which code it is: up to the name of a function."""
     function: Function | None = None
     """The function that the code is, at the margin; None = it is the whole file."""
-    reach: Reach = field(default_factory=Reach)
-    """The lines of the document that failing tests run: departures from others come last."""
+    away: Sequence[Lines] = ()
+    """Lines of the document from which other departures come first."""
 
     @property
     def is_python(self) -> bool:

@@ -15,10 +15,9 @@ import math
 import re
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TypeVar
 
 import numpy as np
 
@@ -31,7 +30,6 @@ from tgr_local.engine import Cancel, Engine, Output, Sampling
 from tgr_local.engine import Sequence as Cells
 from tgr_local.engine import Task as EngineTask
 
-T = TypeVar("T")
 _LOOKED_AT, _MOST_LOOKS = 3, 48
 """Places whose other tokens are looked at, for each departure that is asked for, and together."""
 _MOST_TOKENS = 16
@@ -42,8 +40,6 @@ _MOST_COPIES = 48
 _HEAD = 0.5
 """Weight of the log-probability of a copy's head: it says with which file an answer would begin,
 and less in which one the defect is."""
-_SUSPICION = 2.0
-"""Weight of the logarithm of a line's score by the tests that run it."""
 _OF_A_LINE = 3
 """Departures from one line that come before those of other lines."""
 _BACK = 2
@@ -70,8 +66,6 @@ class Departure:
     within one search."""
     is_away: bool = False
     """Whether it departs in lines that are away."""
-    tests: frozenset[int] = frozenset()
-    """The failing tests that run its line."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +87,6 @@ class _CopyPosition:
     """Bytes of the code before it."""
     is_away: bool = False
     """Whether it lies in lines that are away."""
-    weight: float = 0.0
-    """Weighted logarithm of the score of its line."""
-    tests: frozenset[int] = frozenset()
-    """The failing tests that run its line."""
 
 
 def find(
@@ -141,9 +131,7 @@ def find(
             for own, ids, end in zip(cells, tokens, firsts, strict=True)
         ])  # fmt: skip
         likely = [_HEAD * float(np.sum(head.feed_logprobs, dtype=np.float64)) for head in heads]
-        suspicion = [_SUSPICION * math.log(_highest(copy) or 1e-3) for copy, _ in some]
-        by_rank = sorted(range(len(some)), key=lambda i: -(likely[i] + suspicion[i]))
-        chosen = _in_turn(by_rank, lambda i: _running(some[i][0]))[:_READ_WHOLE]
+        chosen = sorted(range(len(some)), key=lambda i: -likely[i])[:_READ_WHOLE]
         bodies = run([_body(cells[i], tokens[i], firsts[i]) for i in chosen])
         rare: list[tuple[float, int, _CopyPosition]] = []
         for i, body in zip(chosen, bodies, strict=True):
@@ -151,16 +139,16 @@ def find(
                 is_end = place.index == len(tokens[i])
                 same = -math.inf if is_end else float(body.feed_logprobs[place.index - firsts[i]])
                 differs = math.log(max(1e-9, -math.expm1(same)))
-                rare.append((likely[i] + place.weight + differs, i, place))
+                rare.append((likely[i] + differs, i, place))
         rare.sort(key=lambda r: (r[2].is_away, -r[0]))
-        rare = _in_turn(rare, lambda r: r[2].tests)[:most]
+        rare = rare[:most]
         n_top = min(n, _MOST_TOKENS, engine.n_vocab - 1) + 1
         looks = run([_look(cells[i], tokens[i], place, n_top) for _, i, place in rare])
         for i in chosen:
             session.remember(cells[i])
         for (_, i, place), look in zip(rare, looks, strict=True):
             for token, logprob in zip(look.top_ids[0], look.top_logprobs[0], strict=True):
-                weight = likely[i] + place.weight + float(logprob)
+                weight = likely[i] + float(logprob)
                 departure = _departure(engine, some[i][0], place, int(token), weight)
                 if departure is None or departure.text in tried:
                     continue
@@ -179,30 +167,7 @@ def _spread(departures: Sequence[Departure]) -> list[Departure]:
         line = (departure.copy, departure.text.count("\n"))
         times[line] += 1
         parts[departure.is_away, times[line] > _OF_A_LINE].append(departure)
-    in_turn = (_in_turn(some, lambda one: one.tests) for _, some in sorted(parts.items()))
-    return [departure for some in in_turn for departure in some]
-
-
-def _in_turn(items: Sequence[T], tests: Callable[[T], frozenset[int]]) -> list[T]:
-    """The items, best first, so that none of the failing tests waits for its items behind those of
-    another: a folder may have several defects. `tests` are those that an item is for; items for
-    none come last."""
-    waiting: dict[int, list[int]] = defaultdict(list)
-    for index in reversed(range(len(items))):
-        for test in tests(items[index]):
-            waiting[test].append(index)
-    n_taken = dict.fromkeys(waiting, 0)
-    order: dict[int, None] = {}
-    while waiting:
-        test = min(waiting, key=lambda t: (n_taken[t], waiting[t][-1]))
-        index = waiting[test].pop()
-        if index not in order:
-            order[index] = None
-            for other in tests(items[index]):
-                n_taken[other] += 1
-        if not waiting[test]:
-            del waiting[test]
-    return [items[index] for index in dict.fromkeys((*order, *range(len(items))))]
+    return [departure for _, some in sorted(parts.items()) for departure in some]
 
 
 def rejoined(departure: Departure, answer: str) -> str | None:
@@ -289,32 +254,15 @@ def _places(engine: Engine, copy: Copy) -> list[_CopyPosition]:
     for index, piece in enumerate(pieces, first):
         visible = at + len(piece) - len(piece.lstrip())
         if at > 0 and not any(a <= visible < b for a, b in fixed):
-            line = code.count(b"\n", 0, visible) + _first_line(copy)
-            weight = _SUSPICION * math.log(copy.reach.score(line))
-            tests = copy.reach.running(line, line)
-            positions.append(_CopyPosition(index, at, copy.reach.is_away(line), weight, tests))
+            positions.append(_CopyPosition(index, at, _is_away(copy, code[:visible])))
         at += len(piece)
-    last = code.count(b"\n") + _first_line(copy)
-    is_away = copy.function is not None and copy.reach.is_away(last)
-    weight = _SUSPICION * math.log(copy.reach.score(last))
-    tests = copy.reach.running(last, last)
-    return [*positions, _CopyPosition(len(copy.tokens), len(code), is_away, weight, tests)]
+    return [*positions, _CopyPosition(len(copy.tokens), len(code))]
 
 
-def _first_line(copy: Copy) -> int:
-    return copy.function.first if copy.function else 1
-
-
-def _highest(copy: Copy) -> float:
-    """The highest score of a copy's lines."""
-    first = _first_line(copy)
-    return copy.reach.highest(first, first + copy.code.count("\n") - 1)
-
-
-def _running(copy: Copy) -> frozenset[int]:
-    """The failing tests that run lines of a copy."""
-    first = _first_line(copy)
-    return copy.reach.running(first, first + copy.code.count("\n") - 1)
+def _is_away(copy: Copy, code: bytes) -> bool:
+    """Whether what follows these bytes of the code lies in lines that are away."""
+    line = code.count(b"\n") + (copy.function.first if copy.function else 1)
+    return any(first <= line <= last for first, last in copy.away)
 
 
 def _fixed_ranges(copy: Copy) -> list[tuple[int, int]]:
@@ -397,5 +345,4 @@ def _departure(
             return None
     elif said.translate(_QUOTES).split() == was.translate(_QUOTES).split():
         return None
-    tokens = [*copy.tokens[: place.index], token]
-    return Departure(copy, tokens, text, logprob, place.is_away, place.tests)
+    return Departure(copy, [*copy.tokens[: place.index], token], text, logprob, place.is_away)
