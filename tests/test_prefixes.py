@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from engines import EXACT, KEEPING, ROUNDING, assert_same, exact, greedy_task, text, vectors
-from fixture_types import Model
+from fixture_types import Load, Model
 from gguf_models import N_PLAIN
 from numpy.typing import NDArray
 from threads import in_threads, wait_until
@@ -302,6 +303,41 @@ def test_own_remembered_cells_count_when_they_are_reused(engine: Engine) -> None
             session.run(tasks)
         assert [len(task.sequence) for task in tasks] == [0, 0]
         session.run(tasks[:1])
+
+
+def test_a_pinned_prefix_is_shared_when_it_is_remembered_no_longer(
+    model: Model, load: Load
+) -> None:
+    engine = load(model(), prefix_cells=4096, n_ctx=256)
+    prompt = text(6, 80)
+    with engine.session(140, 1) as session:
+        sequence = session.sequence()
+        session.run([Task(sequence, [*prompt, *text(7, 50)])])
+        session.remember(sequence)
+    with engine.session(100, 1, prompt=prompt):  # reserves no cells for what it will reuse
+        with engine.session(140, 1):  # takes those behind it
+            assert engine.stats().n_prefixes == 0
+        with engine.session(100, 1, prompt=prompt) as session:
+            (output,) = session.run([Task(session.sequence(), [*prompt, 1], reuse=True)])
+    assert (output.n_reused, output.n_decoded) == (80, 1)
+
+
+def test_a_prompt_waits_for_one_that_began_first_in_a_later_session(
+    model: Model, load: Load
+) -> None:
+    """Nothing is read twice, whoever opened a session first."""
+    engine = load(model(), prefix_cells=4096, n_ctx=4096, n_batch=16, n_ubatch=16)
+    prompt = text(5, 1500)
+    with engine.session(1600, 1) as earlier, engine.session(1600, 1) as later:
+        begun = later.sequence()
+        reader = threading.Thread(target=lambda: later.run([Task(begun, prompt, reuse=True)]))
+        reader.start()
+        while len(begun) == 0:
+            pass
+        (output,) = earlier.run([Task(earlier.sequence(), prompt, reuse=True)])
+        reader.join()
+    assert output.n_reused >= len(prompt) - 16
+    assert output.n_decoded <= 16
 
 
 def test_prefixes_stay_while_a_request_waits(engine: Engine) -> None:

@@ -23,12 +23,14 @@ CacheAllocator::Source CacheAllocator::longest(const Prompt & prompt, const Rese
     if (const auto match = prefixes_.find(prompt); match.prefix) {
         best = { match, -1 };
     }
-    if (own && own->base && (!kind_.recurrent || !own->base->state.empty())) {
-        if (const uint32_t n = std::min(n_of(*own->base), own->base_cells.size()); n >= best.n) {
-            best = { { own->base, n }, -1 };
-        }
-    }
     for (const auto & [session, reservation] : reservations_) {
+        // the prefix that it has pinned, which may be remembered no longer
+        if (reservation.base && (!kind_.recurrent || !reservation.base->state.empty())) {
+            const uint32_t n = std::min(n_of(*reservation.base), reservation.base_cells.size());
+            if (n > best.n || (n == best.n && n > 0 && &reservation == own)) {
+                best = { { reservation.base, n }, -1 };
+            }
+        }
         for (const auto & [id, sequence] : reservation.sequences) {
             const uint32_t n_lasts = n_lasting(sequence);
             if (id == except || sequence.lost || n_lasts < least_shared ||

@@ -55,11 +55,13 @@ void Scheduler::book_reused(RunningTask & task, uint32_t n) {
     task.n_fed = n;
 }
 
-// Whether an earlier reader is about to read tokens that this one needs, too.
+// Whether another reader, which comes first or has begun, is about to read tokens that this one needs, too.
 bool Scheduler::waits_for_another(const RunningTask & task, const Runnable & readers) {
+    bool comes_first = true;
     for (RunningTask * before : readers) {
-        if (before == &task) {
-            return false;
+        comes_first &= before != &task;
+        if (before == &task || (!comes_first && before->n_placed == 0)) {
+            continue;
         }
         if (!before->task->reuse || before->prompt.digest != task.prompt.digest ||
             (task.prompt.norm_stride > 0 && before->prompt.norm_stride == 0)) {
