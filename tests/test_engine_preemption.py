@@ -77,6 +77,33 @@ def test_texts_that_give_way_are_those_that_are_written_alone(
     engine.close()
 
 
+def test_texts_of_one_prompt_share_it_and_give_way(quantized: Any) -> None:
+    engine = opened(quantized, n_ctx=3072)
+    prompt = text(3, 300)
+
+    def write_one(seed: int) -> Output:
+        with engine.session(300 + N, 1, prompt=prompt, preemptible=True) as session:
+            barrier.wait(60)
+            one = Task(
+                session.sequence(), prompt, reuse=True, n_generate=N, sampling=SAMPLING, seed=seed,
+                ignore_eog=True,
+            )  # fmt: skip
+            return session.run([one])[0]
+
+    barrier = threading.Barrier(1)
+    alone = [write_one(seed) for seed in range(5)]
+    engine.close()
+    engine = opened(quantized, n_ctx=3072)
+    barrier = threading.Barrier(5)
+    together = at_once(write_one, 5)
+    stats = engine.stats()
+    assert stats.n_preemptions > 0
+    assert [one.tokens.tolist() for one in together] == [one.tokens.tolist() for one in alone]
+    assert sum(one.n_reused for one in together) >= 4 * 299, "the prompt was read once"
+    assert stats.cells_used == stats.cells_reserved == 0
+    engine.close()
+
+
 def test_more_texts_run_at_a_time_than_would_fit_with_all_that_they_may_need(
     quantized: Any,
 ) -> None:

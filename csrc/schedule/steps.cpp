@@ -93,7 +93,7 @@ void Scheduler::share() {
         }
         const size_t before = task->n_fed;
         book_reused(*task, cache_.reuse(task->job->session, task->task->sequence, task->prompt));
-        const size_t n = task->n_fed - before; // cells that it does not need
+        const size_t n = std::min(task->n_fed - before, task->cells.size()); // planned cells that it does not need
         cache_.unplan(task->job->session, task->cells.data() + task->cells.size() - n, n);
         task->cells.resize(task->cells.size() - n);
     }
