@@ -127,7 +127,7 @@ class Clock:
         self.start = time.monotonic()
         self.first: float | None = None
 
-    def before(self, verdict: Verdict) -> None:
+    def baseline(self, verdict: Verdict) -> None:
         self.start = time.monotonic()
 
     def update(self, candidate: Candidate, text: str) -> None:
