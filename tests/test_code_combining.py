@@ -33,8 +33,12 @@ def test_edits_of_other_lines_are_one_edit() -> None:
         ("one\n2\n3\n4\n", "1\n2\n3\nfour\n", "one\n2\n3\nfour\n"),
         ("one\n2\n3\n4\n", "1\ntwo\n3\n4\n", "one\ntwo\n3\n4\n"),
         ("0\n1\n2\n3\n4\n", "1\n2\n4\n", "0\n1\n2\n4\n"),
+        ("1\n2\nnew\n3\n4\n", "1\n2\nthree\n4\n", "1\n2\nnew\nthree\n4\n"),
+        ("1\n2\n3\nnew\n4\n", "1\n2\nthree\n4\n", "1\n2\nthree\nnew\n4\n"),
+        ("1\ntwo\n3\n4\n", "1\n2\nthree\n4\n", "1\ntwo\nthree\n4\n"),
     ]:
         assert merge_edits((), change(one), change(other)) == change(together)
+        assert merge_edits((), change(other), change(one)) == change(together)
 
 
 def test_edits_of_other_files_are_one_edit() -> None:
@@ -48,7 +52,7 @@ def test_edits_of_other_files_are_one_edit() -> None:
         ("one\n2\n3\n4\n", "eins\n2\n3\n4\n"),  # the same line
         ("1\n2\n3\n4\n5\n", "1\n2\n3\n4\nfive\n"),  # text at the same place
         ("1\n4\n", "1\n2\nthree\n4\n"),  # a line that the other removes
-        ("1\n2\nnew\n3\n4\n", "1\n2\nthree\n4\n"),  # before a line that the other replaces
+        ("1\n2\nnew\n3\n4\n", "1\n2\nneu\n3\n4\n"),  # lines between the same two
     ],
 )
 def test_edits_of_the_same_lines_are_not(one: str, other: str) -> None:

@@ -231,6 +231,53 @@ def test_a_line_that_stands_for_others_is_no_edit(line: str) -> None:
         assert change.after == whole
 
 
+CODE_OF_STACK = (
+    "class Stack:\n    def push(self, x):\n        self.items.append(x)\n\n    def pop(self):\n"
+    "        self.top -= 1\n"
+)
+DOCUMENTED = CODE_OF_STACK.replace("        self", '        """Puts it on top."""\n        self')
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "Add docstrings to stack.py.",
+        "Please add a docstring to Stack.push",
+        "Add missing docstrings",
+        "Improve the docstring of `push`.",
+        "Write Google-style docstrings for all public methods!",
+    ],
+)
+def test_a_task_about_docstrings_changes_no_code(task: str) -> None:
+    assert loss([Change("stack.py", CODE_OF_STACK, DOCUMENTED)], task) == ""
+    other = DOCUMENTED.replace("append", "insert")
+    why = "it changes code of stack.py, and the task is about docstrings"
+    assert loss([Change("stack.py", CODE_OF_STACK, other)], task) == why
+    assert loss([Change("stack.py", CODE_OF_STACK, CODE_OF_STACK + "\n\nx = 1\n")], task) == why
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "Add docstrings and fix push.",
+        "Fix push as its docstring says.",
+        "push should do what its docstring says.",
+        "Add a docstring parser.",
+        "Add docstrings to push. Rename pop to take.",
+        "Write a function that counts docstrings.",
+    ],
+)
+def test_a_task_about_more_may(task: str) -> None:
+    other = DOCUMENTED.replace("append", "insert")
+    assert loss([Change("stack.py", CODE_OF_STACK, other)], task) == ""
+
+
+def test_a_docstring_may_be_a_body() -> None:
+    code = "class A:\n    pass\n\n\ndef f():\n    'Old.'\n    pass\n"
+    after = "class A:\n    'New.'\n\n\ndef f():\n    'New.'\n"
+    assert loss([Change("a.py", code, after)], "Update all docstrings") == ""
+
+
 def test_conditions_of_any_depth_are_read() -> None:
     deep = "not " * 900
     body = "".join(f"    total += step_{i}(scores)\n" for i in range(6))

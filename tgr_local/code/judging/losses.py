@@ -1,4 +1,5 @@
-"""Losses by an edit that nobody asked for: a file that it empties, or most of its words.
+"""Losses by an edit that nobody asked for: a file that it empties, or most of its words; and code
+that changes where docstrings alone are asked for.
 
 In: the changes of a candidate, the task. Out: one sentence, or nothing. Tests that do not read a
 file pass without it, so they cannot tell. Code counts that can run: none in a comment, in a text,
@@ -49,6 +50,15 @@ _EMPTY = re.compile(
     re.IGNORECASE,
 )
 """Words of a task by which nothing may be left of the file, not only of a line or a list in it."""
+_DOCSTRINGS = re.compile(
+    r"(?:please\s+)?(?:add|write|improve|complete|correct|fix|update|translate|shorten|reword|rewrite)\s+"
+    r"(?:(?:an?|the|all|its|their|any|missing|new|short|brief|better|clear|good|proper|one-line|"
+    r"\w+-style|english|module|class|function|method|of|docstrings?)\s+){0,6}docstrings?"
+    r"(?:\s+(?:to|for|of|in|on|into|everywhere)\b(?:(?!\b(?:and|then|but|so)\b)[^;:\n.]|\.(?=\w))*)?"
+    r"[.!]?\s*",
+    re.IGNORECASE,
+)
+"""A task about docstrings and nothing else."""
 _NOTHING = re.compile(r"\b(?:None|nothing|no-?op|disabl\w*|ignor\w*|skip\w*)\b", re.IGNORECASE)
 """Words of a task by which a function may do nothing."""
 _WORD = re.compile(r"\w+")
@@ -62,8 +72,10 @@ _TAIL = 2  # last lines of a file that an edit does not leave out
 
 def loss(changes: Sequence[Change], task: str) -> str:
     """The first loss of an edit that the task does not ask for, in one sentence; empty without
-    one."""
+    one. Code that changes is one where the task is about docstrings."""
     may_lose = bool(_ASKED.search(task))
+    if _DOCSTRINGS.fullmatch(task.strip()) and (path := _changed_code(changes)):
+        return f"it changes code of {path}, and the task is about docstrings"
     for change in changes:
         if not change.before.strip():
             continue
@@ -74,6 +86,33 @@ def loss(changes: Sequence[Change], task: str) -> str:
         if not may_lose and (reason := _loss(change, bool(_NOTHING.search(task)))):
             return f"{reason}; a task that may do so says remove or rewrite"
     return ""
+
+
+def _changed_code(changes: Sequence[Change]) -> str:
+    """The first Python file of which more changes than docstrings; empty without one."""
+    for change in changes:
+        if not change.path.endswith((".py", ".pyi")):
+            continue
+        old, new = (_without_docstrings(parsed(text)) for text in (change.before, change.after))
+        if old and new and old != new:
+            return change.path
+    return ""
+
+
+def _without_docstrings(tree: ast.Module | None) -> str:
+    """The code of a tree as a text; empty without a tree, or where it is too deep for one."""
+    if tree is None:
+        return ""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if ast.get_docstring(node, clean=False) is not None:
+                del node.body[0]
+            # a docstring may take the place of a body that does nothing
+            node.body = [part for part in node.body if not isinstance(part, ast.Pass)]
+    try:
+        return ast.dump(tree)
+    except RecursionError:
+        return ""
 
 
 def _loss(change: Change, may_do_nothing: bool) -> str:

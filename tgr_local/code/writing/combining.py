@@ -104,8 +104,9 @@ def merge_edits(
 
 
 def _merge(base: str, mine: str, theirs: str) -> str | None:
-    """A text with the changes of two others; None where both change the same lines. Imports that
-    both add at one place are kept together, each once."""
+    """A text with the changes of two others; None where both change the same lines, or both add
+    lines at one place. Imports that both add there are kept together, each once. Lines that one
+    adds beside a line that the other changes keep their side."""
     lines = base.split("\n")
     hunks: list[_Hunk] = []
     for start, end, new in sorted({*_hunks(lines, mine), *_hunks(lines, theirs)}):
@@ -113,7 +114,7 @@ def _merge(base: str, mine: str, theirs: str) -> str | None:
         if first == last == start == end and all(map(_IMPORT.match, (*added, *new))):
             hunks[-1] = (start, end, tuple(dict.fromkeys((*added, *new))))
             continue
-        if start < last or (start == last and (first == last or start == end)):
+        if start < last or first == last == start == end:
             return None
         hunks.append((start, end, new))
     for start, end, new in reversed(hunks):
