@@ -4,6 +4,7 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace tgr::avx2 {
@@ -31,31 +32,54 @@ inline Words add_pairs(Words whole, __m256i pairs) {
     return whole + Words(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-// Adds the product of four numbers of each row with the i-th four of a token.
-template <class Format> inline Words add_four(Words whole, Words weights, const int8_t * numbers, int i) {
-    return add_pairs(whole, in_pairs<Format>(__m256i(weights), four(numbers, i)));
-}
+// Words, of N_WORDS, whose pairs are added up in 16 bits: a pair is below 2^(BITS + 8).
+template <class Format, int N_WORDS> constexpr int IN_16_BITS = std::min(N_WORDS, std::max(128 >> Format::BITS, 1));
 
-// Adds the products of 16 numbers of each row of R tiles with those of N tokens.
-template <class Format, int R, int N>
-inline void add_products(Words (&whole)[R][N], const uint8_t * const (&numbers)[R], const TokenBlock * const * tokens,
-                         int64_t block, int at) {
-    constexpr bool FITS = Format::BITS <= 5; // 4 · 2 · 31 · 127 < 2^15
-    __m256i        pairs[N];
-    static_assert(R == 1, "more do not fit the registers");
-    for (int i = 0; i < 4; ++i) {
-        const __m256i weights = __m256i(load_words(numbers[0] + (at / 4 + i) * ROWS * 4));
-        for (int t = 0; t < N; ++t) {
-            const __m256i two = in_pairs<Format>(weights, four(tokens[t][block].numbers + at, i));
-            if (FITS) {
-                pairs[t] = i == 0 ? two : _mm256_add_epi16(pairs[t], two);
-            } else {
-                whole[0][t] = add_pairs(whole[0][t], two);
-            }
+// The sum of products of one token with the words of a block, or of half of one. Those that are added up in 16 bits
+// come one after the other.
+template <class Format, int N_WORDS> struct Sum {
+    static constexpr int TOGETHER = IN_16_BITS<Format, N_WORDS>;
+
+    Words   whole;
+    __m256i pairs[N_WORDS / TOGETHER];
+
+    void add(Words weights, const int8_t * numbers, int word) {
+        const __m256i two = in_pairs<Format>(__m256i(weights), four(numbers, word));
+        __m256i &     sum = pairs[word / TOGETHER];
+        sum               = word % TOGETHER == 0 ? two : _mm256_add_epi16(sum, two);
+        if (word % TOGETHER == TOGETHER - 1) {
+            whole = add_pairs(whole, sum);
         }
     }
-    for (int t = 0; FITS && t < N; ++t) {
-        whole[0][t] = add_pairs(whole[0][t], pairs[t]);
+};
+
+// Adds the products of 4 * N_WORDS numbers of each row of R tiles, from `at` on, with those of N tokens.
+template <class Format, int N_WORDS, int R, int N>
+inline void add_products(Words (&whole)[R][N], const uint8_t * const (&numbers)[R], const TokenBlock * const * tokens,
+                         int64_t block, int at) {
+    constexpr int TOGETHER = IN_16_BITS<Format, N_WORDS>;
+#pragma GCC unroll 8
+    for (int first = 0; first < N_WORDS; first += TOGETHER) {
+        __m256i pairs[R][N];
+#pragma GCC unroll 8
+        for (int i = first; i < first + TOGETHER; ++i) {
+            __m256i weights[R];
+            for (int r = 0; r < R; ++r) {
+                weights[r] = __m256i(load_words(numbers[r] + (at / 4 + i) * ROWS * 4));
+            }
+            for (int t = 0; t < N; ++t) {
+                const __m256i token = four(tokens[t][block].numbers + at, i);
+                for (int r = 0; r < R; ++r) {
+                    const __m256i two = in_pairs<Format>(weights[r], token);
+                    pairs[r][t]       = i == first ? two : _mm256_add_epi16(pairs[r][t], two);
+                }
+            }
+        }
+        for (int r = 0; r < R; ++r) {
+            for (int t = 0; t < N; ++t) {
+                whole[r][t] = add_pairs(whole[r][t], pairs[r][t]);
+            }
+        }
     }
 }
 

@@ -158,14 +158,13 @@ struct Q8_0 { // F16 scale, bytes with a sign
 // bits each.
 template <class To> inline void put_scales(const Words (&words)[4], To & to, int64_t block) {
     const Floats factor = half(words[0]), minus = negative(half(right(words[0], 16)));
-    const Words  six = splat(63), four = splat(15);
-    for (int i = 0; i < 4; ++i) {
-        const Words scale = right(words[1], 8 * i), offset = right(words[2], 8 * i), low = right(words[3], 8 * i);
-        to.scale(block + i, 0, product(floats(scale & six), factor));
-        to.scale(block + i, 1, product(floats(offset & six), minus));
-        const Words high = splat(0x30); // bits 6 and 7 of the first ones are bits 4 and 5 of these
-        to.scale(block + i + 4, 0, product(floats((low & four) | (right(scale, 2) & high)), factor));
-        to.scale(block + i + 4, 1, product(floats((right(low, 4) & four) | (right(offset, 2) & high)), minus));
+    // Four blocks in the bytes of a word. Of the last four, bits 4 and 5 are bits 6 and 7 of the first ones.
+    const Words six = splat(0x3f3f3f3f), four = splat(LOW_NIBBLES), high = splat(0x30303030);
+    const Words scales[]{ words[1] & six, (words[3] & four) | (right(words[1], 2) & high) };
+    const Words offsets[]{ words[2] & six, (right(words[3], 4) & four) | (right(words[2], 2) & high) };
+    for (int i = 0; i < 8; ++i) {
+        to.scale(block + i, 0, product(floats(byte(scales[i / 4], i % 4)), factor));
+        to.scale(block + i, 1, product(floats(byte(offsets[i / 4], i % 4)), minus));
     }
 }
 

@@ -39,7 +39,7 @@ struct Products {
 namespace avx2 {
 
 constexpr int64_t ROWS  = 8;
-constexpr int     TILES = 1;
+constexpr int     TILES = 2;
 
 Products products(ggml_type type);
 void     pack(const float * token, int64_t n, TokenBlock * packed);

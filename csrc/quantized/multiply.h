@@ -88,14 +88,14 @@ void multiply_tiles(const Tile * tiles, int64_t n_blocks, const TokenBlock * con
                     whole[r][t] = left(splat(tokens[t][b].minus_half[0]), Format::SHIFT);
                 }
             }
-            add_products<Format, R, N>(whole, numbers, tokens, b, 0);
+            add_products<Format, 4, R, N>(whole, numbers, tokens, b, 0);
             for (int t = 0; t < N; ++t) {
                 for (int r = 0; r < R; ++r) {
                     scaled[r][t] = product(floats(whole[r][t]), load(tiles[r].scales[b][0]));
                     whole[r][t]  = left(splat(tokens[t][b].minus_half[1]), Format::SHIFT);
                 }
             }
-            add_products<Format, R, N>(whole, numbers, tokens, b, 16);
+            add_products<Format, 4, R, N>(whole, numbers, tokens, b, 16);
             for (int t = 0; t < N; ++t) {
                 for (int r = 0; r < R; ++r) {
                     scaled[r][t] = product_and_sum(floats(whole[r][t]), load(tiles[r].scales[b][1]), scaled[r][t]);
@@ -108,8 +108,7 @@ void multiply_tiles(const Tile * tiles, int64_t n_blocks, const TokenBlock * con
                     whole[r][t] = Format::SHIFT > 0 ? left(splat(tokens[t][b].minus), Format::SHIFT) : splat(0);
                 }
             }
-            add_products<Format, R, N>(whole, numbers, tokens, b, 0);
-            add_products<Format, R, N>(whole, numbers, tokens, b, 16);
+            add_products<Format, 8, R, N>(whole, numbers, tokens, b, 0);
             for (int t = 0; t < N; ++t) {
                 for (int r = 0; r < R; ++r) {
                     const Floats scale = product(load(tiles[r].scales[b][0]), splat(tokens[t][b].scale));
@@ -142,44 +141,43 @@ void multiply_some(const Tile * tiles, int64_t first_block, int64_t n_blocks, co
 // One token: the numbers of a file's block are multiplied as they are decoded, and no tile is written.
 template <class Format> struct OneToken {
     static constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK;
+    static constexpr int     HALVES   = Format::HALVES ? 2 : 1;
 
-    const TokenBlock * token;
-    Words              whole[TOGETHER][2];
-    Floats             scales[TOGETHER][2];
+    const TokenBlock *      token;
+    Sum<Format, 8 / HALVES> sums[TOGETHER][HALVES];
+    Floats                  scales[TOGETHER][2];
 
     explicit OneToken(const TokenBlock * token) : token(token) {
         for (int64_t b = 0; b < TOGETHER; ++b) {
-            if (Format::HALVES) {
-                whole[b][0] = left(splat(token[b].minus_half[0]), Format::SHIFT);
-                whole[b][1] = left(splat(token[b].minus_half[1]), Format::SHIFT);
-            } else {
-                whole[b][0] = Format::SHIFT > 0 ? left(splat(token[b].minus), Format::SHIFT) : splat(0);
+            for (int half = 0; half < HALVES; ++half) {
+                const int32_t minus = Format::HALVES ? token[b].minus_half[half] : token[b].minus;
+                sums[b][half].whole = Format::SHIFT > 0 ? left(splat(minus), Format::SHIFT) : splat(0);
             }
         }
     }
 
     void put(int64_t b, int word, Words numbers) {
-        Words & sum = whole[b][Format::HALVES ? word / 4 : 0];
-        sum         = add_four<Format>(sum, numbers, token[b].numbers + word / 4 * 16, word % 4);
+        const int half = Format::HALVES ? word / 4 : 0;
+        sums[b][half].add(numbers, token[b].numbers + 16 * half, word - 4 * half);
     }
 
     void scale(int64_t b, int i, Floats scale) { scales[b][i] = scale; }
 
-    // `sums` with those of these blocks, in the order in which a tile adds them.
-    Floats added(Floats sums) const {
+    // `all` with those of these blocks, in the order in which a tile adds them.
+    Floats added(Floats all) const {
         for (int64_t b = 0; b < TOGETHER; ++b) {
             const Floats scale = splat(token[b].scale);
             if (Format::HALVES) {
-                const Floats first = product(floats(whole[b][0]), scales[b][0]);
-                sums = product_and_sum(product_and_sum(floats(whole[b][1]), scales[b][1], first), scale, sums);
+                const Floats first = product(floats(sums[b][0].whole), scales[b][0]);
+                all = product_and_sum(product_and_sum(floats(sums[b][1].whole), scales[b][1], first), scale, all);
             } else {
-                sums = product_and_sum(floats(whole[b][0]), product(scales[b][0], scale), sums);
+                all = product_and_sum(floats(sums[b][0].whole), product(scales[b][0], scale), all);
                 if (Format::SHIFT < 0) {
-                    sums = product_and_sum(scales[b][1], splat(token[b].sum), sums);
+                    all = product_and_sum(scales[b][1], splat(token[b].sum), all);
                 }
             }
         }
-        return sums;
+        return all;
     }
 };
 

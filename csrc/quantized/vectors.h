@@ -21,6 +21,9 @@ inline Words left(Words words, int n) {
 inline Words high_nibbles(Words words) {
     return Words(Bytes(words) >> 4);
 }
+inline Words byte(Words words, int i) {
+    return i < 3 ? right(words, 8 * i) & splat(255) : right(words, 24);
+}
 inline Words signed_byte(Words words, int i) {
     return Words(Signed(words << (24 - 8 * i)) >> 24);
 }
