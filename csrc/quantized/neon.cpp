@@ -66,8 +66,8 @@ inline Words nibble_to_fifth_bits(Words words) {
 template <class Format>
 __attribute__((always_inline)) inline Words add_four(Words whole, Words weights, const int8_t * numbers, int i) {
     const int32x4_t sum   = vreinterpretq_s32_u32(whole);
-    const int8x16_t bytes = vreinterpretq_s8_u32(weights), token = vld1q_s8(numbers);
-    switch (i) { // a constant in the instruction
+    const int8x16_t bytes = vreinterpretq_s8_u32(weights), token = vld1q_s8(numbers + i / 4 * 16);
+    switch (i % 4) { // a constant in the instruction
     case 0:
         return vreinterpretq_u32_s32(vdotq_laneq_s32(sum, bytes, token, 0));
     case 1:
