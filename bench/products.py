@@ -3,8 +3,9 @@
     python bench/products.py MODEL ... [--rounds 3] [--threads 2]
 
 Each round loads a model in two processes, one after the other, with TGR_PRODUCTS=ggml and without;
-ggml then has its weights as llama.cpp lays them out, repacked where it can. Steps decode one token
-of each of n sequences after a prompt of ten; medians of the rounds, and their range.
+ggml then has its weights as llama.cpp lays them out, repacked where it can; ours are interleaved.
+Steps decode one token of each of n sequences after a prompt of ten; medians of the rounds, and
+their range.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from tgr_local.engine import Engine, Sampling, Task
 from tgr_local.lab.bench.measure import Spread
+from tgr_local.lab.bench.subject import settle
 from tgr_local.options.config import EngineConfig
 
 WIDTHS, PROMPTS = (1, 2, 4, 8, 16), (128, 512)
@@ -45,6 +47,8 @@ def measure(model: str, n_threads: int) -> dict[str, float]:
     figures = {}
     config = EngineConfig(n_ctx=4096, n_gpu_layers=0, n_threads=n_threads, prefix_cells=0)
     with Engine(model, config) as engine:
+        seconds(engine, 1, 10, 1)
+        settle(engine)
         for n in WIDTHS:
             n_steps = 24 if n < 8 else 12
             long, first = seconds(engine, n, 10, n_steps + 1), seconds(engine, n, 10, 1)
