@@ -16,7 +16,7 @@ set(GGML_LIBRARIES registry)
 
 set(BACKENDS "")
 list(TRANSFORM TGR_CPU_VARIANTS PREPEND cpu- OUTPUT_VARIABLE NAMES)
-foreach(NAME ${NAMES} metal vulkan cuda)
+foreach(NAME ${NAMES} metal cuda)
   if(TARGET ggml-${NAME})
     list(APPEND BACKENDS ggml-${NAME})
   endif()
@@ -32,8 +32,14 @@ add_dependencies(backends ${BACKENDS})
 install(TARGETS ${BACKENDS} LIBRARY DESTINATION tgr_local/lib)
 # Windows looks for what the engine needs in the engine's folder
 install(TARGETS ggml-base LIBRARY DESTINATION tgr_local/lib RUNTIME DESTINATION tgr_local)
+if(TARGET ggml-vulkan) # not among those, which are loaded at once: engine/vulkan.py loads it, where it works
+  add_dependencies(backends ggml-vulkan)
+  set_target_properties(ggml-vulkan PROPERTIES INSTALL_RPATH $ORIGIN/..)
+  install(TARGETS ggml-vulkan LIBRARY DESTINATION tgr_local/lib/vulkan)
+endif()
 
-# --- the licence of libgomp, which auditwheel adds: Debian's file, or the ones of the manylinux images ---
+# --- the licences of libgomp, which auditwheel adds, and of Vulkan's headers, whose functions are compiled in: Debian's
+# files, or the ones of the manylinux images ---
 if(DEFINED SKBUILD_METADATA_DIR AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
   file(GLOB GOMP_LICENCES /usr/share/doc/libgomp1/copyright /usr/share/licenses/libgomp/COPYING*
     /usr/share/licenses/libgcc/COPYING*)
@@ -41,4 +47,8 @@ if(DEFINED SKBUILD_METADATA_DIR AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
     message(WARNING "the wheel lacks the licence of libgomp, which this system does not have where it is looked for")
   endif()
   install(FILES ${GOMP_LICENCES} DESTINATION ${SKBUILD_METADATA_DIR}/licenses/libgomp)
+  if(TARGET ggml-vulkan)
+    file(GLOB VULKAN_LICENCES /usr/share/doc/libvulkan-dev/copyright /usr/share/licenses/vulkan-headers/*)
+    install(FILES ${VULKAN_LICENCES} DESTINATION ${SKBUILD_METADATA_DIR}/licenses/vulkan-headers)
+  endif()
 endif()

@@ -114,6 +114,23 @@ def test_what_is_in_it(site: Path) -> None:
             assert str(folder).encode() not in path.read_bytes(), path
 
 
+def test_vulkan_is_loaded_on_demand_alone(site: Path) -> None:
+    """The other libraries do without libvulkan, which need not be there."""
+    library = site / "tgr_local" / "lib" / "vulkan" / "libggml-vulkan.so"
+    for path in (site / "tgr_local").rglob("*.so"):
+        assert (b"libvulkan.so.1" in path.read_bytes()) == (path == library), path
+    if not library.is_file():
+        pytest.skip("the wheel was built without Vulkan")
+    code = (
+        "from tgr_local import load\nfrom tgr_local.engine import vulkan\n"
+        "from tgr_local.options.config import EngineConfig\n"
+        "vulkan.LOADER = 'libtgr-no-such-loader.so.1'\n"
+        "for n in (0, -2):\n    load(config=EngineConfig(n_gpu_layers=n)).close()\n"
+        "print('vulkan' in open('/proc/self/maps').read(), vulkan.answer().reason)"
+    )
+    assert in_wheel(site, code).startswith("False libtgr-no-such-loader.so.1 is not installed")
+
+
 def test_it_answers_as_the_engine_here_does(site: Path) -> None:
     code = f"""
 import json, tgr_local.engine.native as native

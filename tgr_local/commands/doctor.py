@@ -40,7 +40,7 @@ def examine(model: str | None, config: EngineConfig) -> Iterator[Finding]:
     """Checks everything that a reply of this model needs, one finding at a time."""
     yield from _try("versions", _versions)
     yield from _try("settings", _settings)
-    yield from _try("machine", _machine)
+    yield from _try("machine", lambda: _machine(config))
     yield from _try("sandbox", _sandbox)
     yield from _try("devices", _devices)
     yield from _try("model", lambda: _model(model, config))
@@ -81,7 +81,7 @@ def _settings() -> Iterator[Finding]:
     yield Finding("settings", "ok", read or none)
 
 
-def _machine() -> Iterator[Finding]:
+def _machine(config: EngineConfig) -> Iterator[Finding]:
     yield Finding("system", "ok", f"{platform.system()} {platform.release()}, {platform.machine()}")
     from tgr_local.engine.installation import ggml_build, processor_features, products
 
@@ -89,8 +89,23 @@ def _machine() -> Iterator[Finding]:
     yield Finding("cpu", "ok", f"{_cores()}; {', '.join(features)}")
     if warning := _unused_instructions(features):
         yield Finding("cpu", "warning", warning)
+    yield from _vulkan(config)
     yield Finding("ggml", "ok", ggml_build())
     yield Finding("products", "ok", products())
+
+
+def _vulkan(config: EngineConfig) -> Iterator[Finding]:
+    from tgr_local.engine import vulkan
+
+    if not vulkan.library().is_file():
+        return
+    if config.n_gpu_layers == 0:
+        yield Finding("vulkan", "ok", "not asked: n_gpu_layers is 0")
+        return
+    answer = vulkan.answer(again=True)
+    vulkan.load()
+    used = f"used: {' and '.join(answer.devices)}" if answer.devices else ""
+    yield Finding("vulkan", "warning" if answer.is_broken else "ok", used or answer.reason)
 
 
 def _cores() -> str:

@@ -20,6 +20,8 @@ devices.py         devices of ggml, cores
 rpc.py             servers that hold a part of a model
 memory_check.py    whether a model fits into memory
 installation.py    whether the GPU of this machine is used, and well; loading with a progress line
+vulkan.py          ggml's Vulkan backend: whether it is loaded, and why
+vulkan_child.py    the process that asks Vulkan's drivers
 waits.py           deadlocks between threads that wait for reservations
 threads.py         the end of the program, forks
 native.py          loads the extension

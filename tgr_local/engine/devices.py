@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tgr_local.engine import vulkan
 from tgr_local.engine.native import native
 from tgr_local.options.model_parts import parts_of
 from tgr_local.system import cores
 
 available_memory = native.available_memory
 require_address_space = native.require_address_space
-serve_devices = native.serve_devices
 _SMALL_MODEL = 64 << 20  # bytes
 
 
@@ -30,8 +30,14 @@ class DeviceInfo:
 
 
 def backend_devices() -> list[DeviceInfo]:
-    """The devices of the installed llama-cpp-python."""
+    """The devices that ggml has; those of Vulkan once `vulkan.load` has found some."""
     return [DeviceInfo(*device) for device in native.devices()]
+
+
+def serve_devices(endpoint: str, cache: str, n_threads: int) -> None:
+    """Lends the GPUs of this machine, or without any its processor, as `native.serve_devices`."""
+    vulkan.load()
+    native.serve_devices(endpoint, cache, n_threads)
 
 
 def physical_cores() -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import adapters, rpc, threads, waits
+from tgr_local.engine import adapters, rpc, threads, vulkan, waits
 from tgr_local.engine.adapters import Adapter
 from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.devices import default_threads
@@ -96,6 +96,8 @@ class Engine:
             if cancel and cancel.is_set():
                 raise CancelledError(f"cancelled while {self.path} was being loaded")
 
+        if config.n_gpu_layers:
+            vulkan.load()
         # before they are loaded: a file that is replaced while it is read counts as replaced
         self._files = adapters.LoadedFiles(self.path, added)
         self._native = native.Engine(params, check)

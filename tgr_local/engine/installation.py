@@ -9,6 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from tgr_local.engine import vulkan
 from tgr_local.engine.cancel import Cancel
 from tgr_local.engine.devices import backend_devices
 from tgr_local.engine.engine import Engine
@@ -48,14 +49,19 @@ def load_with_progress(
 def unused_gpu(engine: Engine) -> str | None:
     """Why the engine does not use the GPU of this machine; None if it does, if there is none, or if
     the user asked for the CPU."""
-    kind = gpu_present()
-    if kind is None or engine.config.n_gpu_layers == 0 or gpu_devices() & set(engine.devices()):
+    if engine.config.n_gpu_layers == 0 or gpu_devices() & set(engine.devices()):
+        return None
+    if vulkan.answer().is_broken:
+        return vulkan.answer().reason
+    if (kind := gpu_present()) is None:
         return None
     if gpu_devices():
         return (
             f"this machine has {kind} and ggml is built with GPU support, but no layer is on it: "
             "check the driver and whether its memory is free"
         )
+    if vulkan.library().is_file():
+        return f"this machine has {kind}, but every layer is on the CPU: {vulkan.answer().reason}"
     backend = {"an NVIDIA GPU": "CUDA", "an AMD GPU": "HIP", "an Apple GPU": "METAL"}[kind]
     return (
         f"this machine has {kind}, but the installed {ggml_package()} is built without GPU "

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tgr_local.engine import vulkan
 from tgr_local.engine.adapters import named_adapters
 from tgr_local.engine.devices import available_memory, backend_devices
 from tgr_local.options import gguf_header, model_parts
@@ -74,11 +75,12 @@ def check_memory(path: str | os.PathLike[str], config: EngineConfig | None = Non
 
 def free_memory(config: EngineConfig) -> FreeMemory:
     """The memory that is free now, for models that are loaded in this way."""
-    gpus = [device for device in backend_devices() if device.kind in ("gpu", "igpu")]
+    gpus = []
+    if config.n_gpu_layers:
+        vulkan.load()
+        gpus = [device for device in backend_devices() if device.kind in ("gpu", "igpu")]
     if config.main_gpu >= 0:
         gpus = gpus[config.main_gpu : config.main_gpu + 1]
-    if config.n_gpu_layers == 0:
-        gpus = []
     return FreeMemory(
         available_memory(),
         sum(device.memory_free for device in gpus),

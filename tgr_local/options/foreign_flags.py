@@ -43,7 +43,8 @@ _SAID = {
     "-cmoe --cpu-moe": "--n-cpu-moe says how many layers keep their experts in RAM",
     "-md --model-draft -hfd": "--draft-lookup auto guesses the next tokens without a second model",
     "-v --verbose --verbose-prompt": "--stats says what was done, tgr-local doctor what is used",
-    "-dev --device --list-devices": "tgr-local doctor lists the devices; -ngl 0 uses no GPU",
+    "-dev --device --list-devices":
+        "tgr-local doctor lists the devices; --main-gpu N uses that GPU alone, -ngl 0 none",
     "-nkvo --no-kv-offload": "the cache lies beside the layers; -ngl says how many are on the GPU",
     "-e --escape --no-escape": "a text is taken as it is; the shell has $'...\\n...'",
     "--keepalive --insecure --nowordwrap --no-warmup --warmup --log-disable --simple-io "

@@ -172,7 +172,7 @@ def _command() -> list[str]:
     """The program of a worker, and its arguments; empty if there is none to start."""
     if _is_frozen():
         return [sys.executable, _MARK] if _starts_itself else []
-    if not (python := _interpreter()):
+    if not (python := interpreter()):
         return []
     # no site module: sys.path is passed as arguments; a bundle needs its PYTHONHOME
     flags = ["-s", "-S"] if "PYTHONHOME" in os.environ else ["-I", "-S"]
@@ -181,7 +181,7 @@ def _command() -> list[str]:
 
 
 @functools.cache
-def _interpreter() -> str:
+def interpreter() -> str:
     """The Python to start; empty if there is none, as where another program embeds Python."""
     name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     for path in (sys.executable, os.path.join(sys.exec_prefix, "bin", name)):

@@ -1,0 +1,229 @@
+"""Whether Vulkan is used, with stand-ins for the drivers: no GPU and no Vulkan is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from command_line import run
+
+from tgr_local.engine import vulkan, vulkan_child
+from tgr_local.engine.devices import DeviceInfo
+from tgr_local.engine.native import native
+from tgr_local.engine.vulkan import Answer
+
+GPU = "Vulkan0 (Stand-in GPU)"
+USED = Answer((GPU,))
+SOFTWARE = Answer(reason="Vulkan has no GPU that ggml takes (0: llvmpipe, software)")
+Asked = Callable[[str], list[str]]
+
+
+def saying(answer: Answer) -> str:
+    """A program that gives an answer."""
+    return f"print({json.dumps(dataclasses.asdict(answer))!r})"
+
+
+@pytest.fixture
+def asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+    """`asks(code)`: the backend is there, and this Python code is what asks the drivers. Returns a
+    list that grows each time."""
+    library = tmp_path / "libggml-vulkan.so"
+    library.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setattr(vulkan, "library", lambda: library)
+    monkeypatch.setattr(vulkan, "LOADER", None)  # this program itself
+    monkeypatch.setattr(native, "load_backends", lambda file: None)
+
+    def set_up(code: str) -> list[str]:
+        asked = []
+
+        def child() -> list[str]:
+            asked.append(code)
+            return [sys.executable, "-c", code]
+
+        monkeypatch.setattr(vulkan, "child", child)
+        forget()
+        return asked
+
+    yield set_up
+    forget()
+
+
+def forget() -> None:
+    """As in a program that begins."""
+    vulkan.answer.cache_clear()
+    vulkan.load.cache_clear()
+
+
+@pytest.mark.parametrize("answer", [USED, SOFTWARE])
+def test_an_answer_is_asked_for_once(asks: Asked, answer: Answer) -> None:
+    asked = asks(saying(answer))
+    assert vulkan.answer() == answer
+    forget()
+    assert vulkan.answer() == answer and len(asked) == 1
+    assert vulkan.answer(again=True) == answer and len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("import os; os.abort()", "ended the process that asked it (exit code -6)"),
+        ("import sys; sys.exit(3)", "ended the process that asked it (exit code 3)"),
+        ("", "gave no answer that can be read"),
+        ("print('found 1 device')", "gave no answer that can be read"),
+        ("print('[' * 100000)", "gave no answer that can be read"),
+        ("import sys; sys.stdout.buffer.write(b'\\xff' * 1000000)", "gave no answer that can"),
+        ("print({'devices': [1], 'reason': ''})", "gave no answer that can be read"),
+    ],
+)
+def test_a_driver_that_fails_is_not_used(asks: Asked, code: str, what: str) -> None:
+    asked = asks(code)
+    answer = vulkan.answer()
+    assert answer.is_broken and not answer.devices
+    assert answer.reason.startswith(f"Vulkan's driver {what}") and "\n" not in answer.reason
+    forget()
+    assert vulkan.answer() == answer and len(asked) == 1
+
+
+def test_a_driver_that_hangs_is_given_up(asks: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that it has started and that holds its output keeps nobody waiting."""
+    monkeypatch.setattr(vulkan, "SECONDS", 0.5)
+    forks = "import subprocess, sys, time\n"
+    forks += "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3600)'])\n"
+    asks(forks + "time.sleep(3600)")
+    assert vulkan.answer().reason.startswith("Vulkan's driver did not answer within 0.5 seconds")
+
+
+def test_what_could_not_be_tried_is_tried_again(asks: Asked) -> None:
+    asked = asks(saying(Answer(reason="no memory", lasts=False)))
+    for n in (1, 2):
+        assert vulkan.answer().reason == "no memory" and len(asked) == n
+        forget()
+
+
+def test_a_new_driver_is_asked(
+    asks: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asks(saying(SOFTWARE))
+    folder = tmp_path / "data" / "vulkan" / "icd.d"
+    folder.mkdir(parents=True)
+
+    def n_asked() -> int:
+        forget()
+        vulkan.answer()
+        return len(asked)
+
+    assert [n_asked(), n_asked()] == [1, 1]
+    (folder / "intel.json").write_text("{}")
+    assert [n_asked(), n_asked()] == [2, 2]
+    (folder / "intel.json").write_text('{"new": 1}')
+    assert [n_asked(), n_asked()] == [3, 3]
+    monkeypatch.setenv("GGML_VK_VISIBLE_DEVICES", "0")
+    assert [n_asked(), n_asked()] == [4, 4]
+    (tmp_path / "libggml-vulkan.so").write_text("another version")
+    assert [n_asked(), n_asked()] == [5, 5]
+    for file in (tmp_path / "cache").rglob("*.json"):
+        file.write_text("damaged")
+    assert [n_asked(), n_asked()] == [6, 6]
+
+
+def test_without_a_loader_or_a_library_nothing_is_asked(
+    asks: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asks(saying(USED))
+    monkeypatch.setattr(vulkan, "LOADER", "libtgr-no-such-loader.so.1")
+    assert vulkan.answer().reason.startswith("libtgr-no-such-loader.so.1 is not installed")
+    forget()
+    monkeypatch.setattr(vulkan, "library", lambda: Path("/nowhere/libggml-vulkan.so"))
+    assert vulkan.answer().reason == "this build has no Vulkan backend"
+    assert not asked
+
+
+@pytest.mark.parametrize(("answer", "loads"), [(USED, True), (SOFTWARE, False)])
+def test_only_a_gpu_has_the_backend_loaded(
+    asks: Asked, monkeypatch: pytest.MonkeyPatch, small: Path, answer: Answer, loads: bool
+) -> None:
+    from tgr_local.engine import Engine
+    from tgr_local.options.config import EngineConfig
+
+    asked, loaded = asks(saying(answer)), []
+    monkeypatch.setattr(native, "load_backends", loaded.append)
+    Engine(small, EngineConfig(n_gpu_layers=0)).close()
+    assert not asked and not loaded
+    for _ in range(2):
+        Engine(small).close()
+    assert len(asked) == 1 and loaded == [str(vulkan.library().parent)] * loads
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        (saying(USED), f"  vulkan            used: {GPU}\n"),
+        (saying(SOFTWARE), "  vulkan            Vulkan has no GPU that ggml takes (0: llvmpipe, "),
+        ("import os; os.abort()", "! vulkan            WARNING: Vulkan's driver ended the process"),
+    ],
+)
+def test_doctor_says_whether_it_is_used(
+    asks: Asked, double: None, capsys: pytest.CaptureFixture[str], code: str, line: str
+) -> None:
+    asked = asks(code)
+    assert run("doctor", "--model", "f.gguf") == 0
+    assert line in capsys.readouterr().out
+    assert run("doctor", "--model", "f.gguf", "--n-gpu-layers", "0") == 0
+    assert "  vulkan            not asked: n_gpu_layers is 0\n" in capsys.readouterr().out
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(("layers", "warns"), [("auto", True), ("0", False)])
+def test_a_broken_driver_is_a_warning_and_the_answer_comes(
+    asks: Asked, double: None, capsys: pytest.CaptureFixture[str], layers: str, warns: bool
+) -> None:
+    asks("import os; os.abort()")
+    assert run("run", "q", "--model", "f.gguf", "--n-gpu-layers", layers) == 0
+    out, err = capsys.readouterr()
+    assert out and err.count("warning: Vulkan's driver ended the process") == warns
+
+
+def test_an_unused_gpu_names_what_vulkan_lacks(
+    asks: Asked, double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tgr_local.engine import installation
+
+    asks(saying(SOFTWARE))
+    monkeypatch.setattr(installation, "gpu_present", lambda: "an AMD GPU")
+    assert run("run", "q", "--model", "f.gguf") == 0
+    err = capsys.readouterr().err
+    assert "this machine has an AMD GPU, but every layer is on the CPU: Vulkan has no GPU" in err
+
+
+def test_the_child_tries_the_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = DeviceInfo("Vulkan0", "Stand-in GPU", "gpu", 1, 1)
+    monkeypatch.setattr(vulkan_child, "backend_devices", lambda: [gpu])
+    assert vulkan_child.found() == USED
+    monkeypatch.setattr(vulkan_child, "written", lambda layers: [layers])
+    answer = vulkan_child.found()
+    assert answer.is_broken and answer.reason.startswith(f"{GPU} writes another text than the CPU")
+
+
+def test_the_child_names_software_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vulkan_child, "backend_devices", list)
+    for devices, reason in [
+        ([], "Vulkan's drivers have no device here"),
+        ([("llvmpipe", 4)], "Vulkan has no GPU that ggml takes (0: llvmpipe, software); GGML_VK_"),
+        (
+            [("Old", 2), ("llvmpipe", 4)],
+            "Vulkan has no GPU that ggml takes (0: Old; 1: llvmpipe, s",
+        ),
+    ]:
+        monkeypatch.setattr(vulkan_child, "all_devices", lambda devices=devices: devices)
+        answer = vulkan_child.found()
+        assert answer.reason.startswith(reason) and not answer.devices and not answer.is_broken
+    monkeypatch.setenv("GGML_VK_VISIBLE_DEVICES", "7")
+    assert vulkan_child.found().reason == (
+        "GGML_VK_VISIBLE_DEVICES is '7', but Vulkan has the devices 0 to 1"
+    )

@@ -1,0 +1,197 @@
+"""ggml's Vulkan backend, a library of its own in a wheel, loaded where a GPU computes with it.
+
+A driver can end or stop the process that asks it. So a child process asks, once
+(`vulkan_child.py`), and its answer is kept until a driver, a device or the library is another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from tgr_local.engine.native import native
+from tgr_local.system import confined, json_checks, paths
+
+SECONDS = 30.0
+"""Time that the child has."""
+LOADER = "vulkan-1.dll" if os.name == "nt" else "libvulkan.so.1"
+_CHILD = """
+import sys
+sys.path[:] = sys.argv[1:]
+from tgr_local.engine import vulkan_child
+vulkan_child.main()
+"""
+_MOST_BYTES = 1 << 16
+_SHAPE: dict[str, Any] = {"devices": [str], "reason": str, "is_broken": bool, "lasts": bool}
+_lock = threading.Lock()
+is_child = False
+"""Whether this is the process that asks, which has loaded the backend."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer of the drivers of this machine."""
+
+    devices: tuple[str, ...] = ()
+    """The GPUs that compute right; empty = the backend is not loaded."""
+    reason: str = ""
+    """Why there are none."""
+    is_broken: bool = False
+    """Whether a driver failed."""
+    lasts: bool = True
+    """Whether the same may be expected the next time."""
+
+
+def library() -> Path:
+    """The file of the backend; a build from source need not have it."""
+    name = "ggml-vulkan.dll" if os.name == "nt" else "libggml-vulkan.so"
+    return Path(native.__file__).with_name("lib") / "vulkan" / name
+
+
+@functools.cache
+def load() -> None:
+    """Loads the backend where a GPU computes with it."""
+    if not is_child and answer().devices:
+        native.load_backends(str(library().parent))
+
+
+@functools.cache
+def answer(again: bool = False) -> Answer:
+    """The answer that is kept, or what a child process says now; `again` = now in any case."""
+    if not library().is_file():
+        return Answer(reason="this build has no Vulkan backend")
+    try:
+        ctypes.CDLL(LOADER)
+    except OSError:
+        return Answer(
+            reason=f"{LOADER} is not installed; with it and the GPU's driver the GPU is used "
+            "(Debian: libvulkan1)"
+        )
+    file = paths.folder("cache") / "vulkan" / f"{_key()}.json"
+    with _lock:
+        kept = None if again else _read(file)
+        if kept is not None:
+            return kept
+        new = _ask()
+        with contextlib.suppress(OSError):
+            if new.lasts:
+                paths.write_whole(file, json.dumps(dataclasses.asdict(new)).encode())
+            else:
+                file.unlink(missing_ok=True)
+        return new
+
+
+def _read(file: Path) -> Answer | None:
+    """A kept answer; None where there is none, or it is damaged."""
+    try:
+        with file.open("rb") as data:
+            return _parsed(data)
+    except (OSError, ValueError):
+        return None
+
+
+def _parsed(data: IO[bytes]) -> Answer:
+    """Raises ValueError for anything but an answer."""
+    value = json_checks.loads(data.read(_MOST_BYTES))
+    json_checks.check(_SHAPE, value)
+    devices = tuple(value["devices"])
+    return Answer(devices, value["reason"], value["is_broken"], value["lasts"])
+
+
+def _ask() -> Answer:
+    """Asks in a child process, which leaves its answer in a file: a process of a driver's that
+    goes on would keep a pipe open."""
+    if not (command := child()):
+        return Answer(reason="there is no Python to ask the drivers in a process of its own")
+    with tempfile.TemporaryFile() as file:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for this process, which ends it
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        )  # fmt: skip
+        try:
+            code = process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            return _broken(f"did not answer within {SECONDS:g} seconds")
+        finally:
+            _kill(process)
+        if code:
+            return _broken(f"ended the process that asked it (exit code {code})")
+        file.seek(0)
+        try:
+            return _parsed(file)
+        except ValueError:
+            return _broken("gave no answer that can be read")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kills a process and its group. One that waits in the kernel goes on: nobody waits for it."""
+    if os.name == "nt":  # it has no groups
+        return process.kill()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def child() -> list[str]:
+    """The command that asks; empty where there is no Python to start."""
+    if not (python := confined.interpreter()):
+        return []
+    return [python, "-c", _CHILD, *(entry for entry in sys.path if os.path.isabs(entry))]
+
+
+def _broken(what: str) -> Answer:
+    return Answer(
+        reason=f"Vulkan's driver {what}, so the CPU computes; update the driver, then "
+        "tgr-local doctor asks it again",
+        is_broken=True,
+    )
+
+
+def _key() -> str:
+    """Digest of what an answer depends on: the library, the drivers' files, the kernel and its
+    devices, the variables that choose among them."""
+    facts = [platform.release(), *(_state(path) for path in (library(), *_driver_files()))]
+    with contextlib.suppress(OSError):
+        facts.append(Path("/proc/driver/nvidia/version").read_text(errors="replace"))
+    for device in sorted([*Path("/dev/dri").glob("*"), *Path("/dev").glob("nvidia*")]):
+        facts.append(f"{device} {os.access(device, os.R_OK | os.W_OK)}")
+    facts += sorted(f"{k}={v}" for k, v in os.environ.items() if k.startswith(("VK_", "GGML_VK_")))
+    return hashlib.sha256("\0".join(facts).encode(errors="replace")).hexdigest()[:32]
+
+
+def _driver_files() -> Iterator[Path]:
+    """The files in which drivers say where they are, in the folders of Vulkan's loader, and those
+    that its variables name. See LoaderDriverInterface.md of Vulkan-Loader."""
+    home, env = os.path.expanduser("~"), os.environ
+    folders = [
+        env.get("XDG_CONFIG_HOME") or f"{home}/.config", "/etc/xdg", "/usr/local/etc", "/etc",
+        env.get("XDG_DATA_HOME") or f"{home}/.local/share", "/usr/local/share", "/usr/share",
+        *env.get("XDG_CONFIG_DIRS", "").split(":"), *env.get("XDG_DATA_DIRS", "").split(":"),
+    ]  # fmt: skip
+    for folder in filter(None, folders):
+        yield from sorted(Path(folder, "vulkan", "icd.d").glob("*.json"))
+    for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES"):
+        yield from map(Path, filter(None, os.environ.get(name, "").split(os.pathsep)))
+
+
+def _state(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        return f"{path} {status.st_size} {status.st_mtime_ns}"
+    return f"{path} missing"

@@ -1,0 +1,113 @@
+"""The process that asks Vulkan's drivers, for `vulkan.py`: it may crash or hang.
+
+It loads the backend, and the embedded model must write on the GPUs what it writes on the CPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+import os
+import sys
+
+from tgr_local.engine import vulkan
+from tgr_local.engine.devices import backend_devices
+from tgr_local.engine.engine import Engine
+from tgr_local.engine.native import native
+from tgr_local.engine.records import Sampling
+from tgr_local.engine.session import Task
+from tgr_local.engine.vulkan import Answer
+from tgr_local.options.config import EngineConfig
+from tgr_local.options.model_files import embedded_model
+from tgr_local.system.errors import TgrError, describe
+
+_N_TOKENS = 16
+_SOFTWARE = 4  # VK_PHYSICAL_DEVICE_TYPE_CPU
+_INSTANCE_INFO = 1  # VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO
+
+
+def main() -> None:
+    """Prints an `Answer` as JSON on stdout, where drivers print nothing."""
+    vulkan.is_child = True
+    native.load_backends(str(vulkan.library().parent))
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    json.dump(dataclasses.asdict(found()), out)
+    out.flush()
+    os._exit(0)  # what a driver does at the end of a process is not asked
+
+
+def found() -> Answer:
+    """The answer, once the backend is loaded."""
+    gpus = [device for device in backend_devices() if device.kind in ("gpu", "igpu")]
+    if not gpus:
+        return Answer(reason=_why_none())
+    names = tuple(f"{device.name} ({device.description})" for device in gpus)
+    try:
+        is_right = written(-1) == written(0)
+    except TgrError as error:
+        return Answer(
+            reason=f"{' and '.join(names)} could not be tried: {describe(error)}", lasts=False
+        )
+    if is_right:
+        return Answer(names)
+    return Answer(
+        reason=f"{' and '.join(names)} writes another text than the CPU; update the driver, then "
+        "tgr-local doctor tries it again",
+        is_broken=True,
+    )
+
+
+def written(n_gpu_layers: int) -> list[int]:
+    """The first tokens that the embedded model writes."""
+    config = EngineConfig(n_gpu_layers=n_gpu_layers, n_ctx=256)
+    with Engine(embedded_model(), config) as engine, engine.session(128, 1) as session:
+        feed = engine.tokenize("What is 12+30-5?\n")
+        task = Task(
+            session.sequence(), feed, n_generate=_N_TOKENS, sampling=Sampling(temperature=0.0)
+        )
+        tokens: list[int] = session.run([task])[0].tokens.tolist()
+        return tokens
+
+
+def _why_none() -> str:
+    """Why ggml takes no device: there is none, or only what it does not take by itself."""
+    devices = all_devices()
+    if not devices:
+        return "Vulkan's drivers have no device here"
+    if "GGML_VK_VISIBLE_DEVICES" in os.environ:
+        return (
+            f"GGML_VK_VISIBLE_DEVICES is {os.environ['GGML_VK_VISIBLE_DEVICES']!r:.40}, but Vulkan "
+            f"has the devices 0 to {len(devices) - 1}"
+        )
+    kinds = [
+        f"{i}: {name}" + ", software" * (kind == _SOFTWARE)
+        for i, (name, kind) in enumerate(devices)
+    ]
+    return (
+        f"Vulkan has no GPU that ggml takes ({'; '.join(kinds)}); GGML_VK_VISIBLE_DEVICES=0 takes "
+        "the first in spite of that"
+    )
+
+
+def all_devices() -> list[tuple[str, int]]:
+    """Name and type of every device of Vulkan, in its order."""
+    vk = ctypes.CDLL(vulkan.LOADER)
+    info, instance = (ctypes.c_uint32 * 16)(_INSTANCE_INFO), ctypes.c_void_p()
+    if vk.vkCreateInstance(info, None, ctypes.byref(instance)):
+        return []
+    n = ctypes.c_uint32()
+    vk.vkEnumeratePhysicalDevices(instance, ctypes.byref(n), None)
+    handles = (ctypes.c_void_p * n.value)()
+    vk.vkEnumeratePhysicalDevices(instance, ctypes.byref(n), handles)
+    devices = []
+    for handle in handles[: n.value]:
+        # VkPhysicalDeviceProperties: five numbers, the last one the type; 256 bytes of the name; …
+        properties = ctypes.create_string_buffer(4096)
+        vk.vkGetPhysicalDeviceProperties(ctypes.c_void_p(handle), properties)
+        kind = int.from_bytes(properties.raw[16:20], sys.byteorder)
+        devices.append(
+            (ctypes.string_at(ctypes.byref(properties, 20)).decode(errors="replace"), kind)
+        )
+    return devices
