@@ -25,7 +25,8 @@ drivers=() # what a backend for a GPU finds on the machine where it runs, or is 
 for library in cuda cudart cublas cublasLt nccl vulkan; do
     [ "$(uname)" = Darwin ] || drivers+=(--exclude "lib$library.so.*")
 done
-if [ "$(uname)" = Linux ] && ! "$bin/python" -m zipfile --list build/wheel/*.whl | grep libggml-vulkan >/dev/null; then # not -q, which ends the list early
+# not grep -q, which would end the list early
+if [ "$(uname)" = Linux ] && ! "$bin/python" -m zipfile --list build/wheel/*.whl | grep libggml-vulkan >/dev/null; then
     echo "the wheel has no Vulkan: that needs glslc, the headers of SPIR-V, and those of Vulkan 1.3.272 or newer"
 fi
 $repair ${drivers[@]+"${drivers[@]}"} build/wheel/*.whl
