@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import run
 
@@ -205,9 +206,18 @@ def test_the_child_tries_the_embedded_model(monkeypatch: pytest.MonkeyPatch) -> 
     gpu = DeviceInfo("Vulkan0", "Stand-in GPU", "gpu", 1, 1)
     monkeypatch.setattr(vulkan_child, "backend_devices", lambda: [gpu])
     assert vulkan_child.found() == USED
-    monkeypatch.setattr(vulkan_child, "written", lambda layers: [layers])
-    answer = vulkan_child.found()
-    assert answer.is_broken and answer.reason.startswith(f"{GPU} writes another text than the CPU")
+    for wrong in (0.2, float("nan")):
+        nonsense = {-1: np.array([0.5, wrong]), 0: np.array([0.5, 0.5])}
+        monkeypatch.setattr(vulkan_child, "probabilities", nonsense.__getitem__)
+        answer = vulkan_child.found()
+        assert answer.is_broken and not answer.devices
+        assert answer.reason.startswith(f"{GPU} computes something else than the CPU")
+
+
+def test_the_child_reads_a_text_that_the_embedded_model_knows() -> None:
+    """Else a GPU that computes nonsense might find it as likely."""
+    likely = vulkan_child.probabilities(0)
+    assert likely.max() > 0.9 and np.isfinite(likely).all() and len(likely) > 20
 
 
 def test_the_child_names_software_devices(monkeypatch: pytest.MonkeyPatch) -> None:

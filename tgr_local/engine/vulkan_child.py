@@ -1,6 +1,6 @@
 """The process that asks Vulkan's drivers, for `vulkan.py`: it may crash or hang.
 
-It loads the backend, and the embedded model must write on the GPUs what it writes on the CPU.
+It loads the backend, and the embedded model must find a text as likely on the GPUs as on the CPU.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ import json
 import os
 import sys
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tgr_local.engine import vulkan
 from tgr_local.engine.devices import backend_devices
 from tgr_local.engine.engine import Engine
 from tgr_local.engine.native import native
-from tgr_local.engine.records import Sampling
 from tgr_local.engine.session import Task
 from tgr_local.engine.vulkan import Answer
 from tgr_local.options.config import EngineConfig
 from tgr_local.options.model_files import embedded_model
 from tgr_local.system.errors import TgrError, describe
 
-_N_TOKENS = 16
+_TEXT = "What is 12+30-5?\n12+30=42\n42-5=37\nThe answer is 37.\n"
+_BOUND = 0.1  # between probabilities; a GPU rounds otherwise
 _SOFTWARE = 4  # VK_PHYSICAL_DEVICE_TYPE_CPU
 _INSTANCE_INFO = 1  # VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO
 
@@ -45,30 +48,33 @@ def found() -> Answer:
         return Answer(reason=_why_none())
     names = tuple(f"{device.name} ({device.description})" for device in gpus)
     try:
-        is_right = written(-1) == written(0)
+        most = float(np.abs(probabilities(-1) - probabilities(0)).max())
     except TgrError as error:
         return Answer(
             reason=f"{' and '.join(names)} could not be tried: {describe(error)}", lasts=False
         )
-    if is_right:
+    if most < _BOUND:  # not where it is no number
         return Answer(names)
     return Answer(
-        reason=f"{' and '.join(names)} writes another text than the CPU; update the driver, then "
-        "tgr-local doctor tries it again",
+        reason=f"{' and '.join(names)} computes something else than the CPU; update the driver, "
+        "then tgr-local doctor tries it again",
         is_broken=True,
     )
 
 
-def written(n_gpu_layers: int) -> list[int]:
-    """The first tokens that the embedded model writes."""
+def probabilities(n_gpu_layers: int) -> NDArray[np.float32]:
+    """The probabilities that the embedded model gives the tokens of a text, read in one batch and
+    then in pairs, as where it writes."""
     config = EngineConfig(n_gpu_layers=n_gpu_layers, n_ctx=256)
     with Engine(embedded_model(), config) as engine, engine.session(128, 1) as session:
-        feed = engine.tokenize("What is 12+30-5?\n")
-        task = Task(
-            session.sequence(), feed, n_generate=_N_TOKENS, sampling=Sampling(temperature=0.0)
-        )
-        tokens: list[int] = session.run([task])[0].tokens.tolist()
-        return tokens
+        tokens = engine.tokenize(_TEXT)
+        half = len(tokens) // 2
+        parts = [tokens[:half], *(tokens[i : i + 2] for i in range(half, len(tokens) - 1, 2))]
+        sequence = session.sequence()
+        tasks = [Task(sequence, part, feed_logprobs=True) for part in parts]
+        logprobs = [session.run([task])[0].feed_logprobs for task in tasks]
+        likely: NDArray[np.float32] = np.exp(np.concatenate(logprobs))
+        return likely
 
 
 def _why_none() -> str:
