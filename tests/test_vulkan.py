@@ -19,8 +19,15 @@ from tgr_local.engine.vulkan import Answer
 
 GPU = "Vulkan0 (Stand-in GPU)"
 USED = Answer((GPU,))
-SOFTWARE = Answer(reason="Vulkan has no GPU that ggml takes (0: llvmpipe, software)")
+SOFTWARE = Answer(reason="Vulkan has no GPU that is taken by itself (0: llvmpipe, software)")
 Asked = Callable[[str], list[str]]
+
+
+def not_taken(devices: str) -> Answer:
+    return Answer(
+        reason=f"Vulkan has no GPU that is taken by itself ({devices}); GGML_VK_VISIBLE_DEVICES=0 "
+        "takes the first in spite of that"
+    )
 
 
 def saying(answer: Answer) -> str:
@@ -165,7 +172,10 @@ def test_only_a_gpu_has_the_backend_loaded(
     ("code", "line"),
     [
         (saying(USED), f"  vulkan            used: {GPU}\n"),
-        (saying(SOFTWARE), "  vulkan            Vulkan has no GPU that ggml takes (0: llvmpipe, "),
+        (
+            saying(SOFTWARE),
+            "  vulkan            Vulkan has no GPU that is taken by itself (0: llvmpipe, ",
+        ),
         ("import os; os.abort()", "! vulkan            WARNING: Vulkan's driver ended the process"),
     ],
 )
@@ -214,6 +224,17 @@ def test_the_child_tries_the_embedded_model(monkeypatch: pytest.MonkeyPatch) -> 
         assert answer.reason.startswith(f"{GPU} computes something else than the CPU")
 
 
+def test_a_gpu_of_the_processor_is_taken_where_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = DeviceInfo("Vulkan0", "Stand-in GPU", "igpu", 1, 1)
+    monkeypatch.setattr(vulkan_child, "backend_devices", lambda: [gpu])
+    monkeypatch.setattr(vulkan_child, "all_devices", lambda: [("Part", 1)])
+    assert vulkan_child.found() == not_taken("0: Part, integrated")
+    monkeypatch.setenv("GGML_VK_VISIBLE_DEVICES", "0")
+    assert vulkan_child.found() == USED
+
+
 def test_the_child_reads_a_text_that_the_embedded_model_knows() -> None:
     """Else a GPU that computes nonsense might find it as likely."""
     likely = vulkan_child.probabilities(0)
@@ -222,17 +243,14 @@ def test_the_child_reads_a_text_that_the_embedded_model_knows() -> None:
 
 def test_the_child_names_software_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vulkan_child, "backend_devices", list)
-    for devices, reason in [
-        ([], "Vulkan's drivers have no device here"),
-        ([("llvmpipe", 4)], "Vulkan has no GPU that ggml takes (0: llvmpipe, software); GGML_VK_"),
-        (
-            [("Old", 2), ("llvmpipe", 4)],
-            "Vulkan has no GPU that ggml takes (0: Old; 1: llvmpipe, s",
-        ),
+    monkeypatch.setattr(vulkan_child, "all_devices", list)
+    assert vulkan_child.found() == Answer(reason="Vulkan's drivers have no device here")
+    for devices, named in [
+        ([("llvmpipe", 4)], "0: llvmpipe, software"),
+        ([("Old", 2), ("llvmpipe", 4)], "0: Old; 1: llvmpipe, software"),
     ]:
         monkeypatch.setattr(vulkan_child, "all_devices", lambda devices=devices: devices)
-        answer = vulkan_child.found()
-        assert answer.reason.startswith(reason) and not answer.devices and not answer.is_broken
+        assert vulkan_child.found() == not_taken(named)
     monkeypatch.setenv("GGML_VK_VISIBLE_DEVICES", "7")
     assert vulkan_child.found().reason == (
         "GGML_VK_VISIBLE_DEVICES is '7', but Vulkan has the devices 0 to 1"

@@ -26,7 +26,8 @@ from tgr_local.system.errors import TgrError, describe
 
 _TEXT = "What is 12+30-5?\n12+30=42\n42-5=37\nThe answer is 37.\n"
 _BOUND = 0.1  # between probabilities; a GPU rounds otherwise
-_SOFTWARE = 4  # VK_PHYSICAL_DEVICE_TYPE_CPU
+_UNASKED = {1: ", integrated", 4: ", software"}  # VkPhysicalDeviceType
+_VISIBLE = "GGML_VK_VISIBLE_DEVICES"
 _INSTANCE_INFO = 1  # VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO
 
 
@@ -42,8 +43,10 @@ def main() -> None:
 
 
 def found() -> Answer:
-    """The answer, once the backend is loaded."""
-    gpus = [device for device in backend_devices() if device.kind in ("gpu", "igpu")]
+    """The answer, once the backend is loaded. A GPU that is a part of the processor has the memory
+    of the processor, and no products of ours: it is taken where a person names it."""
+    kinds = ("gpu", "igpu") if _VISIBLE in os.environ else ("gpu",)
+    gpus = [device for device in backend_devices() if device.kind in kinds]
     if not gpus:
         return Answer(reason=_why_none())
     names = tuple(f"{device.name} ({device.description})" for device in gpus)
@@ -78,22 +81,19 @@ def probabilities(n_gpu_layers: int) -> NDArray[np.float32]:
 
 
 def _why_none() -> str:
-    """Why ggml takes no device: there is none, or only what it does not take by itself."""
+    """Why no device is taken: there is none, or only what is not taken by itself."""
     devices = all_devices()
     if not devices:
         return "Vulkan's drivers have no device here"
-    if "GGML_VK_VISIBLE_DEVICES" in os.environ:
+    if _VISIBLE in os.environ:
         return (
-            f"GGML_VK_VISIBLE_DEVICES is {os.environ['GGML_VK_VISIBLE_DEVICES']!r:.40}, but Vulkan "
-            f"has the devices 0 to {len(devices) - 1}"
+            f"{_VISIBLE} is {os.environ[_VISIBLE]!r:.40}, but Vulkan has the devices 0 to "
+            f"{len(devices) - 1}"
         )
-    kinds = [
-        f"{i}: {name}" + ", software" * (kind == _SOFTWARE)
-        for i, (name, kind) in enumerate(devices)
-    ]
+    kinds = [f"{i}: {name}{_UNASKED.get(kind, '')}" for i, (name, kind) in enumerate(devices)]
     return (
-        f"Vulkan has no GPU that ggml takes ({'; '.join(kinds)}); GGML_VK_VISIBLE_DEVICES=0 takes "
-        "the first in spite of that"
+        f"Vulkan has no GPU that is taken by itself ({'; '.join(kinds)}); {_VISIBLE}=0 takes the "
+        "first in spite of that"
     )
 
 
