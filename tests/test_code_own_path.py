@@ -187,7 +187,8 @@ def test_packages_in_editable_mode_are_those_of_the_copy(folder: Path, layout: s
 def test_a_copy_is_controlled_once_for_the_same_files(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And never where the tests failed before: they have seen the edit."""
+    """And never where the tests failed before: they have seen the edit. Then they run once more
+    with it, and without it where they are fast."""
     n_runs = 0
     run = commands.run
 
@@ -203,7 +204,7 @@ def test_a_copy_is_controlled_once_for_the_same_files(
     (folder / "scores.py").write_text(BROKEN)
     n_runs = 0
     found = verdicts(folder, RUN, "none", Change("scores.py", BROKEN, RIGHT))
-    assert [one.passes for one in found] == [False, True] and n_runs == 2
+    assert [one.passes for one in found] == [False, True] and n_runs <= 4
 
 
 # ---- the path in texts ----
