@@ -401,7 +401,7 @@ LISTS[PACKAGE / "server" / "page_files.py"] = PACKAGE / "server" / "page"
 def test_a_docstring_that_lists_the_files_of_its_folder_lists_them_all(module: Path) -> None:
     """A line such as "report.py  the report" makes a list; `table_*.py` stands for several."""
     docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
-    listed = re.findall(r"[\w*]+\.(?:pyi?|csv|jinja|js|html|css|svg)\b", docstring)
+    listed = re.findall(r"[\w*]+\.(?:pyi?|csv|toml|jinja|js|html|css|svg)\b", docstring)
     if not listed:
         # which has folders alone, and whose tasks are listed by `tgr-local eval list`
         assert module.parent in (PACKAGE / "lab", PACKAGE / "lab" / "eval" / "tasks")

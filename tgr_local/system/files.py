@@ -1,4 +1,4 @@
-"""Files, where systems differ: flags of `os.open`, locks, the mark before a text.
+"""Files, where systems and Pythons differ: flags of `os.open`, locks, the mark before a text, TOML.
 
 Windows has no such flags, locks parts of files, and its programs begin UTF-8 with a byte order
 mark.
@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 try:
     import fcntl
@@ -29,6 +29,15 @@ def utf8_text(data: bytes) -> str:
     """The bytes of a file as text, without one byte order mark at the beginning. Raises
     UnicodeDecodeError, whose positions count the mark."""
     return data.decode("utf-8").removeprefix("\ufeff")
+
+
+def toml_tables(data: bytes) -> dict[str, Any]:
+    """The values of a TOML file by key. Raises ValueError for other bytes, and RecursionError."""
+    if sys.version_info >= (3, 11):  # imported here, since a short command reads no TOML
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(utf8_text(data))
 
 
 def open_plain(path: str | os.PathLike[str]) -> BinaryIO:

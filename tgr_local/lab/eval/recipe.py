@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from tgr_local.lab.eval.manifest import read_metric
 from tgr_local.lab.eval.systems import System
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import parse, updated
+from tgr_local.system.files import toml_tables
 
 FOLDER = Path(__file__).parent / "recipes"
 
@@ -63,19 +63,11 @@ def load(name: str) -> Recipe:
             "own must end in .toml"
         )
     try:
-        return _recipe(path.stem, _read(path))
+        return _recipe(path.stem, toml_tables(path.read_bytes()))
     except ValueError as error:
         raise ValueError(f"recipe {path}: {error}") from None
     except RecursionError:
         raise ValueError(f"recipe {path}: it is nested too deeply") from None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    return tomllib.loads(path.read_text(encoding="utf-8-sig"))
 
 
 def _recipe(name: str, table: dict[str, Any]) -> Recipe:

@@ -3,7 +3,7 @@
 ```
 slots.py     random names and values
 family.py    a family of functions: texts with slots
-lists.py, numbers.py, strings.py, tables.py, classes.py    the families
+lists.toml, numbers.toml, strings.toml, tables.toml, classes.toml    the families
 defects.py   small changes of a correct text, by kind
 checks.py    tests of a function, and what a version of it gives for them
 output.py    what pytest, unittest and a bare assert print

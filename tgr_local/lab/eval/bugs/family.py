@@ -1,17 +1,20 @@
 """A family of functions: its text with slots, and the arguments that its tests pass.
 
-`draw` makes one function of a family: names, constants and one of its forms at random. The text
-is the correct one; `defects.py` breaks it, `checks.py` makes its tests.
+A TOML file has a table for each family, with the fields of `Family`. `draw` makes one function of a
+family: names, constants and one of its forms at random. The text is the correct one; `defects.py`
+breaks it, `checks.py` makes its tests.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tgr_local.lab.eval.bugs.slots import names
+from tgr_local.system.files import toml_tables
 
 SLOT = re.compile(r"\{(\w+)\}")
 
@@ -21,19 +24,19 @@ class Family:
     """Functions or classes that do the same, but for names and constants."""
 
     name: str
-    forms: tuple[str, ...]
+    forms: Sequence[str]
     """Texts with slots; ``{f}`` is the name of the function or class."""
     arguments: str = ""
     """Kinds of a function's arguments, see `slots.KINDS`; of a class, those of its constructor."""
     doc: str = ""
     """Purpose of the function or class, in a sentence with slots."""
-    pick: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Choices for slots that belong together: ``{"f|cmp": ("count_above|>", …)}``."""
-    constants: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    pick: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Choices for slots that belong together: ``{"f|cmp": ["count_above|>", …]}``."""
+    constants: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Slots of random whole numbers, with the least and the most."""
-    changes: tuple[str, ...] = ()
+    changes: Sequence[str] = ()
     """Methods of a class that tests call first, with the kinds of their arguments."""
-    asks: tuple[str, ...] = ()
+    asks: Sequence[str] = ()
     """Methods of a class whose results tests compare, with the kinds of their arguments."""
 
 
@@ -46,6 +49,16 @@ class FamilyMember:
     text: str
     """Source of the function or class, without an empty line at the end."""
     doc: str
+
+
+def load() -> dict[str, Family]:
+    """The families by name, in the order of their files."""
+    folder = Path(__file__).parent
+    return {
+        name: Family(name, **table)
+        for kind in ("lists", "numbers", "strings", "tables", "classes")
+        for name, table in toml_tables((folder / f"{kind}.toml").read_bytes()).items()
+    }
 
 
 def draw(rng: random.Random, family: Family) -> FamilyMember:

@@ -16,22 +16,15 @@ from zlib import crc32
 
 from tgr_local.lab.eval.bugs import checks, defects
 from tgr_local.lab.eval.bugs.checks import Check, Result
-from tgr_local.lab.eval.bugs.classes import CLASSES
-from tgr_local.lab.eval.bugs.family import Family, FamilyMember, draw
-from tgr_local.lab.eval.bugs.lists import LISTS
-from tgr_local.lab.eval.bugs.numbers import NUMBERS
+from tgr_local.lab.eval.bugs.family import Family, FamilyMember, draw, load
 from tgr_local.lab.eval.bugs.output import Test, bare_output, pytest_output, unittest_output
-from tgr_local.lab.eval.bugs.strings import STRINGS
-from tgr_local.lab.eval.bugs.tables import TABLES
 
 Split = Literal["train", "test", "pairs", "families"]
 """`train`: what a model may learn from. `test`: functions that never occur there, of families and
 kinds of defects that do. `pairs`: also the combination of family and kind never occurs there.
 `families`: families that never occur there."""
 
-FAMILIES: dict[str, Family] = {
-    family.name: family for family in (*LISTS, *NUMBERS, *STRINGS, *TABLES, *CLASSES)
-}
+FAMILIES: dict[str, Family] = load()
 UNSEEN = frozenset(
     ("second_largest", "split_list", "count_digits", "discount", "alternate_case", "runs",
      "diagonal", "best_key", "point")
