@@ -7,7 +7,6 @@ import subprocess
 import sys
 from typing import Any
 
-import pytest
 from fake_engine import INSTALLED
 from surroundings import HANG, environment
 
@@ -24,7 +23,7 @@ def run(*arguments: str) -> int:
         return int(exit.code or 0)
 
 
-def shown_config(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def shown_config(capsys, *arguments: str) -> dict[str, Any]:
     """What --show-config prints for the embedded model: (value, source) by name."""
     assert run("run", "--show-config", "--json", *arguments) == 0
     table = json.loads(capsys.readouterr().out)

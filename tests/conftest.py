@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+def home(tmp_path, monkeypatch, request) -> Path:
     """The user's folders, all below one that is empty; the cache folder of tests with trained
     models is the same for all of them, since making what it holds takes long."""
     monkeypatch.delenv("TGR_DATA", raising=False)  # public data are for tests that name them
@@ -83,13 +83,13 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+def quiet(monkeypatch) -> None:
     """No progress line on stderr, which a test on a busy machine would read there."""
     monkeypatch.setattr(progress, "DELAY", HANG)
 
 
 @pytest.fixture(autouse=True)
-def rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+def rounding(monkeypatch) -> None:
     """With TGR_TEST_DEVICE every bound is at least ROUNDING: those in the tests are of F32."""
     exact = np.testing.assert_allclose
 
@@ -101,7 +101,7 @@ def rounding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def model(tmp_path_factory) -> Callable[..., Path]:
     """`model("llama", tied=True)`: the path of a random model; see gguf_models.write_model."""
     folder = tmp_path_factory.mktemp("models")
 
@@ -151,7 +151,7 @@ def engine(_shared_engine: Engine) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def use_template(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Engine]:
+def use_template(engine: Engine, monkeypatch) -> Callable[[str], Engine]:
     """`use_template(text)`: the shared engine, which has this chat template in the test."""
 
     def use(text: str) -> Engine:
@@ -162,7 +162,7 @@ def use_template(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
 
 
 @pytest.fixture(scope="session")
-def _shared_caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def _shared_caller(tmp_path_factory) -> Iterator[Engine]:
     path = write_tool_model(tmp_path_factory.mktemp("tools") / "caller.gguf")
     with Engine(path, EngineConfig(**EXACT)) as engine:
         yield engine
@@ -185,13 +185,13 @@ def stories() -> Path:
 
 
 @pytest.fixture
-def double(monkeypatch: pytest.MonkeyPatch) -> None:
+def double(monkeypatch) -> None:
     """The double of the engine in place of the engine."""
     install(monkeypatch.setattr)
 
 
 @pytest.fixture
-def solved(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def solved(monkeypatch) -> Callable[..., Any]:
     """`solved(coder, "Repair it.")`: the outcome of a task of the code assistant on a double; see
     fake_coder.carry_out."""
     import fake_coder
@@ -214,7 +214,7 @@ def sandboxed() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", params=MODELS, ids=lambda model: model.name)
-def trained(request: pytest.FixtureRequest) -> TrainedModel:
+def trained(request) -> TrainedModel:
     """Each trained model whose file is there; checked once. Tests are ordered by it."""
     model: TrainedModel = request.param
     if not os.environ.get(VARIABLE):

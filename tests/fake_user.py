@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from fake_engine import FakeEngine, install
 
 from tgr_local.chat.commands import ALIASES, COMMANDS
@@ -46,7 +45,7 @@ class FakeUser:
         self.copied = text
 
 
-def make_session(monkeypatch: pytest.MonkeyPatch) -> ChatSession:
+def make_session(monkeypatch) -> ChatSession:
     """A session with a new conversation; the doubles stay installed for the test."""
     install(monkeypatch.setattr)
     return ChatSession(Conversation(FakeEngine("fake.gguf"), {}, "tgr-latent"), FakeUser())  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import pytest
 from engines import TOKENS
 from gguf_models import token_id
 from numpy.typing import NDArray
@@ -71,16 +70,14 @@ def branches_of(engine: Engine, config: SearchConfig = SMALL, **more: Any) -> Br
     return Branches(run, method, limit=config.token_limit, least=1)
 
 
-def only(
-    tokens: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, temperature: float = 0.8
-) -> None:
+def only(tokens: tuple[int, ...], monkeypatch, temperature: float = 0.8) -> None:
     """Lets the model draw these tokens alone."""
     bias = tuple((token, 50.0) for token in tokens)
     sampling = Sampling(temperature, logit_bias=bias)
     monkeypatch.setattr(Sampling, "of", classmethod(lambda cls, *_: sampling))
 
 
-def sequences_held(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def sequences_held(engine: Engine, monkeypatch) -> list[int]:
     """Gets the number of sequences at the birth of every one from now on."""
     counts: list[int] = []
     born = Sequence.__init__

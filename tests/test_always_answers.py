@@ -71,7 +71,7 @@ def followed(engine: Engine, prompt: Any, config: SearchConfig, method: str) -> 
 
 
 @every_method
-def test_a_limit_of_tokens_keeps_some_for_the_answer(engine: Engine, method: str) -> None:
+def test_a_limit_of_tokens_keeps_some_for_the_answer(engine: Engine, method: str):
     for limit, kept in ((1, 1), (2, 1), (17, 2)):
         reply = followed(unending(engine), opened(engine), small(max_tokens=limit), method)
         assert reply.text and reply.n_tokens == limit
@@ -80,7 +80,7 @@ def test_a_limit_of_tokens_keeps_some_for_the_answer(engine: Engine, method: str
     assert is_free(engine)
 
 
-def test_the_limit_may_be_the_chunks(engine: Engine) -> None:
+def test_the_limit_may_be_the_chunks(engine: Engine):
     engine = unending(engine)
     reply = followed(engine, opened(engine), small(), "tgr-latent")
     assert (reply.closed, reply.n_tokens, reply.closed_by) == (21, 24, "max_chunks")
@@ -89,7 +89,7 @@ def test_the_limit_may_be_the_chunks(engine: Engine) -> None:
     )
 
 
-def test_a_request_may_keep_more_for_the_answer(engine: Engine) -> None:
+def test_a_request_may_keep_more_for_the_answer(engine: Engine):
     engine = unending(engine)
     for kept, n_thought in ((7, 17), (100, 0)):
         (reply,) = generate_each(engine, [opened(engine)], small(), answer_tokens=kept)
@@ -97,7 +97,7 @@ def test_a_request_may_keep_more_for_the_answer(engine: Engine) -> None:
         assert bool(reply.thinking) == (n_thought > 0) and reply.text
 
 
-def test_the_reserve_is_an_eighth_and_no_more_than_256(engine: Engine) -> None:
+def test_the_reserve_is_an_eighth_and_no_more_than_256(engine: Engine):
     def kept(max_tokens: int) -> int:
         request = ReplyRequest([1] * 20, SearchConfig(max_tokens=max_tokens), METHODS["markov"])
         return Reserve.of(engine, request).tokens
@@ -105,7 +105,7 @@ def test_the_reserve_is_an_eighth_and_no_more_than_256(engine: Engine) -> None:
     assert [kept(n) for n in (1, 8, 800, 10_000)] == [1, 1, 100, 256]
 
 
-def test_the_trained_length_is_a_limit_too(model: Any, load: Any) -> None:
+def test_the_trained_length_is_a_limit_too(model: Any, load: Any):
     engine = load(model(n_ctx_train=128))
     prompt = [*engine.tokenize("a" * 60), *opened(engine)]
     config = small(chunk_len=512)
@@ -114,14 +114,14 @@ def test_the_trained_length_is_a_limit_too(model: Any, load: Any) -> None:
     assert len(prompt) + reply.n_tokens < engine.n_ctx_train
 
 
-def test_a_full_cache_leaves_room_for_an_answer(model: Any, load: Any) -> None:
+def test_a_full_cache_leaves_room_for_an_answer(model: Any, load: Any):
     engine = unending(load(model(), n_ctx=64))
     reply = generate(engine, opened(engine), small(chunk_len=20), method="markov")
     assert reply.text and reply.closed_by == "max_chunks"
 
 
 @every_method
-def test_forward_tokens_keep_some_for_the_answer(engine: Engine, method: str) -> None:
+def test_forward_tokens_keep_some_for_the_answer(engine: Engine, method: str):
     query = opened(engine)
     with pytest.raises(ValueError, match="takes at least"):
         generate(engine, query, small(max_forward_tokens=len(query)), method=method)
@@ -134,7 +134,7 @@ def test_forward_tokens_keep_some_for_the_answer(engine: Engine, method: str) ->
 
 
 @every_method
-def test_seconds_keep_some_for_the_answer(engine: Engine, method: str) -> None:
+def test_seconds_keep_some_for_the_answer(engine: Engine, method: str):
     seconds = 0.02
     while True:  # a busy machine may need longer than this for the query alone
         config = small(max_seconds=seconds, chunk_len=1500, max_chunks=1)
@@ -149,9 +149,7 @@ def test_seconds_keep_some_for_the_answer(engine: Engine, method: str) -> None:
 
 
 @every_method
-def test_the_time_ends_before_a_second_answer(
-    engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_time_ends_before_a_second_answer(engine: Engine, method: str, monkeypatch):
     """The first one is a stop text alone; when the second one begins, a nanosecond is left."""
     clock = iter([0.0])
     late = SimpleNamespace(monotonic=lambda: next(clock, 1000 - 1e-9))
@@ -164,7 +162,7 @@ def test_the_time_ends_before_a_second_answer(
     assert [step.index for step in reply.steps] == list(range(len(reply.steps)))
 
 
-def test_a_loop_and_the_user_end_the_thinking(engine: Engine) -> None:
+def test_a_loop_and_the_user_end_the_thinking(engine: Engine):
     letter = engine.tokenize("x")[0]
     config = small(chunk_len=32, max_chunks=8, loop_guard=4)
     reply = followed(biased(engine, letter), opened(engine), config, "markov")
@@ -177,7 +175,7 @@ def test_a_loop_and_the_user_end_the_thinking(engine: Engine) -> None:
 
 def test_the_user_ends_the_thinking_where_its_tokens_were_written_before_that_was_seen(
     engine: Engine,
-) -> None:
+):
     cancel, n_tokens = Cancel(), 0
 
     def on_event(event: Event) -> None:
@@ -197,7 +195,7 @@ def test_the_user_ends_the_thinking_where_its_tokens_were_written_before_that_wa
 
 
 @every_method
-def test_a_model_that_ends_at_once_answers(engine: Engine, method: str) -> None:
+def test_a_model_that_ends_at_once_answers(engine: Engine, method: str):
     ending = biased(engine, token_id("<|im_end|>"))
     for prompt in ("hello", opened(engine)):
         reply = followed(ending, prompt, small(), method)
@@ -205,7 +203,7 @@ def test_a_model_that_ends_at_once_answers(engine: Engine, method: str) -> None:
         assert reply.closed_by == (None if prompt == "hello" else "end_token")
 
 
-def test_white_space_is_no_answer(engine: Engine) -> None:
+def test_white_space_is_no_answer(engine: Engine):
     newline = engine.tokenize("\n")[0]
     blank = biased(engine, newline)
     for prompt in ("hello", opened(engine)):
@@ -215,7 +213,7 @@ def test_white_space_is_no_answer(engine: Engine) -> None:
             assert reply.limit == "max_tokens"
 
 
-def test_a_stop_text_at_the_start_ends_nothing(engine: Engine) -> None:
+def test_a_stop_text_at_the_start_ends_nothing(engine: Engine):
     config = small(temperature=0.0)
     first = generate(engine, "hello", config, method="base").text[0]
     reply = followed(engine, "hello", small(temperature=0.0, stop=(first, "zz")), "base")
@@ -225,14 +223,14 @@ def test_a_stop_text_at_the_start_ends_nothing(engine: Engine) -> None:
     assert reply.text and thought not in reply.text and reply.closed_by == "stop"
 
 
-def test_what_asks_for_nothing_else_may_be_empty(engine: Engine) -> None:
+def test_what_asks_for_nothing_else_may_be_empty(engine: Engine):
     ending = biased(engine, token_id("<|im_end|>"))
     assert generate(ending, "hello", small(), method="base", verbatim=True).text == ""
     empty = small(grammar='root ::= "a"?')
     assert generate(ending, "hello", empty, method="base").text == ""
 
 
-def test_the_first_character_is_visible(engine: Engine) -> None:
+def test_the_first_character_is_visible(engine: Engine):
     engine.check_grammar(visible_grammar(("]", "\\", "^", "-", "é", "🦙", "\n")))
     config = small(grammar=visible_grammar(("a", "b")), temperature=3.0, max_tokens=1)
     for seed in range(40):
@@ -242,9 +240,7 @@ def test_the_first_character_is_visible(engine: Engine) -> None:
         assert text.strip() and text[0] not in "<ab"
 
 
-def test_a_template_that_knows_thinking_gets_an_empty_one(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_template_that_knows_thinking_gets_an_empty_one(engine: Engine, monkeypatch):
     monkeypatch.setattr(engine, "chat_template", engine.chat_template + "{# <think> #}")
     reply = generate(engine, "hello", small(max_tokens=1), method="base")
     assert (reply.closed, reply.closed_by) == (0, "max_tokens") and reply.text
@@ -256,7 +252,7 @@ def test_a_template_that_knows_thinking_gets_an_empty_one(
         assert plain.closed is None and len(plain.runs[0].query) < len(reply.runs[0].query)
 
 
-def test_thinking_that_reopens_in_the_answer_is_answer(engine: Engine) -> None:
+def test_thinking_that_reopens_in_the_answer_is_answer(engine: Engine):
     again = biased(engine, token_id("<think>"))
     reply = followed(again, opened(engine), small(max_tokens=16), "base")
     assert reply.text and reply.n_tokens == 16
@@ -265,7 +261,7 @@ def test_thinking_that_reopens_in_the_answer_is_answer(engine: Engine) -> None:
 # --- several, and what does not change ---
 
 
-def test_together_they_repeat(engine: Engine) -> None:
+def test_together_they_repeat(engine: Engine):
     newline = engine.tokenize("\n")[0]
     for one in (engine, SteeredEngine(engine, logit_bias=[(newline, 6.0)])):
         config = small(max_tokens=12)
@@ -279,7 +275,7 @@ def test_together_they_repeat(engine: Engine) -> None:
     assert is_free(engine)
 
 
-def test_together_some_think_and_some_have_room_for_an_answer_alone(engine: Engine) -> None:
+def test_together_some_think_and_some_have_room_for_an_answer_alone(engine: Engine):
     engine = unending(engine)
     prompts = [opened(engine), [*engine.tokenize("a" * 30), *opened(engine)]]
     config = small(max_forward_tokens=60)
@@ -289,7 +285,7 @@ def test_together_some_think_and_some_have_room_for_an_answer_alone(engine: Engi
 
 
 @every_method
-def test_a_reply_that_answers_is_one_run(engine: Engine, method: str) -> None:
+def test_a_reply_that_answers_is_one_run(engine: Engine, method: str):
     closed = [*opened(engine), *engine.tokenize("</think>")]
     plain = generate(engine, closed, small(), method=method)
     (kept,) = generate_each(engine, [closed], small(), method=method, answer_tokens=20)
@@ -301,7 +297,7 @@ def test_a_reply_that_answers_is_one_run(engine: Engine, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["base", "markov", "tgr-latent", "tot"])
-def test_a_cancelled_reply_is_handed_back_with_its_counts(engine: Engine, method: str) -> None:
+def test_a_cancelled_reply_is_handed_back_with_its_counts(engine: Engine, method: str):
     cancel, events = Cancel(), list[Event]()
     config = small(chunk_len=40, max_chunks=50, max_tokens=1500, seed=3)
 
@@ -325,7 +321,7 @@ def test_a_cancelled_reply_is_handed_back_with_its_counts(engine: Engine, method
     assert "cancelled" in repr(reply)
 
 
-def test_cancelled_streams_and_groups_hand_back_what_there_is(engine: Engine) -> None:
+def test_cancelled_streams_and_groups_hand_back_what_there_is(engine: Engine):
     cancel = Cancel()
     config = small(chunk_len=40, max_chunks=50, max_tokens=1500)
     with pytest.raises(CancelledError) as caught:
@@ -347,7 +343,7 @@ def test_cancelled_streams_and_groups_hand_back_what_there_is(engine: Engine) ->
     assert is_free(engine)
 
 
-def test_a_cancelled_stream_of_asyncio_hands_back_what_there_is(engine: Engine) -> None:
+def test_a_cancelled_stream_of_asyncio_hands_back_what_there_is(engine: Engine):
     cancel = Cancel()
     config = small(chunk_len=40, max_chunks=50, max_tokens=1500, seed=3)
 
@@ -361,7 +357,7 @@ def test_a_cancelled_stream_of_asyncio_hands_back_what_there_is(engine: Engine) 
     assert caught.value.reply.steps and caught.value.reply.counts.total > 0
 
 
-def test_a_prompt_that_is_not_read_has_no_reply(engine: Engine) -> None:
+def test_a_prompt_that_is_not_read_has_no_reply(engine: Engine):
     cancel = Cancel()
     cancel.cancel()
     with pytest.raises(CancelledError) as caught:
@@ -372,7 +368,7 @@ def test_a_prompt_that_is_not_read_has_no_reply(engine: Engine) -> None:
 # --- what an answer needs and does not get ---
 
 
-def test_an_answer_without_room_is_an_error(model: Model, load: Load) -> None:
+def test_an_answer_without_room_is_an_error(model: Model, load: Load):
     """The thinking takes 114 cells, and the answer 118 of the 256."""
     engine = load(model(), n_ctx=256)
     config = small(chunk_len=16, max_chunks=12, max_tokens=100)
@@ -385,7 +381,7 @@ def test_an_answer_without_room_is_an_error(model: Model, load: Load) -> None:
         generate(unending(engine), opened(engine), config, method="base")
 
 
-def test_time_that_is_up_in_the_query_is_no_budget_of_tokens(engine: Engine) -> None:
+def test_time_that_is_up_in_the_query_is_no_budget_of_tokens(engine: Engine):
     calls = []
 
     def read(run: Run) -> Iterator[Step]:

@@ -28,7 +28,7 @@ from tgr_local.system.answers import answer_key, boxed, cleaned, compact, is_com
         ("", None),
     ],
 )
-def test_the_last_complete_box_is_found_with_its_braces(text: str, inside: str | None) -> None:
+def test_the_last_complete_box_is_found_with_its_braces(text: str, inside: str | None):
     assert boxed(text) == inside
 
 
@@ -75,9 +75,7 @@ def test_the_last_complete_box_is_found_with_its_braces(text: str, inside: str |
         ("```\n```", None),
     ],
 )
-def test_the_key_is_the_box_else_the_stated_answer_else_the_last_number(
-    text: str, key: str | None
-) -> None:
+def test_the_key_is_the_box_else_the_stated_answer_else_the_last_number(text: str, key: str | None):
     assert answer_key(text) == key
 
 
@@ -97,7 +95,7 @@ def test_the_key_is_the_box_else_the_stated_answer_else_the_last_number(
         ("1234", r"1,\!234"), ("90", r"90^\circ"), ("90", "90°"), ("12", "**12**"),
     ],
 )  # fmt: skip
-def test_equal_answers_become_equal(one: str, same: str) -> None:
+def test_equal_answers_become_equal(one: str, same: str):
     assert normalised(one) == normalised(same)
 
 
@@ -107,21 +105,21 @@ def test_equal_answers_become_equal(one: str, same: str) -> None:
      ("(10,100)", "(10100)"), ("10, 100", "10100"), ("2**3", "23"), ("6!", "6"),
      (r"1\frac{1}{2}", "11/2")],
 )  # fmt: skip
-def test_different_answers_stay_different(one: str, other: str) -> None:
+def test_different_answers_stay_different(one: str, other: str):
     assert normalised(one) != normalised(other)
 
 
-def test_cleaning_leaves_words_and_capitals() -> None:
+def test_cleaning_leaves_words_and_capitals():
     assert cleaned(r"$x \in \text{ the set } \mathbf{N}$.") == r"x \in the set N."
     assert compact(r"x \in \text{ the set } N.") == r"x\intheset" + "N"
 
 
 @pytest.mark.parametrize("text", [r"\frac", r"\frac{1}", r"\text{", r"\text", "{", "}", "\\", "$"])
-def test_broken_latex_is_an_answer_like_any_other(text: str) -> None:
+def test_broken_latex_is_an_answer_like_any_other(text: str):
     assert normalised(normalised(text)) == normalised(text)
 
 
-def test_normalising_twice_changes_nothing() -> None:
+def test_normalising_twice_changes_nothing():
     for text in (r"\frac{x+1}{2}", "1,234.50", r"\text{ a }", "{3}", "+.5"):
         assert normalised(normalised(text)) == normalised(text)
 
@@ -137,7 +135,7 @@ def test_normalising_twice_changes_nothing() -> None:
         "<think>\n3 of 4\n</think>\n\n42",
     ],
 )
-def test_answers_that_votes_can_compare(text: str) -> None:
+def test_answers_that_votes_can_compare(text: str):
     assert is_comparable(text)
 
 
@@ -152,7 +150,7 @@ def test_answers_that_votes_can_compare(text: str) -> None:
         "<think>\n3 of 4\n</think>\n\nA pear.",
     ],
 )
-def test_free_text_cannot_be_compared(text: str) -> None:
+def test_free_text_cannot_be_compared(text: str):
     assert not is_comparable(text)
 
 
@@ -162,13 +160,13 @@ def test_free_text_cannot_be_compared(text: str) -> None:
      "1", "1,000", "answer is . ", "```", "{", " ", "^"],
 )  # fmt: skip
 @pytest.mark.parametrize("end", ["", "}", "x"])
-def test_a_long_text_is_read_in_time_that_grows_with_its_length(part: str, end: str) -> None:
+def test_a_long_text_is_read_in_time_that_grows_with_its_length(part: str, end: str):
     text = part * (200_000 // len(part)) + end  # whose square takes longer than a test may
     for read in (answer_key, is_comparable, normalised, boxed, cleaned):
         assert read(text) in (True, False, None) or isinstance(read(text), str)
 
 
-def test_fractions_within_fractions_are_read_as_deep_as_anyone_writes() -> None:
+def test_fractions_within_fractions_are_read_as_deep_as_anyone_writes():
     deep = "1"
     for _ in range(40):
         deep = rf"\frac{{1}}{{1+{deep}}}"

@@ -80,7 +80,7 @@ def response(engine: Engine, kept: ResponseStore | None = None, **body: Any) -> 
 # --- recorded events ---
 
 
-def test_a_chat_streams_calls_as_openai_does(engine: Engine) -> None:
+def test_a_chat_streams_calls_as_openai_does(engine: Engine):
     request = chat_request(engine, {"messages": USER, "stream": True}, config=SMALL)
     chunks = streamed(ChatTranslation(engine, request))
     typed = [ChatCompletionChunk.model_validate(chunk, strict=True) for chunk in chunks]
@@ -99,7 +99,7 @@ def test_a_chat_streams_calls_as_openai_does(engine: Engine) -> None:
     )
 
 
-def test_a_message_streams_blocks_as_anthropic_does(engine: Engine) -> None:
+def test_a_message_streams_blocks_as_anthropic_does(engine: Engine):
     anthropic = pytest.importorskip("anthropic", reason="anthropic is absent")
     adapter = TypeAdapter(anthropic.types.RawMessageStreamEvent)
     parts = streamed(MessageTranslation(engine, message(engine)))
@@ -129,14 +129,14 @@ def test_a_message_streams_blocks_as_anthropic_does(engine: Engine) -> None:
     }  # fmt: skip
 
 
-def test_thinking_that_nobody_asked_for_is_not_sent(engine: Engine) -> None:
+def test_thinking_that_nobody_asked_for_is_not_sent(engine: Engine):
     for thinking in (None, {"type": "disabled"}, {"type": "enabled", "display": "omitted"}):
         parts = streamed(MessageTranslation(engine, message(engine, thinking=thinking)))
         starts = [p["content_block"]["type"] for p in parts if p["type"] == "content_block_start"]
         assert starts == ["text", "tool_use", "tool_use"]
 
 
-def test_a_response_streams_items_as_openai_does(engine: Engine) -> None:
+def test_a_response_streams_items_as_openai_does(engine: Engine):
     adapter: Any = TypeAdapter(ResponseStreamEvent)
     kept = store()
     request = response(engine, kept)
@@ -159,7 +159,7 @@ def test_a_response_streams_items_as_openai_does(engine: Engine) -> None:
     assert kept.response(final["id"]) == final
 
 
-def test_a_response_that_is_cut_or_fails_says_so(engine: Engine) -> None:
+def test_a_response_that_is_cut_or_fails_says_so(engine: Engine):
     cut = [*EVENTS[:4], ChoiceEnded(0, "length", None), EVENTS[-1]]
     parts = streamed(ResponseTranslation(engine, response(engine), store()), cut)
     final = next(part for part in parts if part["type"] == "response.incomplete")["response"]
@@ -173,7 +173,7 @@ def test_a_response_that_is_cut_or_fails_says_so(engine: Engine) -> None:
     OpenAIResponse.model_validate(failed["response"])
 
 
-def test_a_whole_reply_with_calls(engine: Engine) -> None:
+def test_a_whole_reply_with_calls(engine: Engine):
     request = chat_request(engine, {"messages": USER}, config=SMALL)
     whole = Response(engine, request)
     whole.choices[0].calls += [Call("call_a", "find", '{"q": 1}'), Call("call_b", "stop", "{")]
@@ -187,7 +187,7 @@ def test_a_whole_reply_with_calls(engine: Engine) -> None:
     assert [item["arguments"] for item in output] == ['{"q": 1}', "{"]
 
 
-def test_llama_cpps_own_format(engine: Engine) -> None:
+def test_llama_cpps_own_format(engine: Engine):
     def made(**body: Any) -> PreparedRequest:
         body = {"prompt": "he", "seed": 5, "n_predict": 12, "temperature": 0} | body
         return native_request(engine, body, config=SMALL, method="base")
@@ -236,7 +236,7 @@ HISTORY = [
 
 
 @pytest.mark.parametrize("choice", ["none", "auto"])
-def test_a_message_asks_for_what_a_chat_does(engine: Engine, choice: str) -> None:
+def test_a_message_asks_for_what_a_chat_does(engine: Engine, choice: str):
     chat = [*HISTORY, {"role": "tool", "content": "Error: three", "tool_call_id": "c1"},
             {"role": "user", "content": "four\n\nfive"}]  # fmt: skip
     body = {
@@ -273,7 +273,7 @@ def test_a_message_asks_for_what_a_chat_does(engine: Engine, choice: str) -> Non
 
 
 @pytest.mark.parametrize("choice", ["none", "auto"])
-def test_a_response_asks_for_what_a_chat_does(engine: Engine, choice: str) -> None:
+def test_a_response_asks_for_what_a_chat_does(engine: Engine, choice: str):
     kept = store()
     items = [
         {"role": "developer", "content": "brief"},
@@ -299,7 +299,7 @@ def test_a_response_asks_for_what_a_chat_does(engine: Engine, choice: str) -> No
     assert made.ignored == ("tools.web_search", "include.x") and not made.config.thinking
 
 
-def test_a_response_continues_another(engine: Engine) -> None:
+def test_a_response_continues_another(engine: Engine):
     kept = store()
     first = response(engine, kept, instructions="be brief")
     made = ResponseTranslation(engine, first, kept).whole(write(engine, first))
@@ -312,7 +312,7 @@ def test_a_response_continues_another(engine: Engine) -> None:
         response(engine, kept, previous_response_id="resp_1")
 
 
-def test_responses_are_kept_within_bounds() -> None:
+def test_responses_are_kept_within_bounds():
     responses = Responses(2, 1000)
     kept = responses.of(b"mine")
     for name in ("a", "b"):
@@ -336,7 +336,7 @@ def test_responses_are_kept_within_bounds() -> None:
         kept.delete("f")
 
 
-def test_one_system_message_comes_first() -> None:
+def test_one_system_message_comes_first():
     def said(*roles: str) -> list[dict[str, str]]:
         return [{"role": role, "content": role[0]} for role in roles]
 
@@ -372,7 +372,7 @@ def test_one_system_message_comes_first() -> None:
         ({"tgr": {"sigmar": 1}}, "unknown option 'sigmar'; did you mean sigma"),
     ],
 )  # fmt: skip
-def test_bad_messages_are_refused(engine: Engine, body: dict[str, Any], message: str) -> None:
+def test_bad_messages_are_refused(engine: Engine, body: dict[str, Any], message: str):
     with pytest.raises(RequestError, match=message):
         messages_request(engine, {"messages": USER} | body)
 
@@ -400,7 +400,7 @@ def test_bad_messages_are_refused(engine: Engine, body: dict[str, Any], message:
         ({"top_logprobs": 21}, "top_logprobs is 21, but must be between 0 and 20"),
     ],
 )  # fmt: skip
-def test_bad_responses_are_refused(engine: Engine, body: dict[str, Any], message: str) -> None:
+def test_bad_responses_are_refused(engine: Engine, body: dict[str, Any], message: str):
     with pytest.raises(RequestError, match=message):
         response(engine, **body)
 
@@ -408,7 +408,7 @@ def test_bad_responses_are_refused(engine: Engine, body: dict[str, Any], message
 # --- parameters of other clients ---
 
 
-def test_known_parameters_of_clients_are_honoured(engine: Engine) -> None:
+def test_known_parameters_of_clients_are_honoured(engine: Engine):
     def config(**body: Any) -> SearchConfig:
         request = chat_request(engine, {"messages": USER, "seed": 1} | body, config=SMALL)
         return request.config
@@ -448,7 +448,7 @@ def test_known_parameters_of_clients_are_honoured(engine: Engine) -> None:
             chat_request(engine, {"messages": USER, "logit_bias": bad})
 
 
-def test_harmless_parameters_of_clients_are_listed(engine: Engine) -> None:
+def test_harmless_parameters_of_clients_are_listed(engine: Engine):
     sent = {
         "cache_prompt": True, "n_cache_reuse": 256, "skip_special_tokens": True, "keep_alive": "5m",
         "options": {"num_ctx": 4096}, "provider": {"order": []}, "verbose": True,
@@ -464,7 +464,7 @@ def test_harmless_parameters_of_clients_are_listed(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("choice", ["none", "auto", "required"])
-def test_null_in_a_tool_means_absent(engine: Engine, choice: str) -> None:
+def test_null_in_a_tool_means_absent(engine: Engine, choice: str):
     def made(**more: None) -> PreparedRequest:
         function = {"name": "find", "parameters": {"type": "object"}} | more
         tools = [{"type": "function", "function": function}]

@@ -95,7 +95,7 @@ def with_keys(cache: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("cache", ["f32", "f16"])
-def test_a_sequence_in_several_pieces(texts: Callable[..., Texts], cache: str) -> None:
+def test_a_sequence_in_several_pieces(texts: Callable[..., Texts], cache: str):
     """Two sequences take turns, so that each lies in six pieces far from each other."""
     pair = texts(2500, 2, **with_keys(cache))
     first, second = pair.add(text(0, 120)), pair.add(text(1, 150))
@@ -107,7 +107,7 @@ def test_a_sequence_in_several_pieces(texts: Callable[..., Texts], cache: str) -
 
 
 @pytest.mark.parametrize("n_forks", [2, 8, 32])
-def test_forks_that_share_a_text(texts: Callable[..., Texts], n_forks: int) -> None:
+def test_forks_that_share_a_text(texts: Callable[..., Texts], n_forks: int):
     """Their own cells are in one piece each, and the shared ones are read once for all."""
     family = texts(200 + n_forks * 90, n_forks + 1)
     parent = family.add(text(0, 200))
@@ -116,7 +116,7 @@ def test_forks_that_share_a_text(texts: Callable[..., Texts], n_forks: int) -> N
     family.check({parent: [5], **{fork: [9] for fork in forks[1:]}})
 
 
-def test_forks_with_texts_of_several_lengths(texts: Callable[..., Texts]) -> None:
+def test_forks_with_texts_of_several_lengths(texts: Callable[..., Texts]):
     family = texts(6000, 14)
     parent = family.add(text(0, 300))
     forks = [family.add(text(1 + i, 1 + 67 * (5 * i % 11)), parent) for i in range(11)]
@@ -125,7 +125,7 @@ def test_forks_with_texts_of_several_lengths(texts: Callable[..., Texts]) -> Non
     family.check(feeds)
 
 
-def test_forks_of_a_parent_that_goes_on(texts: Callable[..., Texts]) -> None:
+def test_forks_of_a_parent_that_goes_on(texts: Callable[..., Texts]):
     """The parent's cells go on where the shared ones end."""
     family = texts(1200, 4)
     parent = family.add(text(0, 100))
@@ -137,9 +137,7 @@ def test_forks_of_a_parent_that_goes_on(texts: Callable[..., Texts]) -> None:
 
 
 @pytest.mark.parametrize("n_query", [20, 150])
-def test_forks_of_many_prompts_that_share_a_query(
-    texts: Callable[..., Texts], n_query: int
-) -> None:
+def test_forks_of_many_prompts_that_share_a_query(texts: Callable[..., Texts], n_query: int):
     """More forks than blocks, in three generations: a query, chunks, rollouts."""
     tree = texts(6_000, 90)
     query = tree.add(text(0, n_query))
@@ -149,7 +147,7 @@ def test_forks_of_many_prompts_that_share_a_query(
 
 
 @pytest.mark.parametrize("cache", CACHES)
-def test_prompts_beside_writers(texts: Callable[..., Texts], model: Model, cache: str) -> None:
+def test_prompts_beside_writers(texts: Callable[..., Texts], model: Model, cache: str):
     path = model(n_embd=128, head_dim=32)
     mixed = texts(3500, 8, path, **with_keys(cache))
     parent = mixed.add(text(0, 130))
@@ -160,7 +158,7 @@ def test_prompts_beside_writers(texts: Callable[..., Texts], model: Model, cache
     mixed.check(feeds, cache)
 
 
-def test_prompts_that_share_their_beginning(texts: Callable[..., Texts]) -> None:
+def test_prompts_that_share_their_beginning(texts: Callable[..., Texts]):
     """Read at the same time: several rows for each, at the shared cells too."""
     family = texts(2500, 10)
     parent = family.add(text(0, 260))
@@ -170,7 +168,7 @@ def test_prompts_that_share_their_beginning(texts: Callable[..., Texts]) -> None
     family.check({long: text(40, 600)})
 
 
-def test_more_prompts_than_blocks(texts: Callable[..., Texts]) -> None:
+def test_more_prompts_than_blocks(texts: Callable[..., Texts]):
     """The longest one comes last."""
     many = texts(1500, 11)
     feeds = {many.add([]): text(i, 40) for i in range(10)}
@@ -179,12 +177,12 @@ def test_more_prompts_than_blocks(texts: Callable[..., Texts]) -> None:
 
 
 @pytest.mark.parametrize("n", [63, 64, 65, 127, 128, 129, 1023, 1500])
-def test_lengths_around_the_padding(texts: Callable[..., Texts], n: int) -> None:
+def test_lengths_around_the_padding(texts: Callable[..., Texts], n: int):
     alone = texts(n + 2 * N, 1)
     alone.check({alone.add(text(0, n - 2)): [7]})
 
 
-def test_steps_use_a_graph_again(texts: Callable[..., Texts]) -> None:
+def test_steps_use_a_graph_again(texts: Callable[..., Texts]):
     """Views that grow by a token in every step: a graph lasts until the next multiple of 64."""
     family = texts(200 + 8 * 64, 9, n_ctx=1024)
     parent = family.add(text(0, 200))
@@ -196,7 +194,7 @@ def test_steps_use_a_graph_again(texts: Callable[..., Texts]) -> None:
     assert after.n_graphs - before.n_graphs <= 8
 
 
-def test_the_embedded_model_never_looks_at_the_whole_cache(load: Load) -> None:
+def test_the_embedded_model_never_looks_at_the_whole_cache(load: Load):
     engine = load(ROOT / "models" / "tgr-mini-q8_0.gguf", type_k="f16", type_v="f16")
     with engine.session(600, 3) as session:
         prompt = engine.tokenize("What is 12 times 12?" * 8)
@@ -211,9 +209,7 @@ WINDOWS = [family for family in FAMILIES if family.name.startswith(("gemma", "gp
 
 
 @pytest.mark.parametrize("family", WINDOWS, ids=lambda family: family.name)
-def test_layers_with_a_sliding_window(
-    texts: Callable[..., Texts], family: Family, tmp_path: Path
-) -> None:
+def test_layers_with_a_sliding_window(texts: Callable[..., Texts], family: Family, tmp_path):
     """Long enough that these layers look at a part of each view only."""
     bound = ROUNDED.get(family.name, ROUNDING)
     forks = texts(2500, 6, family.write(tmp_path / "model.gguf"), bound)
@@ -228,7 +224,7 @@ OTHERS = [family for family in FAMILIES if not (family in WINDOWS or family.recu
 
 
 @pytest.mark.parametrize("family", OTHERS, ids=lambda family: family.name)
-def test_other_families(texts: Callable[..., Texts], family: Family, tmp_path: Path) -> None:
+def test_other_families(texts: Callable[..., Texts], family: Family, tmp_path):
     forks = texts(1500, 4, family.write(tmp_path / "model.gguf"))
     parent = forks.add(text(0, 200))
     children = [forks.add(text(1 + i, 70), parent) for i in range(2)]

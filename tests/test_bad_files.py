@@ -282,7 +282,7 @@ def outcomes(files: Mapping[str, Path]) -> dict[str, str | None]:
 
 
 @pytest.fixture(scope="module")
-def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+def refusals(tmp_path_factory) -> dict[str, str | None]:
     """What came of every damaged file of this module."""
     folder = tmp_path_factory.mktemp("damaged")
     files: dict[str, Path] = {}
@@ -320,14 +320,14 @@ def is_one_line(message: str) -> bool:
     [(f"qwen3: {name}", part) for name, (_, part) in DAMAGES.items()]
     + [(f"phi3: {name}", part) for name, (_, part) in PHI3.items()],
 )
-def test_a_damaged_file_is_refused(refusals: dict[str, str | None], name: str, part: str) -> None:
+def test_a_damaged_file_is_refused(refusals: dict[str, str | None], name: str, part: str):
     assert name in refusals, f"the process ended with {list(refusals)[-1:]} or the file after it"
     message = refusals[name]
     assert message is not None, "it was loaded"
     assert is_one_line(message) and re.search(part, message), message
 
 
-def test_a_file_cut_off_anywhere_is_refused(refusals: dict[str, str | None]) -> None:
+def test_a_file_cut_off_anywhere_is_refused(refusals: dict[str, str | None]):
     cuts = {name: message for name, message in refusals.items() if name.startswith("cut")}
     assert len(cuts) == N_CUTS - 1 + 7
     for name, message in cuts.items():
@@ -335,14 +335,14 @@ def test_a_file_cut_off_anywhere_is_refused(refusals: dict[str, str | None]) -> 
         assert re.search("cut off|not a GGUF file", message), (name, message)
 
 
-def test_garbage_behind_a_header_is_refused(refusals: dict[str, str | None]) -> None:
+def test_garbage_behind_a_header_is_refused(refusals: dict[str, str | None]):
     garbage = [message for name, message in refusals.items() if name.startswith("garbage")]
     assert len(garbage) == 8
     assert all(message and is_one_line(message) for message in garbage), garbage
 
 
 @pytest.mark.parametrize("name", ["sound", *(f"harmless: {name}" for name in HARMLESS)])
-def test_harmless_changes_load(refusals: dict[str, str | None], name: str) -> None:
+def test_harmless_changes_load(refusals: dict[str, str | None], name: str):
     assert refusals[name] is None
 
 
@@ -354,9 +354,7 @@ def test_harmless_changes_load(refusals: dict[str, str | None], name: str) -> No
         (deepseek32, "keeps more than keys, values and recurrent states"),
     ],
 )
-def test_foreign_models_are_refused(
-    tmp_path: Path, write: Callable[[Path], Path], part: str
-) -> None:
+def test_foreign_models_are_refused(tmp_path, write: Callable[[Path], Path], part: str):
     with pytest.raises(ModelError, match=part):
         Engine(write(tmp_path / "m.gguf"), CHEAP)
 
@@ -370,8 +368,8 @@ def test_foreign_models_are_refused(
     ids=["qwen35", "phi3"],
 )
 def test_weights_that_llama_cpp_takes_as_optional_and_uses_are_missed(
-    tmp_path: Path, write: Callable[[Path], Path], name: str
-) -> None:
+    tmp_path, write: Callable[[Path], Path], name: str
+):
     path = write(tmp_path / "m.gguf")
     file = Gguf.parse(path.read_bytes())
     gone = file.tensor(name)
@@ -385,7 +383,7 @@ def test_weights_that_llama_cpp_takes_as_optional_and_uses_are_missed(
         Engine(path, CHEAP)
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path):
     (tmp_path / "empty").touch()
     (tmp_path / "text").write_text("a poem\n")
     (tmp_path / "short").write_text("GGU")
@@ -421,14 +419,14 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_may_not_be_read_is_refused(tmp_path):
     path = write_model(tmp_path / "m.gguf", **SMALL)
     path.chmod(0)
     with pytest.raises(ModelError, match=r"cannot be read \(Permission denied\)"):
         Engine(path, CHEAP)
 
 
-def test_the_parts_of_a_model_are_checked_like_one_file(tmp_path: Path) -> None:
+def test_the_parts_of_a_model_are_checked_like_one_file(tmp_path):
     whole = sound(tmp_path)
     half = len(whole.tensors) // 2
     middle = whole.tensors[half].offset
@@ -454,7 +452,7 @@ def test_the_parts_of_a_model_are_checked_like_one_file(tmp_path: Path) -> None:
         Engine(paths[1], CHEAP)
 
 
-def test_a_bad_weight_that_loading_does_not_meet_is_an_error_of_the_run(tmp_path: Path) -> None:
+def test_a_bad_weight_that_loading_does_not_meet_is_an_error_of_the_run(tmp_path):
     file = sound(tmp_path)
     row = file.tensor("token_embd.weight").offset + 5 * 32 * 4
     file.data = file.data[:row] + np.float32(np.nan).tobytes() + file.data[row + 4 :]
@@ -466,7 +464,7 @@ def test_a_bad_weight_that_loading_does_not_meet_is_an_error_of_the_run(tmp_path
         assert len(session.run([Task(session.sequence(), [6], n_generate=2)])[0].tokens) > 0
 
 
-def test_a_special_token_out_of_range_is_not_taken(tmp_path: Path) -> None:
+def test_a_special_token_out_of_range_is_not_taken(tmp_path):
     file = sound(tmp_path)
     file.set("tokenizer.ggml.bos_token_id", 2**31)
     file.set("tokenizer.ggml.eos_token_id", 2**32 - 1)
@@ -477,7 +475,7 @@ def test_a_special_token_out_of_range_is_not_taken(tmp_path: Path) -> None:
         assert all(0 <= token < engine.n_vocab for token in engine.end_tokens)
 
 
-def test_a_text_without_tokens_of_its_own_is_refused(tmp_path: Path) -> None:
+def test_a_text_without_tokens_of_its_own_is_refused(tmp_path):
     file = sound(tmp_path, "llama")
     texts = items(file, TOKENS)
     texts[:256] = [f"<0x{byte:02X}>".encode() for byte in range(256)]
@@ -493,7 +491,7 @@ def test_a_text_without_tokens_of_its_own_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("template", ["{{", "{% for %}", "{{ nothing() }}", "\xff"])
-def test_a_bad_chat_template_is_an_error_of_its_use(tmp_path: Path, template: str) -> None:
+def test_a_bad_chat_template_is_an_error_of_its_use(tmp_path, template: str):
     file = sound(tmp_path)
     file.set("tokenizer.chat_template", template.encode("latin-1"))
     path = tmp_path / "chat.gguf"
@@ -506,6 +504,6 @@ def test_a_bad_chat_template_is_an_error_of_its_use(tmp_path: Path, template: st
             engine.chat_prompt([{"role": "user", "content": "hi"}])
 
 
-def test_an_edited_file_is_the_file_itself_until_it_is_damaged(tmp_path: Path) -> None:
+def test_an_edited_file_is_the_file_itself_until_it_is_damaged(tmp_path):
     path = write_model(tmp_path / "m.gguf", **SMALL)
     assert Gguf.parse(path.read_bytes()).to_bytes() == path.read_bytes()

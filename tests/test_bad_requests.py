@@ -104,7 +104,7 @@ FORMAT = "response_format"
 )
 def test_a_bad_parameter_is_named(
     engine: Engine, body: dict[str, Any], param: str | None, message: str | None
-) -> None:
+):
     body = {"messages": ASK} | body
     if message is None:
         chat_request(engine, body)
@@ -126,12 +126,12 @@ def test_a_bad_parameter_is_named(
         ("\ud800", "not valid Unicode"),
     ],
 )
-def test_a_bad_prompt_is_refused(engine: Engine, prompt: Any, message: str) -> None:
+def test_a_bad_prompt_is_refused(engine: Engine, prompt: Any, message: str):
     with pytest.raises(ValueError, match=message):
         completion_request(engine, {"prompt": prompt})
 
 
-def test_what_an_error_does_not_show_is_not_written_out(engine: Engine) -> None:
+def test_what_an_error_does_not_show_is_not_written_out(engine: Engine):
     class Long(dict[str, Any]):
         def __repr__(self) -> str:
             raise AssertionError("the whole body takes time and memory")
@@ -140,7 +140,7 @@ def test_what_an_error_does_not_show_is_not_written_out(engine: Engine) -> None:
         chat_request(engine, {"messages": [Long(content="a")]})
 
 
-def test_a_prompt_that_is_far_too_long_is_counted_by_its_beginning(engine: Engine) -> None:
+def test_a_prompt_that_is_far_too_long_is_counted_by_its_beginning(engine: Engine):
     messages = [{"role": "user", "content": "a" * 10**6}]
     for ask in (
         lambda: chat_request(engine, {"messages": messages}),
@@ -154,7 +154,7 @@ def test_a_prompt_that_is_far_too_long_is_counted_by_its_beginning(engine: Engin
         assert refusal.value.n_ctx == engine.n_ctx_train
 
 
-def test_requests_that_cannot_run_fail_before_the_first_chunk(engine: Engine) -> None:
+def test_requests_that_cannot_run_fail_before_the_first_chunk(engine: Engine):
     with pytest.raises(ValueError, match="grammar does not parse"):
         chat(engine, grammar="root ::= nothing here")
     long = {"prompt": "a" * 5000, "stream": True, "method": "base"}

@@ -38,7 +38,7 @@ MEASURED = {"tokens", "positions", "seconds", "resident", "cells"}
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("bench") / "tiny.gguf"
     shapes.write(path, shapes.SHAPES["tiny"], "q8_0")
     return path
@@ -51,9 +51,7 @@ def plan(tiny: Path) -> Iterator[Plan]:
 
 
 @pytest.mark.parametrize("name", command.GROUPS)
-def test_every_group_has_rows_with_sound_numbers(
-    name: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_group_has_rows_with_sound_numbers(name: str, plan: Plan, monkeypatch):
     monkeypatch.setattr(roofline, "SIZE", 1 << 20)
     for size, value in {"N": 4, "PREFIX": 8, "TOKENS": 4}.items():
         monkeypatch.setattr(concurrency, size, value)
@@ -68,7 +66,7 @@ def test_every_group_has_rows_with_sound_numbers(
         assert all(s.low >= 0 for s in row.values.values()), row
 
 
-def test_the_papers_cost_row_has_the_numbers_of_its_table() -> None:
+def test_the_papers_cost_row_has_the_numbers_of_its_table():
     with paper.PAPER.open(encoding="utf-8", newline="") as file:
         reported = {
             r["measure"]: r["value"] for r in csv.DictReader(file) if r["table"] == "overhead"
@@ -87,9 +85,7 @@ def test_the_papers_cost_row_has_the_numbers_of_its_table() -> None:
     assert boundary.PAPER in (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
 
 
-def test_a_run_prints_a_table_and_writes_both_files(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_prints_a_table_and_writes_both_files(tiny: Path, tmp_path, capsys):
     record, page = tmp_path / "bench.json", tmp_path / "page.md"
     arguments = ["bench", "--model", str(tiny), "--only", "plain,sampling", "--repeats", "2"]
     assert cli.main([*arguments, "--json", str(record), "--markdown", str(page)]) == 0
@@ -138,9 +134,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def test_other_programs_are_measured_in_the_same_rows(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_programs_are_measured_in_the_same_rows(tiny: Path, tmp_path, capsys):
     ik = program(tmp_path / "llama-bench", LLAMA_BENCH)
     openvino = program(tmp_path / "python", OPENVINO)
     arguments = ["bench", "--model", str(tiny), "--quick", "--only", "plain,prefill", "--json"]
@@ -179,8 +173,8 @@ def test_a_program_that_measures_nothing_is_one_line(
 
 @pytest.mark.parametrize(("flags", "n_threads"), [([], 1), (["--n-threads", "2"], 2)])
 def test_the_engine_computes_with_as_many_threads_as_its_peers(
-    tiny: Path, flags: list[str], n_threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tiny: Path, flags: list[str], n_threads: int, monkeypatch
+):
     configs = []
 
     def load(path: Path, config: EngineConfig, **_: bool) -> None:
@@ -193,9 +187,7 @@ def test_the_engine_computes_with_as_many_threads_as_its_peers(
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python itself cannot do it before 3.11")
-def test_nothing_is_imported_from_the_current_folder(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_imported_from_the_current_folder(tiny: Path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONSAFEPATH", "")  # put back after the test
     for name in ("struct", "json"):
@@ -210,7 +202,7 @@ def test_nothing_is_imported_from_the_current_folder(
     assert not Path("imported").exists()
 
 
-def test_with_json_stdout_is_json_only(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_json_stdout_is_json_only(tiny: Path, capsys):
     arguments = ["bench", "--model", str(tiny), "--only", "sampling", "--repeats", "1", "--json"]
     assert cli.main([*arguments, "--type-k", "q8_0", "--flash-attn", "on"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -218,14 +210,14 @@ def test_with_json_stdout_is_json_only(tiny: Path, capsys: pytest.CaptureFixture
     assert len(found["rows"]) == 2
 
 
-def test_roofline_alone_reserves_enough_cells(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_roofline_alone_reserves_enough_cells(tiny: Path, monkeypatch):
     monkeypatch.setattr(roofline, "SIZE", 1 << 20)
     with Engine(tiny) as engine:
         alone = Plan(engine, ContextSettings.of(engine), repeats=1, quick=True, long_tokens=512)
         assert len(list(command.measured("roofline", alone))) == 4
 
 
-def test_help_names_every_shape_type_and_group(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_shape_type_and_group(capsys):
     with pytest.raises(SystemExit):
         cli.main(["bench", "--help"])
     text = " ".join(capsys.readouterr().out.split())
@@ -233,7 +225,7 @@ def test_help_names_every_shape_type_and_group(capsys: pytest.CaptureFixture[str
         assert ", ".join(names) in text
 
 
-def test_a_search_in_a_process_of_its_own_reports_its_cost() -> None:
+def test_a_search_in_a_process_of_its_own_reports_its_cost():
     found = concurrency.cold_start(1, 0)
     assert set(found) == MEASURED
     assert 0 < found["tokens"] <= found["positions"] and 0 < found["cells"] < 2000
@@ -279,9 +271,7 @@ def test_bad_usage_is_one_line(
     assert message in error and error.count("\n") == 1 and "bug" not in error
 
 
-def test_quick_begins_with_the_speeds_and_ends_in_time(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_quick_begins_with_the_speeds_and_ends_in_time(tiny: Path, monkeypatch, capsys):
     now, plans = [1000.0], []
 
     def measured(name: str, plan: Plan) -> Iterator[Figure]:
@@ -306,9 +296,7 @@ def test_quick_begins_with_the_speeds_and_ends_in_time(
     assert [command.quick_repeats(speed) for speed in (0.5, 18.0, 50.0, 1e4)] == [1, 1, 3, 5]
 
 
-def test_a_long_reply_has_lengths_crossings_and_memory(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_reply_has_lengths_crossings_and_memory(plan: Plan, tmp_path, monkeypatch):
     assert long_reply.doubling(128, 512) == [128, 256, 512]
     assert long_reply.doubling(128, 300) == [128, 256, 300]
     assert long_reply.doubling(1024, 512) == [512]
@@ -334,7 +322,7 @@ def test_a_long_reply_has_lengths_crossings_and_memory(
     assert not (tmp_path / "none.svg").exists()
 
 
-def test_a_long_context_is_made_without_decoding_it(plan: Plan) -> None:
+def test_a_long_context_is_made_without_decoding_it(plan: Plan):
     tokens = subject.prompt(plan.engine, 700)
     plan.engine.grow_cache(2 * len(tokens))
     fill_prefix(plan.engine, tokens, 100)
@@ -346,7 +334,7 @@ def test_a_long_context_is_made_without_decoding_it(plan: Plan) -> None:
         assert len(output.tokens) == 16 and np.isfinite(output.logprobs).all()
 
 
-def test_the_computed_memory_is_that_of_the_shapes() -> None:
+def test_the_computed_memory_is_that_of_the_shapes():
     rows = list(long_reply.computed_memory([32768], n_cells=1000))
     values = {row.what.split()[1]: row.values for row in rows}
     # Qwen3-4B and 8B: 36 layers, 8 heads of keys and values, 128 numbers, 2 bytes: 147,456 a token

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from tgr_local.options.config import EngineConfig
 pytestmark = pytest.mark.gpu
 
 
-def test_a_text_has_the_same_numbers_as_on_the_cpu(tmp_path: Path) -> None:
+def test_a_text_has_the_same_numbers_as_on_the_cpu(tmp_path):
     """With an injection on every layer, in a batch with a sequence that has none."""
     path = tmp_path / "model.gguf"
     shapes.write(path, shapes.SHAPES["tiny"], "f16")
@@ -40,7 +39,7 @@ def test_a_text_has_the_same_numbers_as_on_the_cpu(tmp_path: Path) -> None:
     assert np.abs(found[1][0][0] - found[1][1][0]).max() > 0.1  # the injection does something
 
 
-def test_the_benchmark_runs_on_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_benchmark_runs_on_it(capsys):
     arguments = ["--shape", "tiny", "--type", "q4_k", "--quick", "--repeats", "1", "--json"]
     only = "decode,prefill,plain,capture,sampling,roofline,runs"
     assert cli.main(["bench", *arguments, "--only", only]) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -15,19 +14,19 @@ from tgr_local.lab.bench.shapes import Shape, write
 from tgr_local.options.config import EngineConfig
 
 
-def test_a_spread_is_the_median_and_the_range() -> None:
+def test_a_spread_is_the_median_and_the_range():
     assert Spread.of([3.0, 1.0, 2.0, 10.0]) == Spread(2.5, 1.0, 10.0)
     assert str(Spread.of([1.0, 2.0, 4.0])) == "2.00 (1.00 to 4.00)"
     assert str(Spread.of([7.0])) == "7.00"
     assert Spread.of([1.0, 3.0]).scaled(1e3) == Spread(2000, 1000, 3000)
 
 
-def test_numbers_have_three_significant_digits() -> None:
+def test_numbers_have_three_significant_digits():
     values = (0, 0.0001, 0.0621, 1.184, 28.04, 512.4, 4583.2)
     assert [shown(v) for v in values] == ["0", "0", "0.062", "1.18", "28.0", "512", "4,583"]
 
 
-def test_contenders_take_turns_and_every_second_round_runs_backwards() -> None:
+def test_contenders_take_turns_and_every_second_round_runs_backwards():
     order: list[int] = []
 
     def contender(i: int) -> float:
@@ -48,13 +47,13 @@ def test_contenders_take_turns_and_every_second_round_runs_backwards() -> None:
         (Target(0.98, at_least=True), 0.97, False),
     ],
 )
-def test_a_target_is_a_bound_on_the_median(target: Target, value: float, met: bool) -> None:
+def test_a_target_is_a_bound_on_the_median(target: Target, value: float, met: bool):
     row = Figure("group", "what", Spread(value, -100, 100), "%", target=target)
     assert row.met is met
     assert measure.verdict(row) == f"{target}: {'met' if met else 'MISSED'}"
 
 
-def test_a_row_is_the_same_in_text_markdown_and_json() -> None:
+def test_a_row_is_the_same_in_text_markdown_and_json():
     row = Figure(
         "runs", "a / b", Spread(1.25, 1.2, 1.5), "times", {"ms a": Spread(5, 5, 5)},
         Target(1.18), "a note",
@@ -73,7 +72,7 @@ def test_a_row_is_the_same_in_text_markdown_and_json() -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_work_of_a_token_by_hand(tmp_path: Path, tied: bool) -> None:
+def test_the_work_of_a_token_by_hand(tmp_path, tied: bool):
     path = tmp_path / "model.gguf"
     write(path, Shape(2, 256, 4, 2, 768, tied=tied, n_vocab=1024), "f16")
     # q 512x256, k and v 256x256 each, output 256x512, three of 768x256; norms 256, 256, 128, 128
@@ -90,7 +89,7 @@ def test_the_work_of_a_token_by_hand(tmp_path: Path, tied: bool) -> None:
     assert work.products(8, 10) == 8 * (work.weights + 20480)
 
 
-def test_the_memory_reader_reads_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_reader_reads_it_all(monkeypatch):
     monkeypatch.setattr(roofline, "SIZE", 1 << 16)
     with roofline.MemoryReader(3, on_cpu=True) as reader:
         assert reader.n_bytes == 1 << 16 and reader.read() == (1 << 16) / 8  # 8-byte ones

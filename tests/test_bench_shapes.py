@@ -18,7 +18,7 @@ from tgr_local.system.errors import TgrError
 
 
 @pytest.mark.parametrize("kind", ["f16", "q8_0", "Q4_K_M"])
-def test_a_shape_loads_and_generates(kind: str) -> None:
+def test_a_shape_loads_and_generates(kind: str):
     path = shapes.model_file("tiny", kind)
     assert model_files.card(path).facts()["quantization"] == kind.upper()
     with Engine(path) as engine, engine.session(64, 1) as session:
@@ -29,7 +29,7 @@ def test_a_shape_loads_and_generates(kind: str) -> None:
         assert len(output.tokens) == 8 and output.states.std() > 0.1
 
 
-def test_a_file_is_made_once_and_is_the_same_everywhere(tmp_path: Path) -> None:
+def test_a_file_is_made_once_and_is_the_same_everywhere(tmp_path):
     path = shapes.model_file("tiny", "q8_0")
     assert [path] == list(path.parent.iterdir())
     first = path.stat().st_mtime_ns, path.read_bytes()
@@ -39,7 +39,7 @@ def test_a_file_is_made_once_and_is_the_same_everywhere(tmp_path: Path) -> None:
     assert (tmp_path / "again.gguf").read_bytes() == first[1]
 
 
-def test_the_vocabulary_of_every_shape_has_a_text_for_each_id() -> None:
+def test_the_vocabulary_of_every_shape_has_a_text_for_each_id():
     values = shapes.metadata(shapes.SHAPES["8b"], file_type=7)
     tokens, merges = values["tokenizer.ggml.tokens"], values["tokenizer.ggml.merges"]
     assert len(tokens) == len(set(tokens)) == 151_936 == len(values["tokenizer.ggml.token_type"])
@@ -47,7 +47,7 @@ def test_the_vocabulary_of_every_shape_has_a_text_for_each_id() -> None:
     assert all(set(merge.split(" ")) <= known for merge in merges[:70_000:97])
 
 
-def test_an_interrupted_file_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_file_is_deleted(monkeypatch):
     def stopped(path: Path, *_: object) -> None:
         path.write_bytes(b"GG")
         raise KeyboardInterrupt
@@ -58,7 +58,7 @@ def test_an_interrupted_file_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None
     assert not list(shapes.cache_folder().iterdir())
 
 
-def test_a_file_larger_than_the_free_space_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_larger_than_the_free_space_is_refused(monkeypatch):
     class Usage:
         free = 1000
 
@@ -67,7 +67,7 @@ def test_a_file_larger_than_the_free_space_is_refused(monkeypatch: pytest.Monkey
         shapes.model_file("0.6b", "q8_0")
 
 
-def test_kept_files_are_listed_and_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kept_files_are_listed_and_deleted(capsys):
     assert cli.main(["bench", "shapes"]) == 0 and capsys.readouterr().out == ""
     folder = shapes.cache_folder()
     folder.mkdir(parents=True)
@@ -96,9 +96,7 @@ def test_kept_files_are_listed_and_deleted(capsys: pytest.CaptureFixture[str]) -
     assert "shape is '', but must be one of tiny" in capsys.readouterr().err
 
 
-def test_bench_names_the_file_that_it_keeps(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bench_names_the_file_that_it_keeps(capsys, monkeypatch):
     monkeypatch.setattr(command, "measured", lambda *_: iter(()))
     assert cli.main(["bench", "--shape", "tiny", "--only", "plain"]) == 0
     (path,) = shapes.kept()

@@ -40,13 +40,13 @@ def arguments(docstring: str) -> list[str]:
     return names
 
 
-def test_the_arguments_of_a_signature_by_hand() -> None:
+def test_the_arguments_of_a_signature_by_hand():
     assert arguments("f() -> None") == []
     assert arguments("f(a: list[tuple[int, str]], b: int = 0) -> x\n\nIts (doc).") == ["a", "b"]
 
 
 @pytest.mark.parametrize("module", ["_engine", "_chat"])
-def test_functions_have_the_arguments_of_their_stubs(module: str) -> None:
+def test_functions_have_the_arguments_of_their_stubs(module: str):
     extension = importlib.import_module(f"tgr_local.{module}")
     for path, names in declared(module):
         function = operator.attrgetter(path)(extension)

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from surroundings import HANG
@@ -85,7 +84,7 @@ def normal(text: str) -> str:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="older Pythons mark no columns")
-def test_the_output_is_that_of_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_output_is_that_of_pytest(tmp_path, monkeypatch):
     for name in ("CI", "BUILD_NUMBER", "PYTEST_ADDOPTS"):  # with them pytest prints something else
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "80")

@@ -18,7 +18,7 @@ from tgr_local.engine import Cancel, Task, watched
 from tgr_local.system.errors import CancelledError
 
 
-def test_a_flag_calls_whoever_watches_it_or_one_below() -> None:
+def test_a_flag_calls_whoever_watches_it_or_one_below():
     above = Cancel()
     flag, called = Cancel(above), list[str]()
     with flag.watched(lambda: called.append("outer")):
@@ -36,7 +36,7 @@ def test_a_flag_calls_whoever_watches_it_or_one_below() -> None:
         pass
 
 
-def test_a_watcher_is_forgotten_after_an_error() -> None:
+def test_a_watcher_is_forgotten_after_an_error():
     above, called = Cancel(), list[int]()
     with contextlib.suppress(KeyError), Cancel(above).watched(lambda: called.append(1)):
         raise KeyError
@@ -44,7 +44,7 @@ def test_a_watcher_is_forgotten_after_an_error() -> None:
     assert called == []
 
 
-def test_a_signal_handler_may_cancel() -> None:
+def test_a_signal_handler_may_cancel():
     """Also while this thread is inside the flag: it does not wait for itself."""
     flag, called = Cancel(), list[int]()
     before = signal.signal(signal.SIGALRM, lambda *_: flag.cancel())
@@ -60,7 +60,7 @@ def test_a_signal_handler_may_cancel() -> None:
     assert flag.is_set()
 
 
-def test_no_watcher_is_lost_between_threads() -> None:
+def test_no_watcher_is_lost_between_threads():
     """Each thread watches, looks, and waits: it is called, or saw the flag."""
 
     def one(seed: int) -> int:
@@ -80,7 +80,7 @@ def test_no_watcher_is_lost_between_threads() -> None:
 
 
 @pytest.mark.parametrize("reads", [False, True])
-def test_a_run_in_any_thread_ends_with_its_flag(model: Model, load: Load, reads: bool) -> None:
+def test_a_run_in_any_thread_ends_with_its_flag(model: Model, load: Load, reads: bool):
     engine = load(model(), n_ctx=4 * ENDLESS)
     flags = [Cancel(Cancel()) for _ in range(4)]
     started = threading.Barrier(5)
@@ -102,7 +102,7 @@ def test_a_run_in_any_thread_ends_with_its_flag(model: Model, load: Load, reads:
     assert is_free(engine)
 
 
-def test_a_deadline_ends_a_run_in_any_thread(model: Model, load: Load) -> None:
+def test_a_deadline_ends_a_run_in_any_thread(model: Model, load: Load):
     engine = load(model(), n_ctx=ENDLESS + 256)
 
     def run() -> str:
@@ -113,7 +113,7 @@ def test_a_deadline_ends_a_run_in_any_thread(model: Model, load: Load) -> None:
     assert [run(), *in_threads(run)] == ["cancelled", "cancelled"]
 
 
-def test_a_wait_for_a_reservation_ends_with_its_flag(model: Model, load: Load) -> None:
+def test_a_wait_for_a_reservation_ends_with_its_flag(model: Model, load: Load):
     engine = load(model(), n_ctx=256)
     flags = [Cancel() for _ in range(8)]
 

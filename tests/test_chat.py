@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from tgr_local.system.errors import TgrError
 
 
 @pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> Any:
+def session(monkeypatch) -> Any:
     return make_session(monkeypatch)
 
 
@@ -29,7 +28,7 @@ def conversation(session: Any) -> Any:
     return session.conversation
 
 
-def test_the_history_has_answers_and_no_thinking(conversation: Any) -> None:
+def test_the_history_has_answers_and_no_thinking(conversation: Any):
     list(conversation.ask("first"))
     list(conversation.ask("second"))
     assert conversation.messages == [
@@ -40,7 +39,7 @@ def test_the_history_has_answers_and_no_thinking(conversation: Any) -> None:
     ]
 
 
-def test_an_interrupted_turn_keeps_its_text_so_far(conversation: Any) -> None:
+def test_an_interrupted_turn_keeps_its_text_so_far(conversation: Any):
     events = conversation.ask("question")
     for event in events:
         if getattr(event, "kind", "") == "answer":
@@ -50,7 +49,7 @@ def test_an_interrupted_turn_keeps_its_text_so_far(conversation: Any) -> None:
     assert len(conversation.steps) == 1 and conversation.replies == []
 
 
-def test_a_question_that_was_stopped_at_once_can_be_asked_again(conversation: Any) -> None:
+def test_a_question_that_was_stopped_at_once_can_be_asked_again(conversation: Any):
     list(conversation.ask("first"))
     conversation.ask("second")  # stopped before its first event
     assert conversation.last.question == "second" and len(conversation.turns) == 2
@@ -58,7 +57,7 @@ def test_a_question_that_was_stopped_at_once_can_be_asked_again(conversation: An
     assert conversation.messages[-1]["content"] == "#3 second" and len(conversation.turns) == 2
 
 
-def test_a_turn_without_an_answer_adds_no_message(conversation: Any) -> None:
+def test_a_turn_without_an_answer_adds_no_message(conversation: Any):
     with pytest.raises(TgrError):
         list(conversation.ask("fail"))
     events = conversation.ask("question")
@@ -67,17 +66,17 @@ def test_a_turn_without_an_answer_adds_no_message(conversation: Any) -> None:
     assert conversation.messages == []
 
 
-def test_a_path_is_a_question_and_not_a_command(session: Any) -> None:
+def test_a_path_is_a_question_and_not_a_command(session: Any):
     handle_line(session, "/usr/bin is what?", lambda: "")
     assert session.conversation.last.question == "/usr/bin is what?"
 
 
-def test_text_after_a_block_is_refused(session: Any) -> None:
+def test_text_after_a_block_is_refused(session: Any):
     with pytest.raises(ValueError, match="text after the closing"):
         handle_line(session, '"""one"""two', lambda: "")
 
 
-def test_a_pasted_module_with_a_docstring_is_a_question(session: Any) -> None:
+def test_a_pasted_module_with_a_docstring_is_a_question(session: Any):
     module = '"""One line."""\n\nimport this\n'
     handle_line(session, module, lambda: "")
     assert session.conversation.last.question == module
@@ -127,11 +126,11 @@ a new conversation begins
     ],
     ids=("word for word", "failed turns", "no text", "no end", "exit", "no answer", "nothing"),
 )  # fmt: skip
-def test_a_piped_conversation(typed: str | bytes, code: int, out: str, err: str) -> None:
+def test_a_piped_conversation(typed: str | bytes, code: int, out: str, err: str):
     assert piped(typed) == (code, out, f"tgr-local: {err}\n" if err else "")
 
 
-def test_the_system_prompt_and_files_come_first(tmp_path: Path) -> None:
+def test_the_system_prompt_and_files_come_first(tmp_path):
     (tmp_path / "a").write_text("3\n")
     (tmp_path / "b").write_text("4")
     (tmp_path / "empty").write_text("\n")
@@ -142,9 +141,7 @@ def test_the_system_prompt_and_files_come_first(tmp_path: Path) -> None:
     assert (code, out) == (1, "") and "/nowhere/x: No such file" in err
 
 
-def test_control_characters_in_replies_to_choose_from_are_not_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_control_characters_in_replies_to_choose_from_are_not_printed(monkeypatch, capsys):
     reply = list(fake_stream(FakeEngine("f"), "2+2?", SearchConfig(), method="base"))[-1]
     replies = [dataclasses.replace(reply, text="\x1b[2J4")]
     Pipe().choose(replies)

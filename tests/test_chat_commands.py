@@ -24,7 +24,7 @@ from tgr_local.system.errors import TgrError
 
 
 @pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> Any:
+def session(monkeypatch) -> Any:
     return make_session(monkeypatch)
 
 
@@ -62,19 +62,19 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("/stats", "there is no finished reply yet: ask something first"),
     ],
 )
-def test_a_bad_command_is_refused_with_the_reason(session: Any, line: str, message: str) -> None:
+def test_a_bad_command_is_refused_with_the_reason(session: Any, line: str, message: str):
     with pytest.raises(ValueError) as error:
         output(session, line)
     assert str(error.value) == message
 
 
-def test_an_unknown_method_changes_nothing(session: Any) -> None:
+def test_an_unknown_method_changes_nothing(session: Any):
     with pytest.raises(ValueError, match="unknown method 'magic'"):
         output(session, "/method magic")
     assert session.conversation.method.name == "tgr-latent"
 
 
-def test_set_changes_one_option_and_lists_all(session: Any) -> None:
+def test_set_changes_one_option_and_lists_all(session: Any):
     conversation = session.conversation
     assert output(session, "/set seed 42")[0].split()[:2] == ["seed", "42"]
     of_all = {"chunk_len": 100, "loop_guard": 32}  # the model's advice; a conversation's default
@@ -90,7 +90,7 @@ def test_set_changes_one_option_and_lists_all(session: Any) -> None:
                        ["thinking", "off"], ["keys", "vi"]]  # fmt: skip
 
 
-def test_set_lists_what_the_method_uses(session: Any) -> None:
+def test_set_lists_what_the_method_uses(session: Any):
     output(session, "/method base")
     *lines, last = output(session, "/set")
     names = [line.split()[0] for line in lines]
@@ -111,11 +111,11 @@ def test_set_lists_what_the_method_uses(session: Any) -> None:
         ("/budget off", "limits of one reply: none"),
     ],
 )
-def test_what_a_command_says_at_first(session: Any, line: str, answer: str) -> None:
+def test_what_a_command_says_at_first(session: Any, line: str, answer: str):
     assert output(session, line) == [answer]
 
 
-def test_every_method_is_explained_in_a_line(session: Any) -> None:
+def test_every_method_is_explained_in_a_line(session: Any):
     lines = output(session, "/method")
     assert [line[2:].split()[0] for line in lines] == list(METHODS)
     assert [line for line in lines if line[0] == "*"] == [
@@ -124,15 +124,13 @@ def test_every_method_is_explained_in_a_line(session: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "text", "empty"), [("stop", "x", ()), ("grammar", "root", "")])
-def test_none_empties_an_option_that_may_be_empty(
-    session: Any, name: str, text: str, empty: Any
-) -> None:
+def test_none_empties_an_option_that_may_be_empty(session: Any, name: str, text: str, empty: Any):
     assert output(session, f"/set {name} {text}")[0].split()[1] == text
     assert output(session, f"/set {name} none")[0].split()[1] == "none"
     assert getattr(session.conversation.config, name) == empty
 
 
-def test_think_and_budget_set_options(session: Any) -> None:
+def test_think_and_budget_set_options(session: Any):
     (line,) = output(session, "/think off")
     assert line == "the model answers without thinking first; thinking, if there is any, is shown"
     assert output(session, "/think hide")[0].endswith("is not shown")
@@ -144,7 +142,7 @@ def test_think_and_budget_set_options(session: Any) -> None:
     assert output(session, "/budget off") == ["limits of one reply: none"]
 
 
-def test_help_names_every_command(session: Any) -> None:
+def test_help_names_every_command(session: Any):
     assert output(session, "/?") == output(session, "/help")
     text = "\n".join(output(session, "/help"))
     assert all(name in text for name in COMMANDS)
@@ -156,13 +154,13 @@ def test_help_names_every_command(session: Any) -> None:
     assert "\n" not in output(session, "/help")[-1] and output(session, "/help")[-1][:4] == "keys"
 
 
-def test_an_option_with_line_breaks_is_one_line(session: Any) -> None:
+def test_an_option_with_line_breaks_is_one_line(session: Any):
     (line,) = output(session, "/set dry_sequence_breakers")
     assert "⏎,:" in line and "\n" not in line
     assert line in output(session, "/set all")
 
 
-def test_trace_and_stats_after_a_reply(session: Any) -> None:
+def test_trace_and_stats_after_a_reply(session: Any):
     list(session.conversation.ask("question"))
     lines = output(session, "/trace")
     assert sum("candidate 1 won" in line for line in lines) == 2
@@ -176,24 +174,24 @@ def test_trace_and_stats_after_a_reply(session: Any) -> None:
 
 
 @pytest.mark.parametrize("line", ["/exit", "/quit", "/bye", "exit", "quit", "  exit "])
-def test_a_line_that_leaves_ends_the_input(session: Any, line: str) -> None:
+def test_a_line_that_leaves_ends_the_input(session: Any, line: str):
     with pytest.raises(EOFError):
         handle_line(session, line, lambda: "")
     assert session.conversation.turns == []
 
 
-def test_a_question_may_begin_with_a_word_that_leaves(session: Any) -> None:
+def test_a_question_may_begin_with_a_word_that_leaves(session: Any):
     handle_line(session, "exit code of grep?", lambda: "")
     handle_line(session, '"""quit"""', lambda: "")
     assert [turn.question for turn in session.conversation.turns] == ["exit code of grep?", "quit"]
 
 
-def test_markdown_is_switched(session: Any) -> None:
+def test_markdown_is_switched(session: Any):
     assert output(session, "/markdown off") == ["Markdown is shown as it is"]
     assert not session.conversation.chat_config.markdown
 
 
-def test_trace_after_an_interrupted_reply_shows_what_there_is(session: Any) -> None:
+def test_trace_after_an_interrupted_reply_shows_what_there_is(session: Any):
     events = session.conversation.ask("question")
     next(events)  # the rollouts begin
     events.close()
@@ -217,7 +215,7 @@ def test_trace_after_an_interrupted_reply_shows_what_there_is(session: Any) -> N
         output(session, "/trace")
 
 
-def test_regen_replaces_the_reply_and_uses_another_seed(session: Any) -> None:
+def test_regen_replaces_the_reply_and_uses_another_seed(session: Any):
     output(session, "/set seed 42")
     session.ask("one")
     session.ask("two")
@@ -230,7 +228,7 @@ def test_regen_replaces_the_reply_and_uses_another_seed(session: Any) -> None:
     assert session.conversation.replies[-1].seed == 42
 
 
-def test_a_failed_regen_leaves_the_answer(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_regen_leaves_the_answer(session: Any, monkeypatch):
     session.ask("one")
     monkeypatch.setattr(generation, "stream", Mock(side_effect=TgrError("the cache is full")))
     with pytest.raises(TgrError):
@@ -238,7 +236,7 @@ def test_a_failed_regen_leaves_the_answer(session: Any, monkeypatch: pytest.Monk
     assert session.conversation.messages[-1]["content"] == "#1 one"
 
 
-def test_a_question_that_failed_can_be_asked_again(session: Any) -> None:
+def test_a_question_that_failed_can_be_asked_again(session: Any):
     with pytest.raises(TgrError):
         session.ask("fail")
     with pytest.raises(TgrError):
@@ -247,7 +245,7 @@ def test_a_question_that_failed_can_be_asked_again(session: Any) -> None:
     assert output(session, "/undo") == ["removed: fail"]
 
 
-def test_retry_replaces_the_reply_by_the_chosen_one(session: Any) -> None:
+def test_retry_replaces_the_reply_by_the_chosen_one(session: Any):
     output(session, "/set seed 42")
     session.ask("one")
     assert output(session, "/retry 3") == ["no reply is chosen; the earlier one stays"]
@@ -259,14 +257,14 @@ def test_retry_replaces_the_reply_by_the_chosen_one(session: Any) -> None:
     assert len(session.conversation.turns) == 1 and len(session.conversation.steps) == 2
 
 
-def test_undo_removes_one_turn(session: Any) -> None:
+def test_undo_removes_one_turn(session: Any):
     session.ask("one")
     session.ask("two")
     assert output(session, "/undo") == ["removed: two"]
     assert [m["content"] for m in session.conversation.messages] == ["one", "#1 one"]
 
 
-def test_the_system_prompt_comes_first_until_it_is_removed(session: Any) -> None:
+def test_the_system_prompt_comes_first_until_it_is_removed(session: Any):
     output(session, "/system be brief,\nand kind")
     session.ask("one")
     assert session.front_end.shown == ["#2 one"]
@@ -275,7 +273,7 @@ def test_the_system_prompt_comes_first_until_it_is_removed(session: Any) -> None
     assert session.conversation.messages[0]["role"] == "user"
 
 
-def test_a_file_precedes_the_next_question_only(session: Any, tmp_path: Path) -> None:
+def test_a_file_precedes_the_next_question_only(session: Any, tmp_path):
     (tmp_path / "notes").write_text("a\nb\n")
     (line,) = output(session, f"/read {tmp_path}/notes")
     assert line.endswith("2 lines, 4 tokens before your next question")
@@ -292,8 +290,8 @@ def test_a_file_precedes_the_next_question_only(session: Any, tmp_path: Path) ->
     ],
 )
 def test_a_file_that_is_not_text_or_too_long_is_refused(
-    session: Any, tmp_path: Path, content: bytes | None, message: str
-) -> None:
+    session: Any, tmp_path, content: bytes | None, message: str
+):
     path = tmp_path / "file"
     path.write_bytes(content or b"")
     if content is None:
@@ -303,14 +301,14 @@ def test_a_file_that_is_not_text_or_too_long_is_refused(
     assert session.attached == []
 
 
-def test_copy_and_editor(session: Any) -> None:
+def test_copy_and_editor(session: Any):
     output(session, "/editor begin")
     assert session.conversation.last.question == "begin and more"
     assert output(session, "/copy") == ["copied 17 characters"]
     assert session.front_end.copied == "#1 begin and more"
 
 
-def test_show_lists_options_that_are_not_the_default(session: Any) -> None:
+def test_show_lists_options_that_are_not_the_default(session: Any):
     output(session, "/set sigma 0.3")
     output(session, "/think off")
     output(session, "/set stop END")
@@ -328,17 +326,13 @@ def card_of(metadata: dict[str, str]) -> Callable[[Path], Any]:
     return lambda path: SimpleNamespace(metadata=metadata)
 
 
-def test_a_model_without_a_chat_template_says_what_it_gets(
-    session: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_without_a_chat_template_says_what_it_gets(session: Any, monkeypatch):
     monkeypatch.setattr(model_files, "card", card_of({}))
     monkeypatch.setattr(FakeEngine, "template_warning", "it gets a plain template")
     assert output(session, "/model plain.gguf")[1] == "it gets a plain template"
 
 
-def test_another_model_keeps_the_conversation_and_the_options(
-    session: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_model_keeps_the_conversation_and_the_options(session: Any, monkeypatch):
     monkeypatch.setattr(model_files, "card", card_of({"tokenizer.chat_template": "x"}))
     output(session, "/set temperature 0.9")
     session.ask("one")
@@ -346,9 +340,7 @@ def test_another_model_keeps_the_conversation_and_the_options(
     assert session.conversation.config.temperature == 0.9 and len(session.conversation.turns) == 1
 
 
-def test_the_old_model_stays_if_the_new_one_cannot_be_loaded(
-    session: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_old_model_stays_if_the_new_one_cannot_be_loaded(session: Any, monkeypatch):
     class Picky(FakeEngine):
         def __init__(self, path: Any, config: EngineConfig | None = None) -> None:
             if Path(path).name == "bad.gguf":

@@ -27,7 +27,7 @@ from tgr_local.system.errors import CapacityError, TgrError
 
 
 @pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> Any:
+def session(monkeypatch) -> Any:
     """A session on the double, whose replies fail where a real one has no room: one byte is one
     token of 128."""
     monkeypatch.setattr(context, "TURN_TOKENS", 2)
@@ -46,7 +46,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def roomy(session: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def roomy(session: Any, monkeypatch) -> Any:
     """The same session with a context of 1024 tokens."""
     monkeypatch.setattr(FakeEngine, "n_ctx_train", 1024)
     return session
@@ -61,7 +61,7 @@ def fill(session: Any) -> None:
     session.conversation.turns = [Turn(str(i) * 10, str(i) * 13) for i in range(3)]
 
 
-def test_the_user_is_asked_at_the_end_of_the_context(session: Any) -> None:
+def test_the_user_is_asked_at_the_end_of_the_context(session: Any):
     fill(session)
     session.ask("x" * 20)  # fits: 6 + 3 * 25 + 20
     assert session.front_end.asked == []
@@ -78,7 +78,7 @@ def test_the_user_is_asked_at_the_end_of_the_context(session: Any) -> None:
     assert session.conversation.last.answer == "#3 " + "x" * 50
 
 
-def test_without_a_decision_nothing_is_cut_and_the_error_says_how(session: Any) -> None:
+def test_without_a_decision_nothing_is_cut_and_the_error_says_how(session: Any):
     fill(session)
     with pytest.raises(CapacityError, match=r"/drop 2 removes the oldest 2 turns, /summarise 2"):
         session.ask("x" * 50)
@@ -88,7 +88,7 @@ def test_without_a_decision_nothing_is_cut_and_the_error_says_how(session: Any) 
     assert turns(session) == ["2" * 10, "x" * 50] and session.conversation.last.answer
 
 
-def test_a_question_that_is_too_long_by_itself_is_an_error(session: Any) -> None:
+def test_a_question_that_is_too_long_by_itself_is_an_error(session: Any):
     fill(session)
     session.front_end.decision = 0
     with pytest.raises(CapacityError, match="shorten it"):
@@ -96,7 +96,7 @@ def test_a_question_that_is_too_long_by_itself_is_an_error(session: Any) -> None
     assert session.front_end.asked == [] and len(turns(session)) == 4
 
 
-def test_dropped_turns_stay_in_their_file(session: Any, home: Path) -> None:
+def test_dropped_turns_stay_in_their_file(session: Any, home: Path):
     session.path = store.new_path()
     session.ask("one")
     session.ask("two")
@@ -111,7 +111,7 @@ def test_dropped_turns_stay_in_their_file(session: Any, home: Path) -> None:
     assert turns(session) == ["one", "two"]
 
 
-def test_a_summary_takes_the_place_of_the_turns(roomy: Any) -> None:
+def test_a_summary_takes_the_place_of_the_turns(roomy: Any):
     session = roomy
     for question in ("one", "two", "three"):
         session.ask(question)
@@ -126,7 +126,7 @@ def test_a_summary_takes_the_place_of_the_turns(roomy: Any) -> None:
     assert turns(session) == [context.SUMMARY_QUESTION]
 
 
-def test_a_summary_without_room_is_refused(session: Any) -> None:
+def test_a_summary_without_room_is_refused(session: Any):
     session.conversation.turns = [Turn("0" * 100, "1" * 13), Turn("2", "3")]
     with pytest.raises(CapacityError, match=r"the oldest turn .* no room for a summary in the"):
         output(session, "/summarise 2")
@@ -139,19 +139,17 @@ def test_a_summary_without_room_is_refused(session: Any) -> None:
 @pytest.mark.parametrize(
     ("typed", "choice"), [("1\r", 0), ("7\r2\r", 1), ("maybe\r3\r", 2), ("\x03", None)]
 )
-def test_the_dialog_takes_a_number_or_ctrl_c(
-    monkeypatch: pytest.MonkeyPatch, typed: str, choice: int | None
-) -> None:
+def test_the_dialog_takes_a_number_or_ctrl_c(monkeypatch, typed: str, choice: int | None):
     assert decided(monkeypatch, typed) == choice
 
 
 @pytest.mark.parametrize("typed", ["/exit\r", "/bye\r", "exit\r", "no\r/quit\r", "\x04"])
-def test_the_dialog_obeys_a_user_who_leaves(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
+def test_the_dialog_obeys_a_user_who_leaves(monkeypatch, typed: str):
     with pytest.raises(EOFError):
         decided(monkeypatch, typed)
 
 
-def decided(monkeypatch: pytest.MonkeyPatch, typed: str) -> int | None:
+def decided(monkeypatch, typed: str) -> int | None:
     """What the terminal's dialog makes of typed keys."""
     session = make_session(monkeypatch)
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
@@ -159,7 +157,7 @@ def decided(monkeypatch: pytest.MonkeyPatch, typed: str) -> int | None:
         return Terminal(session.conversation).decide("What now?", ["a", "b", "c"])
 
 
-def test_an_empty_summary_changes_nothing(roomy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_summary_changes_nothing(roomy: Any, monkeypatch):
     session = roomy
 
     def empty(*_: Any, **__: Any) -> Iterator[Any]:
@@ -183,7 +181,7 @@ def test_an_empty_summary_changes_nothing(roomy: Any, monkeypatch: pytest.Monkey
         ("/summarise x", "the number of turns is 'x', but must be between 1 and 3"),
     ],
 )
-def test_a_bad_number_is_refused(session: Any, line: str, message: str) -> None:
+def test_a_bad_number_is_refused(session: Any, line: str, message: str):
     if "question" not in message:
         fill(session)
     with pytest.raises(ValueError, match=message):
@@ -217,7 +215,7 @@ def start() -> Iterator[Open]:
 
 
 @pytest.mark.parametrize("method", ["base", "tgr-latent"])
-def test_after_dropped_turns_the_rest_is_read_once(start: Open, method: str) -> None:
+def test_after_dropped_turns_the_rest_is_read_once(start: Open, method: str):
     session = start(method, n_ctx=600)
     engine = session.conversation.engine
     words = "the quick brown fox jumps. "
@@ -233,7 +231,7 @@ def test_after_dropped_turns_the_rest_is_read_once(start: Open, method: str) -> 
     assert engine.stats().n_positions - before < 100, "what stayed is remembered"
 
 
-def test_a_full_context_is_summarised_and_the_question_answered(start: Open) -> None:
+def test_a_full_context_is_summarised_and_the_question_answered(start: Open):
     """With the embedded model and 300 cells: the summary that is offered can be carried out."""
     session = start("base", n_ctx=300)
     session.front_end.decision = 1  # type: ignore[attr-defined]
@@ -245,7 +243,7 @@ def test_a_full_context_is_summarised_and_the_question_answered(start: Open) -> 
     assert turns(session)[0] == context.SUMMARY_QUESTION
 
 
-def test_turns_that_do_not_fit_together_are_summarised_in_parts(start: Open) -> None:
+def test_turns_that_do_not_fit_together_are_summarised_in_parts(start: Open):
     session = start("base", n_ctx=300)
     session.conversation.turns = [Turn(f"What is {i}+3?", "It is so. " * 5) for i in range(12)]
     with pytest.raises(CapacityError):
@@ -258,7 +256,7 @@ def test_turns_that_do_not_fit_together_are_summarised_in_parts(start: Open) -> 
     assert session.conversation.last.answer
 
 
-def test_a_summary_by_a_model_is_short(start: Open) -> None:
+def test_a_summary_by_a_model_is_short(start: Open):
     session = start("tgr-latent")
     for question in ("What is 2+3?", "What is 4+4?"):
         session.ask(question)

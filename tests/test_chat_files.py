@@ -18,11 +18,11 @@ from tgr_local.system.errors import TgrError
 
 
 @pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> Any:
+def session(monkeypatch) -> Any:
     return make_session(monkeypatch)
 
 
-def test_a_loaded_conversation_equals_the_saved_one(session: Any, home: Path) -> None:
+def test_a_loaded_conversation_equals_the_saved_one(session: Any, home: Path):
     output(session, "/system brief")
     output(session, "/set stop END")
     output(session, "/method markov")
@@ -42,9 +42,7 @@ def test_a_loaded_conversation_equals_the_saved_one(session: Any, home: Path) ->
     assert conversation.system == "brief" and conversation.method.name == "markov"
 
 
-def test_every_turn_is_saved_and_the_latest_conversations_are_resumed(
-    session: Any, home: Path
-) -> None:
+def test_every_turn_is_saved_and_the_latest_conversations_are_resumed(session: Any, home: Path):
     session.path = store.new_path().with_name("first.jsonl")
     session.ask("one")
     with pytest.raises(TgrError):
@@ -62,7 +60,7 @@ def test_every_turn_is_saved_and_the_latest_conversations_are_resumed(
     assert len(store.load(home / "state/tgr-local/chats/first.jsonl").turns) == 3
 
 
-def test_the_numbers_of_a_list_stay_until_the_next_one(session: Any) -> None:
+def test_the_numbers_of_a_list_stay_until_the_next_one(session: Any):
     for i, name in enumerate(("one", "two", "three"), 1):
         session.path = store.new_path().with_name(f"{name}.jsonl")
         session.ask(name)
@@ -77,16 +75,14 @@ def test_the_numbers_of_a_list_stay_until_the_next_one(session: Any) -> None:
     assert output(session, "/resume")[0].endswith("2 turns: one")
 
 
-def test_undo_removes_the_turn_from_the_file(session: Any) -> None:
+def test_undo_removes_the_turn_from_the_file(session: Any):
     session.path = store.new_path()
     session.ask("secret")
     output(session, "/undo")
     assert store.load(session.path).turns == [] and "secret" not in session.path.read_text()
 
 
-def test_a_folder_that_cannot_be_written_gives_one_warning(
-    session: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_cannot_be_written_gives_one_warning(session: Any, capsys):
     session.path = Path("/dev/null/x/chat.jsonl")
     session.ask("one")
     session.ask("two")
@@ -94,7 +90,7 @@ def test_a_folder_that_cannot_be_written_gives_one_warning(
     assert len(session.conversation.turns) == 2
 
 
-def test_a_file_of_another_kind_is_not_overwritten(session: Any, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_not_overwritten(session: Any, tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text("precious")
     session.ask("one")
@@ -106,7 +102,7 @@ def test_a_file_of_another_kind_is_not_overwritten(session: Any, tmp_path: Path)
         output(session, f"/save {tmp_path}/pipe")
 
 
-def test_another_conversation_is_not_overwritten(session: Any, home: Path) -> None:
+def test_another_conversation_is_not_overwritten(session: Any, home: Path):
     path = home / "state/tgr-local/chats/z.jsonl"
     session.ask("one")
     session.ask("two")
@@ -123,9 +119,7 @@ def test_another_conversation_is_not_overwritten(session: Any, home: Path) -> No
     assert len(store.load(path).turns) == 3
 
 
-def test_a_conversation_is_saved_at_the_given_path(
-    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_conversation_is_saved_at_the_given_path(session: Any, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     session.ask("one")
     for name in (".", "..", ".hidden", ".jsonl", ".x.jsonl", '""', "''"):
@@ -139,9 +133,7 @@ def test_a_conversation_is_saved_at_the_given_path(
     assert output(session, "/load ./x.txt")[0].startswith("x: 1 turn")
 
 
-def test_a_save_that_fails_names_the_file(
-    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_that_fails_names_the_file(session: Any, tmp_path, monkeypatch):
     session.ask("one")
     with pytest.raises(OSError) as error:
         output(session, "/save /proc/x")
@@ -160,7 +152,7 @@ def test_a_save_that_fails_names_the_file(
     assert error.value.filename == f"{tmp_path}/x" and list(tmp_path.iterdir()) == []
 
 
-def test_former_options_of_a_saved_conversation_are_dropped(session: Any, tmp_path: Path) -> None:
+def test_former_options_of_a_saved_conversation_are_dropped(session: Any, tmp_path):
     path = tmp_path / "old.jsonl"
     path.write_text(HEADER.replace("{}", '{"min_gap": 0.5, "vote_weight": "probe", "sigma": 0.3}'))
     assert output(session, f"/load {path}")[0] == "old: 0 turns, method base"
@@ -190,9 +182,7 @@ USER = '{"role": "user", "content": "q"}'
         (f'{HEADER}\n{{"role": "user", "content": 5}}', "line 2: .*5 is not of type str"),
     ],
 )
-def test_an_invalid_file_is_refused_with_the_line(
-    session: Any, tmp_path: Path, text: str, message: str
-) -> None:
+def test_an_invalid_file_is_refused_with_the_line(session: Any, tmp_path, text: str, message: str):
     path = tmp_path / "bad.jsonl"
     path.write_text(text)
     session.ask("one")
@@ -201,7 +191,7 @@ def test_an_invalid_file_is_refused_with_the_line(
     assert session.conversation.last.question == "one"
 
 
-def test_the_list_names_saved_ones_and_leaves_out_earlier_states(session: Any) -> None:
+def test_the_list_names_saved_ones_and_leaves_out_earlier_states(session: Any):
     session.path = store.new_path()
     session.ask("one")
     output(session, "/save sums")
@@ -221,8 +211,8 @@ def test_the_list_names_saved_ones_and_leaves_out_earlier_states(session: Any) -
 
 
 def test_a_conversation_is_resumed_with_its_own_model(
-    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+    session: Any, tmp_path, monkeypatch, capsys: Any
+):
     own = tmp_path / "own.gguf"
     own.touch()
     session.conversation.engine.path = own

@@ -66,7 +66,7 @@ def files(home: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("method", ["base", "tgr-latent"])
-def test_a_resumed_conversation_is_not_read_again(start: Open, home: Path, method: str) -> None:
+def test_a_resumed_conversation_is_not_read_again(start: Open, home: Path, method: str):
     first = start(method)
     output(first, f"/system {LONG}")
     assert decoded(first, "one") > prefixes.LEAST_TOKENS
@@ -84,7 +84,7 @@ def test_a_resumed_conversation_is_not_read_again(start: Open, home: Path, metho
     assert second.conversation.turns == plain.conversation.turns, "and the reply is the same"
 
 
-def test_a_reply_is_saved_with_its_question(start: Open) -> None:
+def test_a_reply_is_saved_with_its_question(start: Open):
     left(start())
     second = start()
     output(second, "/resume 1")
@@ -92,7 +92,7 @@ def test_a_reply_is_saved_with_its_question(start: Open) -> None:
     assert decoded(second, "two") <= n_new + 64
 
 
-def test_names_of_a_conversation_share_its_prefix(start: Open, home: Path) -> None:
+def test_names_of_a_conversation_share_its_prefix(start: Open, home: Path):
     first = start()
     output(first, f"/system {LONG}")
     first.ask("one")
@@ -106,9 +106,7 @@ def test_names_of_a_conversation_share_its_prefix(start: Open, home: Path) -> No
     assert decoded(second, "two") < prefixes.LEAST_TOKENS
 
 
-def test_a_damaged_file_gives_one_warning_and_the_text_is_read(
-    start: Open, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_file_gives_one_warning_and_the_text_is_read(start: Open, home: Path, capsys):
     left(start())
     (name,) = files(home)
     path = home / "state/tgr-local/chats" / name
@@ -131,7 +129,7 @@ def test_a_damaged_file_gives_one_warning_and_the_text_is_read(
     assert "cache type" in capsys.readouterr().err
 
 
-def test_a_change_of_the_model_is_no_news(start: Open, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_change_of_the_model_is_no_news(start: Open, capsys):
     session = start()
     output(session, f"/system {LONG}")
     session.ask("one")
@@ -140,7 +138,7 @@ def test_a_change_of_the_model_is_no_news(start: Open, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == ""
 
 
-def test_nothing_is_saved_that_need_not_be(start: Open, home: Path) -> None:
+def test_nothing_is_saved_that_need_not_be(start: Open, home: Path):
     short = start()
     short.ask("one")
     short.leave()
@@ -153,7 +151,7 @@ def test_nothing_is_saved_that_need_not_be(start: Open, home: Path) -> None:
     assert files(home) == []
 
 
-def test_a_conversation_that_was_only_looked_at_is_not_written(start: Open, home: Path) -> None:
+def test_a_conversation_that_was_only_looked_at_is_not_written(start: Open, home: Path):
     left(start())
     path = home / "state/tgr-local/chats" / files(home)[0]
     before = path.stat()
@@ -163,9 +161,7 @@ def test_a_conversation_that_was_only_looked_at_is_not_written(start: Open, home
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_an_interrupt_leaves_the_old_file(
-    start: Open, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_leaves_the_old_file(start: Open, home: Path, monkeypatch):
     session = left(start())
     path = home / "state/tgr-local/chats" / files(home)[0]
     content = path.read_bytes()
@@ -178,7 +174,7 @@ def test_an_interrupt_leaves_the_old_file(
     assert not list(path.parent.glob(".*.prefix*")), "no part of a file is left"
 
 
-def test_old_files_do_not_pile_up(start: Open, home: Path) -> None:
+def test_old_files_do_not_pile_up(start: Open, home: Path):
     session = start()
     output(session, f"/system {LONG}")
     folder = home / "state/tgr-local/chats"
@@ -207,9 +203,7 @@ def test_old_files_do_not_pile_up(start: Open, home: Path) -> None:
     assert "0.prefix" not in files(home), "the oldest are removed first"
 
 
-def test_too_large_a_prefix_is_not_saved(
-    start: Open, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_too_large_a_prefix_is_not_saved(start: Open, home: Path, capsys):
     session = start()
     output(session, f"/system {LONG * 2}")
     output(session, "/set prefix_mib 1")
@@ -219,9 +213,7 @@ def test_too_large_a_prefix_is_not_saved(
     assert capsys.readouterr().err.count("is not saved") == 1
 
 
-def test_the_command_line_resumes_the_latest(
-    start: Open, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_resumes_the_latest(start: Open, capsys, monkeypatch):
     assert main(["chat", "--resume"]) == 2
     assert "no saved conversation" in capsys.readouterr().err
     first = start()

@@ -29,7 +29,7 @@ Use = Callable[[str], Engine]
 
 
 @pytest.fixture
-def base_model(model: Callable[..., Path], tmp_path: Path) -> Path:
+def base_model(model: Callable[..., Path], tmp_path) -> Path:
     """A model file without a chat template."""
     file = Gguf.parse(model().read_bytes())
     del file.metadata[b"tokenizer.chat_template"]
@@ -38,7 +38,7 @@ def base_model(model: Callable[..., Path], tmp_path: Path) -> Path:
     return path
 
 
-def test_a_base_model_gets_a_plain_template(base_model: Path, load: Any) -> None:
+def test_a_base_model_gets_a_plain_template(base_model: Path, load: Any):
     engine = load(base_model)
     plain = "User: 2+2?\nAssistant: 4\nUser: 3+3?\nAssistant:"
     preface = (
@@ -51,16 +51,14 @@ def test_a_base_model_gets_a_plain_template(base_model: Path, load: Any) -> None
     assert engine.template_warning.startswith("base.gguf has no chat template")
 
 
-def test_a_stop_text_ends_the_turn(base_model: Path, load: Any) -> None:
+def test_a_stop_text_ends_the_turn(base_model: Path, load: Any):
     engine = load(base_model)
     config = resolve(engine.metadata, {"max_tokens": 4}).config
     reply = generation.generate(engine, MESSAGES, config, method="base")
     assert reply.n_tokens <= 4 and "User:" not in reply.text
 
 
-def test_a_template_is_named_or_in_a_file(
-    model: Callable[..., Path], load: Any, tmp_path: Path
-) -> None:
+def test_a_template_is_named_or_in_a_file(model: Callable[..., Path], load: Any, tmp_path):
     engine = load(model(), chat_template="chatml")
     assert engine.chat_prompt([SYSTEM, *MESSAGES[:1]]) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n"
@@ -84,8 +82,8 @@ def test_a_template_is_named_or_in_a_file(
     ],
 )
 def test_a_bad_template_is_refused_before_the_model_is_loaded(
-    tmp_path: Path, content: bytes | None, error: type[Exception], message: str
-) -> None:
+    tmp_path, content: bytes | None, error: type[Exception], message: str
+):
     path = tmp_path / "mine"
     if content is not None:
         path.write_bytes(content)
@@ -93,9 +91,7 @@ def test_a_bad_template_is_refused_before_the_model_is_loaded(
         Engine("/nowhere/f.gguf", EngineConfig(chat_template=str(path)))
 
 
-def test_the_command_line_says_it_once(
-    base_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line_says_it_once(base_model: Path, capsys):
     assert cli.main(["run", "hello", "-m", str(base_model), "-n", "4", "--method", "base"]) in (
         0,
         1,
@@ -110,9 +106,7 @@ ALTERNATING = """{{ bos_token }}{% for m in messages %}
 {{- m.role + ': ' + m.content + '\n' }}{% endfor %}assistant:"""
 
 
-def test_messages_that_a_template_refuses_are_put_together(
-    engine: Engine, use_template: Use
-) -> None:
+def test_messages_that_a_template_refuses_are_put_together(engine: Engine, use_template: Use):
     """Two of the user in a row, and later ones of the system, in chat as in the other APIs."""
     two = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
     late = [*two[:1], {"role": "system", "content": "s"}]
@@ -201,7 +195,7 @@ def _lines(engine: Engine, messages: list[dict[str, Any]]) -> list[str]:
 )
 def test_a_strict_template_gets_any_history(
     use_template: Use, history: list[Any], lines: list[str]
-) -> None:
+):
     roles = {"S": "system", "Q": "user", "A": "assistant"}
     messages = [
         {"role": roles[one], "content": one} if isinstance(one, str) else one for one in history
@@ -214,7 +208,7 @@ def test_a_strict_template_gets_any_history(
     assert got == [*lines, end]
 
 
-def test_what_a_template_leaves_out_reaches_the_model(use_template: Use) -> None:
+def test_what_a_template_leaves_out_reaches_the_model(use_template: Use):
     """Later messages of the system, and calls of a request that names no tools any more."""
     late = [
         {"role": "system", "content": "first"},
@@ -237,7 +231,7 @@ def test_what_a_template_leaves_out_reaches_the_model(use_template: Use) -> None
         assert '"name": "f"' in text and "<tool_response>\nsunny\n</tool_response>" in text
 
 
-def test_every_effort_reaches_the_template(use_template: Use) -> None:
+def test_every_effort_reaches_the_template(use_template: Use):
     engine, budgets = use_template("{{ reasoning_effort }}"), {}
     for effort in ("minimal", "low", "medium", "high", "xhigh", "max"):
         asked = {"messages": MESSAGES[:1], "reasoning_effort": effort}
@@ -248,8 +242,8 @@ def test_every_effort_reaches_the_template(use_template: Use) -> None:
 
 
 def test_a_begin_token_that_a_raw_text_has_is_not_added_again(
-    model: Callable[..., Path], load: Any, tmp_path: Path
-) -> None:
+    model: Callable[..., Path], load: Any, tmp_path
+):
     file = Gguf.parse(model().read_bytes())
     file.set("tokenizer.ggml.add_bos_token", True, BOOL)
     (tmp_path / "begins.gguf").write_bytes(file.to_bytes())

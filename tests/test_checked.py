@@ -40,7 +40,7 @@ def embedded() -> Iterator[Engine]:
 # ---- a function ----
 
 
-def test_a_text_that_passes_at_once_costs_one(embedded: Engine) -> None:
+def test_a_text_that_passes_at_once_costs_one(embedded: Engine):
     plain = generate(embedded, PUZZLE, CONFIG)
     seen: list[str] = []
     reply = generate(embedded, PUZZLE, CONFIG, check=lambda text: not seen.append(text))
@@ -50,7 +50,7 @@ def test_a_text_that_passes_at_once_costs_one(embedded: Engine) -> None:
     assert reply.counts.discarded == 0
 
 
-def test_texts_are_written_until_one_passes_and_all_are_counted(embedded: Engine) -> None:
+def test_texts_are_written_until_one_passes_and_all_are_counted(embedded: Engine):
     first = generate(embedded, PUZZLE, CONFIG)
     before = embedded.stats().n_positions
     other: list[Any] = []
@@ -65,7 +65,7 @@ def test_texts_are_written_until_one_passes_and_all_are_counted(embedded: Engine
     assert again.tokens == reply.tokens
 
 
-def test_the_best_score_wins_where_none_passes(embedded: Engine) -> None:
+def test_the_best_score_wins_where_none_passes(embedded: Engine):
     scores: dict[str, float] = {}
 
     def check(text: str) -> float:
@@ -79,7 +79,7 @@ def test_the_best_score_wins_where_none_passes(embedded: Engine) -> None:
     assert high.checked and high.checked.passed and high.checked.score == 1.5
 
 
-def test_equal_texts_are_not_written_twice(embedded: Engine) -> None:
+def test_equal_texts_are_not_written_twice(embedded: Engine):
     greedy = SearchConfig(temperature=0.0)
     reply = generate(embedded, QUESTION, greedy, check=lambda text: False)
     assert reply.checked and reply.checked.texts == 1
@@ -96,12 +96,12 @@ def test_equal_texts_are_not_written_twice(embedded: Engine) -> None:
         (lambda text: True, 2.5, "k is 2.5, but must be a whole number of at least 1"),
     ],
 )
-def test_a_bad_check_is_refused(embedded: Engine, check: Any, k: Any, says: str) -> None:
+def test_a_bad_check_is_refused(embedded: Engine, check: Any, k: Any, says: str):
     with pytest.raises(ValueError, match=f"^{re.escape(says)}$"):
         generate(embedded, QUESTION, CONFIG, check=check, k=k)
 
 
-def test_an_exception_of_a_check_ends_the_work(embedded: Engine) -> None:
+def test_an_exception_of_a_check_ends_the_work(embedded: Engine):
     def check(text: str) -> bool:
         seen.append(text)
         if len(seen) > 1:
@@ -114,7 +114,7 @@ def test_an_exception_of_a_check_ends_the_work(embedded: Engine) -> None:
     assert len(seen) == 2 and embedded.stats().cells_reserved == 0
 
 
-def test_a_cancelled_check_has_the_best_text_so_far(embedded: Engine) -> None:
+def test_a_cancelled_check_has_the_best_text_so_far(embedded: Engine):
     cancel = Cancel()
 
     def check(text: str) -> float:
@@ -132,9 +132,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="a check needs a POSIX shell"
 
 
 @posix
-def test_a_command_gets_the_answer_on_stdin(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_gets_the_answer_on_stdin(tmp_path, capsys):
     seen = tmp_path / "seen"
     assert run(*RUN, "--check", f"cat > {seen}") == 0
     out, err = capsys.readouterr()
@@ -156,8 +154,8 @@ def test_a_command_gets_the_answer_on_stdin(
     ],
 )
 def test_where_no_text_passes_the_best_one_is_printed(
-    capsys: pytest.CaptureFixture[str], check: str, more: tuple[str, ...], says: str
-) -> None:
+    capsys, check: str, more: tuple[str, ...], says: str
+):
     assert run(*RUN, "-k", "3", "--check", check, *more) == 1
     out, err = capsys.readouterr()
     assert out.strip() and says in err and "\x1b" not in err
@@ -178,16 +176,14 @@ def test_where_no_text_passes_the_best_one_is_printed(
     ],
 )
 def test_a_command_that_cannot_be_run_is_an_error(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, says: str
-) -> None:
+    capsys, words: tuple[str, ...], code: int, says: str
+):
     assert run(*RUN, *words) == code
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"tgr-local: {says}") and err.count("\n") == 1
 
 
-def test_no_settings_file_names_a_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_settings_file_names_a_check(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("tgr-local.toml").write_text('check = "touch made"')
     monkeypatch.setenv("TGR_CHECK", "touch made")
@@ -198,16 +194,14 @@ def test_no_settings_file_names_a_check(
 
 
 @posix
-def test_words_of_the_shell_are_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_of_the_shell_are_commands(capsys):
     for check in ("if true; then exit 0; fi # it's", "A=1 true", "! false", "{ true; }", "[ 1 ]"):
         assert run(*RUN, "--check", check) == 0
     capsys.readouterr()
 
 
 @posix
-def test_json_and_a_trace_have_the_checked_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_and_a_trace_have_the_checked_text(tmp_path, capsys):
     trace = str(tmp_path / "t.jsonl")
     assert run(*RUN, "--json", "-k", "3", "--check", "false", "--trace", trace) == 1
     out, err = capsys.readouterr()
@@ -219,7 +213,7 @@ def test_json_and_a_trace_have_the_checked_text(
 
 @posix
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_check_ends_with_the_program(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_check_ends_with_the_program(tmp_path, number: signal.Signals):
     pids = tmp_path / "pids"
     check = f"sleep 1000 & echo $! $$ > {pids}.new; mv {pids}.new {pids}; wait"
     started = process(*RUN, "--check", check, double=False)

@@ -35,7 +35,7 @@ SUMMARY = (
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", ["models", "models show tgr-mini", "--version", "run --help"])
-def test_a_full_disk_is_said_of_stdout(command: str, unbuffered: str) -> None:
+def test_a_full_disk_is_said_of_stdout(command: str, unbuffered: str):
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "tgr_local", *command.split()],
@@ -47,9 +47,7 @@ def test_a_full_disk_is_said_of_stdout(command: str, unbuffered: str) -> None:
     assert done.stderr.decode() == f"tgr-local: {where}No space left on device\n"
 
 
-def test_a_missing_file_named_stdout_is_no_error_of_stdout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_file_named_stdout_is_no_error_of_stdout(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert run("trace", "stdout") == 1
     os.write(1, b"still open")
@@ -61,7 +59,7 @@ def test_a_missing_file_named_stdout_is_no_error_of_stdout(
 
 
 @pytest.mark.parametrize("config_type", [EngineConfig, SearchConfig, ChatConfig])
-def test_every_field_is_a_flag_of_its_name(config_type: Any) -> None:
+def test_every_field_is_a_flag_of_its_name(config_type: Any):
     def value(*words: str) -> Any:
         args = cli.arguments(["chat", *words])
         assert args.sources == {spec.name: flag}
@@ -79,12 +77,12 @@ def test_every_field_is_a_flag_of_its_name(config_type: Any) -> None:
             assert value(*words) == spec.default or not any(many)
 
 
-def test_one_word_names_no_breaker() -> None:
+def test_one_word_names_no_breaker():
     words = cli.arguments(["chat", "--dry-sequence-breakers", "none"]).user_options
     assert SearchConfig(**words).dry_sequence_breakers == ()
 
 
-def test_help_gives_meaning_default_and_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_gives_meaning_default_and_bounds(capsys):
     assert run("run", "--help-all") == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "--sigma X proposal radius (σ) (default: 0.05; at least 0)" in text
@@ -93,9 +91,7 @@ def test_help_gives_meaning_default_and_bounds(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("command", ["run", "chat", "serve"])
-def test_help_shows_the_everyday_flags_first(
-    capsys: pytest.CaptureFixture[str], command: str
-) -> None:
+def test_help_shows_the_everyday_flags_first(capsys, command: str):
     assert run(command, "--help") == 0
     short = capsys.readouterr().out
     assert run(command, "--help-all") == 0
@@ -108,7 +104,7 @@ def test_help_shows_the_everyday_flags_first(
     assert n_more > 50 and flags_of[1] - flags_of[0] >= n_more
 
 
-def test_short_flags_are_those_of_llama_cpp() -> None:
+def test_short_flags_are_those_of_llama_cpp():
     words = "run q -m x -c 512 -n 9 -t 2 -ngl 3 -sys brief"
     args = cli.arguments(words.split())
     assert (args.model, args.system, args.user_options) == ("x", "brief", {"max_tokens": 9})
@@ -139,17 +135,13 @@ def test_short_flags_are_those_of_llama_cpp() -> None:
         ("--ignore-eos", "it is not supported; leave it out"),
     ],
 )  # fmt: skip
-def test_a_flag_of_llama_cpp_gets_its_name_here_or_what_to_do(
-    capsys: pytest.CaptureFixture[str], flag: str, hint: str
-) -> None:
+def test_a_flag_of_llama_cpp_gets_its_name_here_or_what_to_do(capsys, flag: str, hint: str):
     for words in ([f"{flag}=1"], [flag, "1"]):
         assert run("run", "x", *words) == 2
         assert capsys.readouterr().err == f"tgr-local: unknown argument '{words[0]}'; {hint}\n"
 
 
-def test_an_answer_follows_a_schema_or_a_grammar(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_answer_follows_a_schema_or_a_grammar(tmp_path, capsys):
     schema = {
         "type": "object",
         "properties": {"sum": {"type": "integer"}},
@@ -167,7 +159,7 @@ def test_an_answer_follows_a_schema_or_a_grammar(
     assert "the grammar does not parse" in capsys.readouterr().err
 
 
-def test_no_limit_of_tokens_is_what_the_model_was_trained_for() -> None:
+def test_no_limit_of_tokens_is_what_the_model_was_trained_for():
     metadata = {"general.architecture": "a", "a.context_length": "1000"}
     for given in (-1, -2):
         config = resolve(metadata, {"max_tokens": given, "chunk_len": 64, "max_chunks": 2}).config
@@ -176,14 +168,14 @@ def test_no_limit_of_tokens_is_what_the_model_was_trained_for() -> None:
     assert SearchConfig(max_tokens=-1).token_limit == SearchConfig().token_limit
 
 
-def test_texts_to_stop_at_may_be_several() -> None:
+def test_texts_to_stop_at_may_be_several():
     words = ["--stop", "a, b", "--stop", "c", "--tensor-split", "3,1"]
     args = cli.arguments(["run", "q", *words])
     assert args.user_options == {"stop": ("a, b", "c")}
     assert args.engine == EngineConfig(tensor_split=(3.0, 1.0))
 
 
-def test_the_first_prompt_waits_for_nothing_that_it_does_not_need() -> None:
+def test_the_first_prompt_waits_for_nothing_that_it_does_not_need():
     # everything up to the prompt, and the prompt itself
     start = (
         "from tgr_local.commands.cli import main; from tgr_local.chat import terminal\n"
@@ -200,9 +192,7 @@ def test_the_first_prompt_waits_for_nothing_that_it_does_not_need() -> None:
 # ---- output ----
 
 
-def test_run_prints_the_answer_and_a_summary(
-    double: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_prints_the_answer_and_a_summary(double: None, capsys):
     assert run("run", "2+2?", "--model", "f.gguf", "--seed", "5") == 0
     line = "15 tokens, 0.5 s, 31 tokens/s, seed 5\n"
     assert tuple(capsys.readouterr()) == ("#1 2+2?\n", line)
@@ -210,16 +200,12 @@ def test_run_prints_the_answer_and_a_summary(
     assert tuple(capsys.readouterr()) == ("#1 2+2?\n", SUMMARY)
 
 
-def test_run_prints_the_thinking_on_request(
-    double: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_prints_the_thinking_on_request(double: None, capsys):
     assert run("run", "2+2?", "--model", "f.gguf", "--show-thinking") == 0
     assert capsys.readouterr().out == "hm, 2+2?\n\n#1 2+2?\n"
 
 
-def test_several_trajectories_are_numbered(
-    double: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_trajectories_are_numbered(double: None, capsys):
     assert run("run", "2+2?", "--model", "f.gguf", "-k", "2", "--seed", "5") == 0
     out, err = capsys.readouterr()
     assert out == "[1] #1 2+2?\n[2] #1 2+2?\n"
@@ -230,9 +216,7 @@ def test_several_trajectories_are_numbered(
     assert err.endswith("stop x 2, seeds from 5\n")
 
 
-def test_json_has_everything_that_a_result_depends_on(
-    double: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_everything_that_a_result_depends_on(double: None, capsys):
     assert run("run", "2+2?", "--model", "f.gguf", "--json", "--seed", "5") == 0
     out, err = capsys.readouterr()
     result = json.loads(out)
@@ -270,18 +254,14 @@ def test_json_has_everything_that_a_result_depends_on(
     }
 
 
-def test_json_of_several_trajectories_is_a_list_with_their_seeds(
-    double: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_of_several_trajectories_is_a_list_with_their_seeds(double: None, capsys):
     assert run("run", "2+2?", "--model", "f.gguf", "--json", "-k", "3", "--seed", "5") == 0
     results = json.loads(capsys.readouterr().out)
     assert [(one["seed"], one["config"]["seed"]) for one in results] == [(5, 5), (6, 6), (7, 7)]
 
 
 @pytest.mark.parametrize(("k", "vectors"), [("1", False), ("2", True)])
-def test_a_trace_is_written_and_shown(
-    double: None, capsys: pytest.CaptureFixture[str], tmp_path: Path, k: str, vectors: bool
-) -> None:
+def test_a_trace_is_written_and_shown(double: None, capsys, tmp_path, k: str, vectors: bool):
     path = str(tmp_path / "t")
     flags = ["--trace-vectors"] if vectors else []
     assert run("run", "2+2?", "--model", "f.gguf", "-k", k, "--trace", path, *flags) == 0
@@ -292,7 +272,7 @@ def test_a_trace_is_written_and_shown(
     assert ('"float32"' in (tmp_path / "t").read_text()) == vectors
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version(capsys):
     from tgr_local import __version__
 
     assert run("--version") == 0
@@ -310,8 +290,8 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_more_cells_than_a_text_can_have_are_a_warning(
-    double: None, capsys: pytest.CaptureFixture[str], flags: str, warned: bool
-) -> None:
+    double: None, capsys, flags: str, warned: bool
+):
     assert run("run", "q", "--model", "f.gguf", *flags.split()) == 0  # trained for 128 tokens
     found = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     said = (
@@ -324,14 +304,14 @@ def test_more_cells_than_a_text_can_have_are_a_warning(
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["run", "-"]])
-def test_the_question_may_come_from_stdin(arguments: list[str]) -> None:
+def test_the_question_may_come_from_stdin(arguments: list[str]):
     code, out, _ = finished(*arguments, "--model", "f.gguf", data=b"2+2?\n")
     assert (code, out) == (0, "#1 2+2?\n")
     code, out, _ = finished(*arguments, "--model", "f.gguf", "--raw", data=b"2+2?\n")
     assert (code, out) == (0, "#1 2+2?\n\n"[:-1])  # raw: the line end is part of the prompt
 
 
-def test_files_stdin_and_the_argument_are_one_question(tmp_path: Path) -> None:
+def test_files_stdin_and_the_argument_are_one_question(tmp_path):
     (tmp_path / "a").write_text("first\n\n")
     (tmp_path / "b").write_text("second")
     files = ["-f", str(tmp_path / "a"), "--file", str(tmp_path / "b"), "--model", "f.gguf"]
@@ -351,13 +331,13 @@ def test_files_stdin_and_the_argument_are_one_question(tmp_path: Path) -> None:
     assert raw == "#1 first\n\n\n\nsecond\n\nx\n\n\nend\n"
 
 
-def test_dev_null_is_no_text() -> None:
+def test_dev_null_is_no_text():
     started = process("run", "2+2?", "--model", "f.gguf")  # its stdin
     out, _ = started.communicate(timeout=HANG)
     assert out == b"#1 2+2?\n"
 
 
-def test_the_system_prompt_is_a_message(capsys: pytest.CaptureFixture[str], double: None) -> None:
+def test_the_system_prompt_is_a_message(capsys, double: None):
     assert run("run", "2+2?", "--model", "f.gguf", "--system", "be brief", "--json") == 0
     assert json.loads(capsys.readouterr().out)["prompt"] == "<user>be brief|2+2?"
     assert run("run", "2+2?", "--model", "f.gguf", "-sys", "x", "--raw") == 2
@@ -365,9 +345,7 @@ def test_the_system_prompt_is_a_message(capsys: pytest.CaptureFixture[str], doub
     assert err == "tgr-local: raw text has no system prompt; leave out --system, or --raw\n"
 
 
-def test_a_file_that_is_too_long_is_refused(
-    capsys: pytest.CaptureFixture[str], double: None, tmp_path: Path
-) -> None:
+def test_a_file_that_is_too_long_is_refused(capsys, double: None, tmp_path):
     path = tmp_path / "long"
     path.touch()
     os.truncate(path, (16 << 20) + 1)
@@ -453,32 +431,26 @@ def test_a_file_that_is_too_long_is_refused(
         ("trace", 2, "the following arguments are required: FILE; see tgr-local trace --help"),
     ],
 )
-def test_an_error_is_one_line(
-    double: None, capsys: pytest.CaptureFixture[str], arguments: str, code: int, message: str
-) -> None:
+def test_an_error_is_one_line(double: None, capsys, arguments: str, code: int, message: str):
     model = ["--model", "f.gguf"] if arguments.startswith("run") else []
     assert run(*arguments.split(), *model) == code
     assert tuple(capsys.readouterr()) == ("", f"tgr-local: {message}\n")
 
 
 @pytest.mark.parametrize("question", ["", " \n"])
-def test_an_empty_question_is_refused(capsys: pytest.CaptureFixture[str], question: str) -> None:
+def test_an_empty_question_is_refused(capsys, question: str):
     assert run("run", question) == 2
     text = "tgr-local: the question is empty; give it as an argument or on stdin\n"
     assert capsys.readouterr().err == text
 
 
-def test_an_unknown_method_is_refused_before_the_model_is_loaded(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_unknown_method_is_refused_before_the_model_is_loaded(capsys):
     assert run("run", "x", "--model", "/nowhere/f.gguf", "--method", "tgr-latnet") == 2
     err = capsys.readouterr().err
     assert err.startswith("tgr-local: unknown method 'tgr-latnet'; did you mean tgr-latent")
 
 
-def test_a_bug_is_one_line_too_unless_debugging(
-    double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bug_is_one_line_too_unless_debugging(double: None, capsys, monkeypatch):
     from tgr_local import generation
 
     monkeypatch.setattr(generation, "stream", Mock(side_effect=KeyError("x")))
@@ -490,12 +462,12 @@ def test_a_bug_is_one_line_too_unless_debugging(
         run("run", "x", "--model", "f.gguf")
 
 
-def test_an_answer_before_an_error_is_printed() -> None:
+def test_an_answer_before_an_error_is_printed():
     done = finished("run", "break", "--model", "f.gguf")
     assert done == (1, "#1\n", "tgr-local: it broke\n")
 
 
-def test_a_closed_pipe_ends_the_run_quietly() -> None:
+def test_a_closed_pipe_ends_the_run_quietly():
     started = process("run", "flood", "--model", "f.gguf")
     assert started.stdout and started.stderr
     started.stdout.read(1)
@@ -513,14 +485,14 @@ def interrupted(started: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
     return started.returncode, first + out, err
 
 
-def test_control_c_keeps_what_is_written_and_exits_130(tmp_path: Path) -> None:
+def test_control_c_keeps_what_is_written_and_exits_130(tmp_path):
     path = str(tmp_path / "t")
     done = interrupted(process("run", "wait", "--model", "f.gguf", "--trace", path))
     assert done == (130, b"#1\n", b"tgr-local: interrupted\n")
     assert run("trace", path) == 0
 
 
-def test_control_c_exits_130_where_it_ends_the_reader_of_the_pipe_too() -> None:
+def test_control_c_exits_130_where_it_ends_the_reader_of_the_pipe_too():
     started = process("run", "wait", "--model", "f.gguf")
     assert started.stdout and started.stderr
     assert started.stdout.read(2) == b"#1"
@@ -549,13 +521,13 @@ sys.exit(program.main())
 @pytest.mark.parametrize(
     ("handler", "code"), [("signal.default_int_handler", 130), ("signal.SIG_IGN", 0)]
 )
-def test_a_command_gets_control_c_unless_it_is_ignored(handler: str, code: int) -> None:
+def test_a_command_gets_control_c_unless_it_is_ignored(handler: str, code: int):
     start = [sys.executable, "-c", ENTRY.format(handler=handler)]
     assert subprocess.run(start, timeout=HANG, env=environment()).returncode == code
 
 
 @pytest.mark.parametrize("when", ["it begins", "it ends"])
-def test_control_c_shows_no_traceback_while_the_program(when: str) -> None:
+def test_control_c_shows_no_traceback_while_the_program(when: str):
     start = (
         "import atexit, signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -594,16 +566,14 @@ def test_control_c_shows_no_traceback_while_the_program(when: str) -> None:
         ("nosuch", "OWNER/REPO:QUANTIZATION, such as Qwen/Qwen3-4B-GGUF:Q4_K_M"),
     ],
 )
-def test_a_name_that_is_no_file_says_what_to_type(
-    capsys: pytest.CaptureFixture[str], name: str, pulled: str
-) -> None:
+def test_a_name_that_is_no_file_says_what_to_type(capsys, name: str, pulled: str):
     assert run("run", "x", "-m", name) == 1
     err = capsys.readouterr().err
     assert err.startswith(f"tgr-local: there is no model {name}") and err.count("\n") == 1
     assert err.endswith(f" from Hugging Face, type: tgr-local models pull {pulled}\n")
 
 
-def test_a_downloaded_model_has_the_name_that_it_was_pulled_by(small: Path, home: Path) -> None:
+def test_a_downloaded_model_has_the_name_that_it_was_pulled_by(small: Path, home: Path):
     folder = home / "data/tgr-local/models/Owner/Repo-GGUF"
     folder.mkdir(parents=True)
     for kind in ("Q8_0", "Q4_K_M"):
@@ -647,7 +617,7 @@ def test_all_commands_have_one_folder_of_models(
 SHORT = ("--max-chunks", "2", "--chunk-len", "8", "--rollout-len", "4", "--n-candidates", "3")
 
 
-def test_a_run_on_a_model_leaves_a_trace(small: Path, tmp_path: Path) -> None:
+def test_a_run_on_a_model_leaves_a_trace(small: Path, tmp_path):
     path = str(tmp_path / "t")
     flags = ["--model", str(small), *SHORT, "--method", "tgr-latent", "--trace", path, "--json"]
     code, out, err = finished("run", "hello", *flags, double=False)
@@ -658,20 +628,20 @@ def test_a_run_on_a_model_leaves_a_trace(small: Path, tmp_path: Path) -> None:
     assert code == 0 and "candidate" in out and f"{result['tokens']} token" in out
 
 
-def test_the_same_seed_gives_the_same_answers(small: Path) -> None:
+def test_the_same_seed_gives_the_same_answers(small: Path):
     flags = ["hello", "--model", str(small), *SHORT, "-k", "2", "--json", "--raw", "--seed", "42"]
     first, second = (json.loads(finished("run", *flags, double=False)[1]) for _ in range(2))
     assert [one["text"] for one in first] == [one["text"] for one in second]
 
 
-def test_a_conversation_with_a_model(small: Path) -> None:
+def test_a_conversation_with_a_model(small: Path):
     lines = b"hello\n/set n_candidates 0\nand again\n/stats\n"
     code, out, err = finished("chat", "--model", str(small), *SHORT, data=lines, double=False)
     assert (code, err) == (1, "tgr-local: n_candidates is 0, but must be between 1 and 255\n")
     assert "last reply: tgr-think: " in out
 
 
-def test_control_c_ends_a_model_at_once(small: Path) -> None:
+def test_control_c_ends_a_model_at_once(small: Path):
     endless = ["--method", "markov", "--chunk-len", "1000", "--max-chunks", "100000"]
     flags = ["--model", str(small), *endless, "--temperature", "0", "--show-thinking"]
     started = process("run", "hello", *flags, double=False)
@@ -680,7 +650,7 @@ def test_control_c_ends_a_model_at_once(small: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model"])
-def test_a_file_that_is_not_a_model_is_one_line(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_model_is_one_line(tmp_path, content: bytes):
     path = tmp_path / "bad.gguf"
     path.write_bytes(content)
     code, out, err = finished("run", "hello", "--model", str(path), double=False)
@@ -688,7 +658,7 @@ def test_a_file_that_is_not_a_model_is_one_line(tmp_path: Path, content: bytes) 
     assert str(path) in err
 
 
-def test_an_address_of_ollama_is_the_name_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_of_ollama_is_the_name_in_it(capsys):
     assert run("run", "x", "-m", "https://ollama.com/library/llama3.2:1b") == 1
     err = capsys.readouterr().err
     assert err.startswith("tgr-local: there is no model llama3.2:1b; ")

@@ -15,9 +15,7 @@ from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.model_files import embedded_model
 
 
-def test_defaults_give_way_to_the_models_advice_and_that_to_flags(
-    double: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_defaults_give_way_to_the_models_advice_and_that_to_flags(double: None, capsys):
     assert run("run", "q", "--model", "f.gguf", "--json", "--chunk-len", "9") == 0
     config = json.loads(capsys.readouterr().out)["config"]
     assert FakeEngine("f").metadata == {"tgr.temperature": "0.25", "tgr.chunk_len": "100"}
@@ -26,9 +24,7 @@ def test_defaults_give_way_to_the_models_advice_and_that_to_flags(
     assert config["sigma"] == SearchConfig().sigma  # the default
 
 
-def test_the_makers_sampling_is_used_and_named(
-    model: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_makers_sampling_is_used_and_named(model: Callable[..., Path], tmp_path, capsys):
     file = Gguf.parse(model().read_bytes())
     file.set("general.sampling.temp", 1.5, F32)
     file.set("general.sampling.top_k", 20, I32)
@@ -51,7 +47,7 @@ def test_the_makers_sampling_is_used_and_named(
 
 def settings_from(
     home: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch,
     *,
     user: str = "",
     project: str = "",
@@ -67,11 +63,7 @@ def settings_from(
         monkeypatch.setenv(name, value)
 
 
-def test_flags_override_variables_and_those_override_files(
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_flags_override_variables_and_those_override_files(home: Path, monkeypatch, capsys):
     settings_from(
         home,
         monkeypatch,
@@ -95,9 +87,7 @@ def test_flags_override_variables_and_those_override_files(
     assert shown_config(capsys, "--stop", "c", "--thinking")["stop"] == (["c"], "--stop")
 
 
-def test_the_strength_is_of_what_the_method_injects(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_strength_is_of_what_the_method_injects(home: Path, capsys):
     for method, said in (
         ("tgr-latent", "calibration residual"),
         ("tgr-think", "calibration residual"),  # into the thinking
@@ -106,12 +96,7 @@ def test_the_strength_is_of_what_the_method_injects(
         assert shown_config(capsys, "--method", method)["strength"][1] == said
 
 
-def test_a_run_uses_the_settings(
-    double: None,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_run_uses_the_settings(double: None, home: Path, monkeypatch, capsys):
     settings_from(
         home, monkeypatch, user='model = "f.gguf"', project='sigma = 0.5\nmethod = "markov"'
     )
@@ -146,12 +131,12 @@ def test_a_run_uses_the_settings(
 def test_a_bad_setting_is_reported_with_its_place(
     double: None,
     home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch,
+    capsys,
     project: str,
     variables: dict[str, str],
     message: str,
-) -> None:
+):
     settings_from(home, monkeypatch, project=project, environment=variables)
     assert run("run", "q", "--model", "f.gguf") == 2
     out, err = capsys.readouterr()
@@ -169,14 +154,8 @@ def test_a_bad_setting_is_reported_with_its_place(
     ],
 )
 def test_an_unknown_method_or_model_is_reported_with_its_place(
-    small: Path,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    user: str,
-    variables: dict[str, str],
-    place: str,
-) -> None:
+    small: Path, home: Path, monkeypatch, capsys, user: str, variables: dict[str, str], place: str
+):
     settings_from(home, monkeypatch, user=user, environment=variables)
     assert run("chat") == (2 if "METHOD" in place or "method" in user else 1)  # as with flags
     err = capsys.readouterr().err
@@ -185,20 +164,15 @@ def test_an_unknown_method_or_model_is_reported_with_its_place(
 
 
 def test_a_settings_file_that_cannot_be_read_is_an_error(
-    double: None,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    double: None, home: Path, monkeypatch, capsys
+):
     monkeypatch.chdir(home)
     Path("tgr-local.toml").symlink_to("tgr-local.toml")
     assert run("run", "q", "--model", "f.gguf") == 1
     assert capsys.readouterr().err.startswith("tgr-local: tgr-local.toml: Too many levels of sym")
 
 
-def test_a_misspelt_variable_is_a_warning(
-    double: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_misspelt_variable_is_a_warning(double: None, monkeypatch, capsys):
     monkeypatch.setenv("TGR_ROLLOUT_LENGTH", "4")
     monkeypatch.setenv("TGR_SOMETHING_ELSE", "4")
     assert run("run", "q", "--model", "f.gguf") == 0
@@ -206,9 +180,7 @@ def test_a_misspelt_variable_is_a_warning(
     assert capsys.readouterr().err.startswith(f"tgr-local: warning: {warning}")
 
 
-def test_a_former_option_or_value_is_a_warning(
-    double: None, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_former_option_or_value_is_a_warning(double: None, home: Path, monkeypatch, capsys):
     user = 'draft_model = "small"\nprobe = "p.json"\nvote_weight = "count"'
     variables = {"TGR_MIN_GAP": "0", "TGR_VOTE_WEIGHT": "auto"}
     settings_from(
@@ -227,9 +199,7 @@ def test_a_former_option_or_value_is_a_warning(
 
 
 @pytest.mark.parametrize("command", ["code", "acp"])
-def test_the_assistant_shows_the_options_of_its_own_model(
-    capsys: pytest.CaptureFixture[str], command: str
-) -> None:
+def test_the_assistant_shows_the_options_of_its_own_model(capsys, command: str):
     assert run(command, "--show-config", "--changed") == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["chunk_len", "96", "the", "model", "file"] in rows
@@ -239,7 +209,7 @@ def test_the_assistant_shows_the_options_of_its_own_model(
     assert out.splitlines()[0].split() == ["model", path, "default"] and "--all" not in err
 
 
-def test_show_config_is_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_config_is_a_table_for_people(capsys):
     assert run("doctor", "--show-config") == 0
     rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
     assert rows.keys() == {"model", *EngineConfig.__dataclass_fields__}

@@ -13,7 +13,7 @@ from tgr_local.code import command
 
 
 @pytest.fixture
-def folder(tmp_path: Path, model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, model: Callable[..., Path], monkeypatch) -> Path:
     """The current folder, with a model in it and another one among the downloaded."""
     for place in (tmp_path, tmp_path / "data/tgr-local/models/Owner/Repo-GGUF"):
         place.mkdir(parents=True, exist_ok=True)
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, model: Callable[..., Path], monkeypatch: pytest.Monke
     return tmp_path
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def shown(capsys, *words: str) -> str:
     assert run(*words, "--show-config") == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("model "))
     value, source = line.removeprefix("model ").strip().rsplit("  ", 1)
@@ -36,9 +36,7 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 @pytest.mark.parametrize("command", ["chat", "serve", "doctor", "run"])
-def test_the_first_word_may_be_a_model(
-    folder: Path, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
+def test_the_first_word_may_be_a_model(folder: Path, capsys, command: str):
     for word in ("here.gguf", "./here.gguf", str(folder / "here.gguf"), "./tiny q8.gguf"):
         assert shown(capsys, command, word) in ("here.gguf", "tiny q8.gguf")
 
@@ -47,17 +45,15 @@ def test_the_first_word_may_be_a_model(
     ("word", "name"), [("here", "here.gguf"), ("Owner/Repo-GGUF", "tiny q8.gguf")]
 )
 def test_a_known_name_is_one_where_the_word_cannot_be_the_question(
-    folder: Path, capsys: pytest.CaptureFixture[str], word: str, name: str
-) -> None:
+    folder: Path, capsys, word: str, name: str
+):
     if word == "here":
         (folder / "here.gguf").rename(folder / "data/tgr-local/models/here.gguf")
     assert shown(capsys, "chat", word) == name
     assert shown(capsys, "run", word, "2+2?") == name
 
 
-def test_the_question_comes_after_the_model(
-    double: None, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_question_comes_after_the_model(double: None, folder: Path, capsys):
     for words in (
         ["here.gguf", "2+2?"], ["-n", "5", "here.gguf", "2+2?"], ["here.gguf", "-n", "5", "2+2?"],
         ["llama3.2:3b", "2+2?"],
@@ -114,8 +110,8 @@ def test_the_question_comes_after_the_model(
     ],
 )  # fmt: skip
 def test_a_word_that_belongs_nowhere_says_what_to_type(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: str, code: int, message: str
-) -> None:
+    folder: Path, capsys, arguments: str, code: int, message: str
+):
     assert run(*arguments.split("|")) == code
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"tgr-local: {message}") and err.count("\n") == 1
@@ -139,13 +135,8 @@ def test_a_word_that_belongs_nowhere_says_what_to_type(
     ],
 )
 def test_a_name_of_a_model_elsewhere_gets_the_command_that_pulls_it(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: str,
-    name: str,
-    repository: str,
-) -> None:
+    folder: Path, monkeypatch, capsys, words: str, name: str, repository: str
+):
     monkeypatch.setenv("TGR_SANDBOX", "none")  # a lack of one is said before
     first, _, question = words.format(name).partition("|")
     assert run(*first.split(), *([question] if question else ())) != 0
@@ -155,7 +146,7 @@ def test_a_name_of_a_model_elsewhere_gets_the_command_that_pulls_it(
     assert out == "" and err.count("\n") == 1 and f"tgr-local models pull {repository}" in err
 
 
-def test_a_task_of_code_is_no_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_of_code_is_no_model(folder: Path, monkeypatch):
     seen: list[tuple[object, ...]] = []
 
     def note(args: argparse.Namespace) -> int:

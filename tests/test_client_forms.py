@@ -54,7 +54,7 @@ def asked(engine: Engine, api: str, **body: Any) -> PreparedRequest:
 
 
 @pytest.mark.parametrize("api", ["chat", "messages", "responses"])
-def test_functions_are_read_in_every_form(caller: Engine, api: str) -> None:
+def test_functions_are_read_in_every_form(caller: Engine, api: str):
     expected = asked(caller, "chat", tools=[tool(FUNCTION)])
     for given in FLAT:
         made = asked(caller, api, tools=[given])
@@ -62,7 +62,7 @@ def test_functions_are_read_in_every_form(caller: Engine, api: str) -> None:
 
 
 @pytest.mark.parametrize("api", ["chat", "messages", "responses"])
-def test_other_tools_are_left_out_and_named(caller: Engine, api: str) -> None:
+def test_other_tools_are_left_out_and_named(caller: Engine, api: str):
     expected = asked(caller, "chat", tools=[tool(FUNCTION)])
     for other, name in OTHERS:
         made = asked(caller, api, tools=[tool(FUNCTION), other, other])
@@ -85,9 +85,7 @@ def test_other_tools_are_left_out_and_named(caller: Engine, api: str) -> None:
         ({"type": "function", "name": 5}, r"tools\[1\].*name is 5, but must be a text"),
     ],
 )
-def test_a_function_without_a_name_is_refused(
-    caller: Engine, api: str, given: Any, message: str
-) -> None:
+def test_a_function_without_a_name_is_refused(caller: Engine, api: str, given: Any, message: str):
     with pytest.raises(RequestError, match=message) as refusal:
         asked(caller, api, tools=[tool(FUNCTION), given])
     assert refusal.value.param == "tools" and "\n" not in str(refusal.value)
@@ -101,7 +99,7 @@ def test_a_function_without_a_name_is_refused(
         ({"type": "function", "name": "weather"}, None),
     ],
 )  # fmt: skip
-def test_a_choice_is_read_in_every_form(caller: Engine, choice: Any, same: Any) -> None:
+def test_a_choice_is_read_in_every_form(caller: Engine, choice: Any, same: Any):
     same = same or {"type": "function", "function": {"name": "weather"}}
     body = {"tools": [tool(WEATHER)], "seed": 1}
     made = asked(caller, "chat", **body, tool_choice=choice)
@@ -121,14 +119,14 @@ def test_a_choice_is_read_in_every_form(caller: Engine, choice: Any, same: Any) 
         ("required", "tool_choice asks for a call, but there are no tools that can be called"),
     ],
 )
-def test_a_choice_of_an_ignored_tool_is_refused(caller: Engine, choice: Any, message: str) -> None:
+def test_a_choice_of_an_ignored_tool_is_refused(caller: Engine, choice: Any, message: str):
     tools = [{"type": "custom", "custom": {"name": "patch"}}]
     tools += [] if choice == "required" else [tool(WEATHER)]
     with pytest.raises(RequestError, match=message):
         asked(caller, "chat", tools=tools, tool_choice=choice)
 
 
-def test_tgr_llama_takes_such_tools(model: Any) -> None:
+def test_tgr_llama_takes_such_tools(model: Any):
     tools = [{"type": "web_search"}, FLAT[0]]
     with TgrLlama(str(model()), method="base", verbose=False) as llama:
         made = llama.create_chat_completion(ASK, tools=tools, max_tokens=2)
@@ -173,7 +171,7 @@ def turns(**message: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("spelling", SPELLINGS, ids=str)
 def test_earlier_thinking_is_thinking_in_every_spelling(
     engine: Engine, use_template: Any, spelling: dict[str, Any]
-) -> None:
+):
     use_template(SHOWS)
     expected = asked(engine, "chat", messages=turns(reasoning_content="hm")).prompts
     assert b"<think>hm</think>b" in engine.detokenize(expected[0])
@@ -185,7 +183,7 @@ def test_earlier_thinking_is_thinking_in_every_spelling(
 
 
 @pytest.mark.parametrize("api", ["chat", "messages", "responses"])
-def test_thinking_that_cannot_be_read_is_named(engine: Engine, api: str) -> None:
+def test_thinking_that_cannot_be_read_is_named(engine: Engine, api: str):
     name = "input" if api == "responses" else "messages"
     plain = asked(engine, "chat", messages=turns()).prompts
     redacted = [{"type": "redacted_thinking", "data": "x"}, TEXT]
@@ -201,7 +199,7 @@ def test_thinking_that_cannot_be_read_is_named(engine: Engine, api: str) -> None
         assert (made.prompts, made.ignored) == (plain, (f"{name}[1].{place}",))
 
 
-def test_a_reply_goes_on_with_thinking_under_another_name(engine: Engine) -> None:
+def test_a_reply_goes_on_with_thinking_under_another_name(engine: Engine):
     open_end = [*ASK, {"role": "assistant", "content": None, "reasoning": "hm"}]
     assert asked(engine, "chat", messages=open_end).continued == "thinking"
 
@@ -209,7 +207,7 @@ def test_a_reply_goes_on_with_thinking_under_another_name(engine: Engine) -> Non
 # --- parameters ---
 
 
-def test_harmless_parameters_of_other_clients_are_named(engine: Engine) -> None:
+def test_harmless_parameters_of_other_clients_are_named(engine: Engine):
     given: dict[str, Any] = {
         "plugins": [{"id": "web"}], "models": ["a", "b"], "session_id": "s", "provider": {},
         "route": "fallback", "transforms": [], "usage": {"include": True}, "verbosity": "low",
@@ -243,15 +241,13 @@ def test_harmless_parameters_of_other_clients_are_named(engine: Engine) -> None:
         ({"thinking_token_budget": 20}, 20, True),
     ],
 )
-def test_reasoning_is_thinking(
-    engine: Engine, body: dict[str, Any], budget: int, thinking: bool
-) -> None:
+def test_reasoning_is_thinking(engine: Engine, body: dict[str, Any], budget: int, thinking: bool):
     made = asked(engine, "chat", **body)
     assert (made.config.thinking_budget, made.config.thinking) == (budget, thinking)
     assert made.ignored == ()
 
 
-def test_a_reasoning_that_is_none_is_refused(engine: Engine) -> None:
+def test_a_reasoning_that_is_none_is_refused(engine: Engine):
     for given, message in (
         ("high", "reasoning is 'high', but must be an object"),
         ({"effort": "great"}, "reasoning.effort is 'great', but must be one of none"),
@@ -273,7 +269,7 @@ def test_a_reasoning_that_is_none_is_refused(engine: Engine) -> None:
 )
 def test_thinking_that_is_not_wanted_is_not_shown(
     engine: Engine, use_template: Any, body: dict[str, Any]
-) -> None:
+):
     use_template(engine.chat_template + "<think>\n")
     options: dict[str, Any] = {"tgr": {"thinking_budget": 5}, "logprobs": True, "max_tokens": 16}
     shown, hidden = chat(engine, **options), chat(engine, **options, **body)
@@ -284,6 +280,6 @@ def test_thinking_that_is_not_wanted_is_not_shown(
     assert joined(parts)["content"] == shown["choices"][0]["message"]["content"]
 
 
-def test_mistrals_seed_is_a_seed(engine: Engine) -> None:
+def test_mistrals_seed_is_a_seed(engine: Engine):
     assert asked(engine, "chat", random_seed=7).config.seed == 7
     assert asked(engine, "chat", random_seed=7, seed=8).config.seed == 8

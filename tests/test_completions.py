@@ -37,7 +37,7 @@ every_method = pytest.mark.parametrize("method", ["base", "markov", "tgr-latent"
 
 
 @every_method
-def test_a_chat_completion_is_one_of_openais(engine: Engine, method: str) -> None:
+def test_a_chat_completion_is_one_of_openais(engine: Engine, method: str):
     made = chat(engine, method, n=2, logprobs=True, top_logprobs=3)
     typed = ChatCompletion.model_validate(made, strict=True)
     assert typed.object == "chat.completion" and typed.model == engine.path.stem
@@ -59,7 +59,7 @@ def test_a_chat_completion_is_one_of_openais(engine: Engine, method: str) -> Non
 
 
 @every_method
-def test_a_stream_equals_the_whole_response(engine: Engine, method: str) -> None:
+def test_a_stream_equals_the_whole_response(engine: Engine, method: str):
     options: dict[str, Any] = {"n": 2, "logprobs": True, "top_logprobs": 2}
     parts = streamed(engine, method, stream_options={"include_usage": True}, **options)
     for part in parts:
@@ -78,7 +78,7 @@ def test_a_stream_equals_the_whole_response(engine: Engine, method: str) -> None
     assert is_free(engine)
 
 
-def test_without_log_probabilities_text_streams_as_it_comes(engine: Engine) -> None:
+def test_without_log_probabilities_text_streams_as_it_comes(engine: Engine):
     parts = streamed(engine, tgr={"chunk_len": 24, "progress": True}, method="tgr-latent")
     assert parts[0]["tgr"]["progress"]["stage"] == "rebuild"
     scored = [p["tgr"]["progress"] for p in parts if not p["choices"]]
@@ -97,7 +97,7 @@ def test_without_log_probabilities_text_streams_as_it_comes(engine: Engine) -> N
     assert joined(parts)["content"] == whole["message"]["content"]
 
 
-def test_what_a_program_adds_to_a_chunk_is_in_no_other(engine: Engine) -> None:
+def test_what_a_program_adds_to_a_chunk_is_in_no_other(engine: Engine):
     def ends(body: dict[str, Any], make: Any) -> list[Any]:
         request = make(engine, body | {"stream": True, "n": 2}, config=SMALL, method="base")
         choices = [one for part in chunks(engine, request) for one in part["choices"]]
@@ -110,7 +110,7 @@ def test_what_a_program_adds_to_a_chunk_is_in_no_other(engine: Engine) -> None:
     assert [one["text"] for one in ends({"prompt": "a"}, completion_request)] == ["", ""]
 
 
-def test_a_legacy_completion_is_one_of_openais(engine: Engine) -> None:
+def test_a_legacy_completion_is_one_of_openais(engine: Engine):
     made = complete(engine, ["he", [1, 2, 3]], n=2, max_tokens=5, logprobs=2)
     typed = Completion.model_validate(made, strict=True)
     assert [choice.index for choice in typed.choices] == [0, 1, 2, 3]
@@ -129,9 +129,7 @@ def test_a_legacy_completion_is_one_of_openais(engine: Engine) -> None:
         assert [one for some in lists for one in some] == values
 
 
-def test_the_end_of_a_choice_is_sent_at_once(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_of_a_choice_is_sent_at_once(engine: Engine, monkeypatch):
     """The second reply ends only after the end of the first was sent."""
     options: dict[str, Any] = {"n": 2, "max_tokens": 400, "tgr": {"chunk_len": 400}}
     first, second = (c["message"]["content"] for c in chat(engine, **options)["choices"])
@@ -167,7 +165,7 @@ def test_the_end_of_a_choice_is_sent_at_once(
 
 
 @every_method
-def test_prompts_are_answered_together_and_each_as_alone(engine: Engine, method: str) -> None:
+def test_prompts_are_answered_together_and_each_as_alone(engine: Engine, method: str):
     prompts = ["hello", "he", [5, 6, 7], "the"]
     options: dict[str, Any] = {"temperature": 0, "n": 2, "method": method, "max_tokens": 20}
     most = 0
@@ -190,9 +188,7 @@ def test_prompts_are_answered_together_and_each_as_alone(engine: Engine, method:
     assert [choice["index"] for choice in best["choices"]] == [0, 1, 2, 3]
 
 
-def test_more_prompts_than_are_written_at_a_time(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_prompts_than_are_written_at_a_time(engine: Engine, monkeypatch):
     prompts = ["hello", "he", "the", "a", "b"]
     whole = complete(engine, prompts, temperature=0, max_tokens=3, echo=True, logprobs=1)
     monkeypatch.setattr(writing, "CHOICES_MAX", 2)
@@ -203,7 +199,7 @@ def test_more_prompts_than_are_written_at_a_time(
         assert a["logprobs"]["tokens"] == b["logprobs"]["tokens"]
 
 
-def test_a_prompt_that_fails_leaves_nothing_behind(engine: Engine) -> None:
+def test_a_prompt_that_fails_leaves_nothing_behind(engine: Engine):
     with pytest.raises(CapacityError, match="the query has 5000 tokens"):
         complete(engine, ["he", "a" * 5000])
     with pytest.raises(CapacityError, match="the prompt has 5000 tokens"):
@@ -222,7 +218,7 @@ def test_a_prompt_that_fails_leaves_nothing_behind(engine: Engine) -> None:
 
 def test_an_echoed_prompt_is_scored_as_the_reference_does(
     engine: Engine, model: Callable[..., Path]
-) -> None:
+):
     text = "hé 🦙 the"
     made = complete(engine, text, echo=True, logprobs=4, max_tokens=0)
     (choice,) = made["choices"]
@@ -244,7 +240,7 @@ def test_an_echoed_prompt_is_scored_as_the_reference_does(
     assert made["tgr"]["forward_tokens"]["query"] > len(tokens)
 
 
-def test_offsets_go_on_where_the_prompt_ends(engine: Engine) -> None:
+def test_offsets_go_on_where_the_prompt_ends(engine: Engine):
     plain = complete(engine, logprobs=0, max_tokens=4)["choices"][0]
     echoed = complete(engine, logprobs=0, max_tokens=4, echo=True)["choices"][0]
     assert plain["logprobs"]["text_offset"][0] == len("hé 🦙")
@@ -255,7 +251,7 @@ def test_offsets_go_on_where_the_prompt_ends(engine: Engine) -> None:
         assert echoed["logprobs"][key][-n:] == plain["logprobs"][key]
 
 
-def test_log_probabilities_end_with_the_text(engine: Engine) -> None:
+def test_log_probabilities_end_with_the_text(engine: Engine):
     whole = complete(engine, max_tokens=20, temperature=0)["choices"][0]["text"]
     stop = whole[5:7]
     cut = complete(engine, max_tokens=20, temperature=0, stop=[stop], logprobs=1)["choices"][0]
@@ -264,7 +260,7 @@ def test_log_probabilities_end_with_the_text(engine: Engine) -> None:
     assert offsets[-1] < len("hé 🦙") + len(cut["text"]) and offsets == sorted(offsets)
 
 
-def test_leading_line_breaks_are_text_where_nothing_was_thought(engine: Engine) -> None:
+def test_leading_line_breaks_are_text_where_nothing_was_thought(engine: Engine):
     grammar = 'root ::= "\\n\\n\\na"'
     choice = chat(engine, grammar=grammar, max_tokens=4, logprobs=True)["choices"][0]
     assert choice["message"]["content"] == "\n\n\na"
@@ -272,7 +268,7 @@ def test_leading_line_breaks_are_text_where_nothing_was_thought(engine: Engine) 
     assert all(one["top_logprobs"] == [] for one in choice["logprobs"]["content"])
 
 
-def test_the_best_of_several_are_the_likeliest(engine: Engine) -> None:
+def test_the_best_of_several_are_the_likeliest(engine: Engine):
     body: dict[str, Any] = {"max_tokens": 8, "logprobs": 0}
     every = complete(engine, n=5, **body)["choices"]
     made = complete(engine, n=2, best_of=5, **body)
@@ -289,14 +285,14 @@ def test_the_best_of_several_are_the_likeliest(engine: Engine) -> None:
 # --- sampling ---
 
 
-def test_seeds_repeat_and_a_random_one_is_reported(engine: Engine) -> None:
+def test_seeds_repeat_and_a_random_one_is_reported(engine: Engine):
     assert chat(engine)["choices"] == chat(engine)["choices"]
     first, second = (chat(engine, seed=None) for _ in range(2))
     assert first["tgr"]["seed"] != second["tgr"]["seed"]
     assert chat(engine, seed=first["tgr"]["seed"])["choices"] == first["choices"]
 
 
-def test_a_bias_forbids_and_forces(engine: Engine) -> None:
+def test_a_bias_forbids_and_forces(engine: Engine):
     token = engine.tokenize("x")[0]
     forced = complete(engine, logit_bias={str(token): 100}, max_tokens=3, method="tgr-latent")
     assert forced["choices"][0]["text"] == "xxx"
@@ -308,7 +304,7 @@ def test_a_bias_forbids_and_forces(engine: Engine) -> None:
     assert complete(engine, temperature=0, max_tokens=1)["choices"][0]["text"] == free
 
 
-def test_parameters_without_an_effect_are_listed(engine: Engine) -> None:
+def test_parameters_without_an_effect_are_listed(engine: Engine):
     body = {"cache_prompt": True, "samplers": ["top_k"], "user": None, "dynatemp_range": 0.5}
     neutral = {"min_keep": 0, "mirostat": 0, "adaptive_target": -1.0, "top_n_sigma": -1.0}
     made = chat(engine, max_tokens=3, mirostat_tau=5.0, **body, **neutral)
@@ -317,7 +313,7 @@ def test_parameters_without_an_effect_are_listed(engine: Engine) -> None:
     assert chat(engine, n_predict=3)["usage"]["completion_tokens"] == 3
 
 
-def test_asked_for_more_tokens_a_method_writes_more_chunks(engine: Engine) -> None:
+def test_asked_for_more_tokens_a_method_writes_more_chunks(engine: Engine):
     assert chat(engine, max_tokens=40)["usage"]["completion_tokens"] == 40
     assert chat(engine)["usage"]["completion_tokens"] == SMALL.token_limit
     for older in (None, 900):
@@ -339,14 +335,14 @@ def endless(engine: Engine, **more: Any) -> Any:
     return chat_request(engine, body | more)
 
 
-def test_requests_at_once_are_what_each_is_alone(engine: Engine) -> None:
+def test_requests_at_once_are_what_each_is_alone(engine: Engine):
     def ask() -> Any:
         return chat(engine, temperature=0)["choices"]
 
     assert in_threads(*[ask] * 6) == [ask()] * 6
 
 
-def test_a_stream_ends_when_it_is_closed_or_cancelled(engine: Engine) -> None:
+def test_a_stream_ends_when_it_is_closed_or_cancelled(engine: Engine):
     parts: Iterator[Any] = chunks(engine, endless(engine, stream=True))
     next(parts)
     parts.close()  # type: ignore[attr-defined]
@@ -358,7 +354,7 @@ def test_a_stream_ends_when_it_is_closed_or_cancelled(engine: Engine) -> None:
     assert is_free(engine)
 
 
-def test_a_child_of_a_cancel_is_cancelled_with_it() -> None:
+def test_a_child_of_a_cancel_is_cancelled_with_it():
     parent = Cancel()
     child = Cancel(parent)
     assert not child.is_set() and not child.answers_now()
@@ -369,7 +365,7 @@ def test_a_child_of_a_cancel_is_cancelled_with_it() -> None:
     assert not Cancel(Cancel()).is_set()
 
 
-def test_asyncio_replies_and_responses(engine: Engine) -> None:
+def test_asyncio_replies_and_responses(engine: Engine):
     async def run() -> None:
         config = SearchConfig(**vars(SMALL) | {"temperature": 0.0})
         expected = generate(engine, "hello", config, raw=True)
@@ -388,7 +384,7 @@ def test_asyncio_replies_and_responses(engine: Engine) -> None:
     assert is_free(engine)
 
 
-def test_asyncio_cancels_and_raises(engine: Engine) -> None:
+def test_asyncio_cancels_and_raises(engine: Engine):
     async def run() -> None:
         task = asyncio.create_task(aio.respond(engine, endless(engine)))
         while not engine.stats().n_jobs:

@@ -36,7 +36,7 @@ def bounds(spec: dataclasses.Field[Any]) -> tuple[float | None, float | None]:
 # --- the defaults of the method ---
 
 
-def test_the_defaults_are_the_methods() -> None:
+def test_the_defaults_are_the_methods():
     wanted = {  # S, L, K, s, N_MC, r, η, σ, δ, λ_b, λ_u, T, d_z = d_h
         "chunk_len": 512, "max_chunks": 24, "n_candidates": 8, "rollout_len": 32, "n_mc": 1,
         "rank": 8, "eta": 1.0, "sigma": 0.05, "delta": 0.2, "lambda_b": 0.5, "lambda_u": 0.5,
@@ -58,7 +58,7 @@ def test_the_defaults_are_the_methods() -> None:
 )
 def test_new_tokens_are_limited_by_the_horizon_and_by_max_tokens(
     options: dict[str, int], limit: int
-) -> None:
+):
     assert SearchConfig(**options).token_limit == limit  # type: ignore[arg-type]
 
 
@@ -68,7 +68,7 @@ def test_new_tokens_are_limited_by_the_horizon_and_by_max_tokens(
 @every_field
 def test_a_field_is_documented_frozen_and_has_a_valid_default(
     config: Config, spec: dataclasses.Field[Any]
-) -> None:
+):
     assert spec.metadata["doc"] and not spec.metadata["doc"].endswith(".")
     made = config()
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -77,7 +77,7 @@ def test_a_field_is_documented_frozen_and_has_a_valid_default(
 
 
 @every_field
-def test_a_field_refuses_other_types(config: Config, spec: dataclasses.Field[Any]) -> None:
+def test_a_field_refuses_other_types(config: Config, spec: dataclasses.Field[Any]):
     kind = kind_of(config, spec.name)
     wrong: list[Any] = [None, b"1", [1], {}, 1j, np.array([1.0, 2.0]), np.int64(1)]
     wrong += {
@@ -94,7 +94,7 @@ def test_a_field_refuses_other_types(config: Config, spec: dataclasses.Field[Any
 
 
 @every_field
-def test_a_field_keeps_its_bounds(config: Config, spec: dataclasses.Field[Any]) -> None:
+def test_a_field_keeps_its_bounds(config: Config, spec: dataclasses.Field[Any]):
     kind, (low, high) = kind_of(config, spec.name), bounds(spec)
     if kind is int:
         assert low is not None  # the native engine takes no number without one
@@ -112,7 +112,7 @@ def test_a_field_keeps_its_bounds(config: Config, spec: dataclasses.Field[Any]) 
 
 
 @every_field
-def test_a_number_must_be_finite(config: Config, spec: dataclasses.Field[Any]) -> None:
+def test_a_number_must_be_finite(config: Config, spec: dataclasses.Field[Any]):
     kind = kind_of(config, spec.name)
     for value in (math.inf, -math.inf, math.nan):
         if kind in (float, tuple[float, ...]):
@@ -121,7 +121,7 @@ def test_a_number_must_be_finite(config: Config, spec: dataclasses.Field[Any]) -
 
 
 @every_field
-def test_a_choice_is_one_of_its_choices(config: Config, spec: dataclasses.Field[Any]) -> None:
+def test_a_choice_is_one_of_its_choices(config: Config, spec: dataclasses.Field[Any]):
     choices = spec.metadata["choices"]
     for choice in choices or ():
         config(**{spec.name: choice})
@@ -147,23 +147,21 @@ def test_a_choice_is_one_of_its_choices(config: Config, spec: dataclasses.Field[
         ({"dry_sequence_breakers": ("",)}, "dry_sequence_breakers holds an empty text; remove it"),
     ],
 )
-def test_messages_name_the_field_the_value_and_the_bound(
-    options: dict[str, Any], message: str
-) -> None:
+def test_messages_name_the_field_the_value_and_the_bound(options: dict[str, Any], message: str):
     with pytest.raises(ValueError) as refusal:
         SearchConfig(**options)
     assert str(refusal.value) == message
 
 
 @pytest.mark.parametrize("name", ["dry_sequence_breakers", "grammar", "eoc_token"])
-def test_half_a_surrogate_pair_is_refused(name: str) -> None:
+def test_half_a_surrogate_pair_is_refused(name: str):
     values = [(":", "a\ud800")] if name == "dry_sequence_breakers" else ["a\ud800"]
     for value in values:
         with pytest.raises(ValueError, match=rf"^{name} is .*not at character 1; remove that"):
             SearchConfig(**{name: value})
 
 
-def test_a_micro_batch_is_part_of_a_batch() -> None:
+def test_a_micro_batch_is_part_of_a_batch():
     with pytest.raises(ValueError, match=r"n_ubatch is 65, but cannot exceed n_batch.* 64"):
         EngineConfig(n_batch=64, n_ubatch=65)
     with pytest.raises(ValueError, match=r"type_v is q8_0, which needs .* set flash_attn"):
@@ -173,7 +171,7 @@ def test_a_micro_batch_is_part_of_a_batch() -> None:
 # --- by name and from text ---
 
 
-def test_updated_replaces_and_refuses_unknown_keys() -> None:
+def test_updated_replaces_and_refuses_unknown_keys():
     assert updated(SearchConfig(), {"sigma": 0.3, "seed": 7}) == SearchConfig(sigma=0.3, seed=7)
     assert updated(SearchConfig(), {}) == SearchConfig()
     with pytest.raises(ValueError, match="unknown option 'sigmar'; did you mean sigma"):
@@ -205,7 +203,7 @@ def test_updated_replaces_and_refuses_unknown_keys() -> None:
 )
 def test_text_becomes_the_value_that_a_person_means(
     config: Config, name: str, text: str, value: Any
-) -> None:
+):
     parsed = parse(config, name, text)
     assert parsed == value and type(parsed) is type(value)
 
@@ -219,15 +217,13 @@ def test_text_becomes_the_value_that_a_person_means(
         ("sigmar", "1", "unknown option 'sigmar'"),
     ],
 )
-def test_text_that_means_nothing_is_refused(name: str, text: str, message: str) -> None:
+def test_text_that_means_nothing_is_refused(name: str, text: str, message: str):
     with pytest.raises(ValueError, match=message):
         parse(SearchConfig, name, text)
 
 
 @every_field
-def test_every_default_is_read_back_from_its_text(
-    config: Config, spec: dataclasses.Field[Any]
-) -> None:
+def test_every_default_is_read_back_from_its_text(config: Config, spec: dataclasses.Field[Any]):
     value = getattr(config(), spec.name)
     if not isinstance(value, tuple):
         assert parse(config, spec.name, str(value)) == value
@@ -236,7 +232,7 @@ def test_every_default_is_read_back_from_its_text(
 # --- what a model advises ---
 
 
-def test_the_models_advice_replaces_defaults_and_a_wish_replaces_both() -> None:
+def test_the_models_advice_replaces_defaults_and_a_wish_replaces_both():
     metadata = {"tgr.sigma": "0.3", "tgr.chunk_len": "64", "general.name": "x", "tgr.version": "2"}
     assert resolve({}).config == SearchConfig()
     assert resolve(metadata).config == SearchConfig(sigma=0.3, chunk_len=64)
@@ -249,7 +245,7 @@ def test_the_models_advice_replaces_defaults_and_a_wish_replaces_both() -> None:
     ]  # fmt: skip
 
 
-def test_the_makers_sampling_is_advice_below_our_own() -> None:
+def test_the_makers_sampling_is_advice_below_our_own():
     metadata = {
         "general.sampling.temp": "1.5", "general.sampling.top_k": "20",
         "general.sampling.top_p": "0.800000011920929", "general.sampling.min_p": "0.05",
@@ -283,24 +279,22 @@ def test_the_makers_sampling_is_advice_below_our_own() -> None:
         ("penalty_repeat", "0", "repeat_penalty", 1.0),
     ],
 )
-def test_a_maker_may_write_what_llama_cpp_takes(
-    key: str, value: str, name: str, meant: float
-) -> None:
+def test_a_maker_may_write_what_llama_cpp_takes(key: str, value: str, name: str, meant: float):
     assert getattr(resolve({f"general.sampling.{key}": value}).config, name) == meant
 
 
-def test_a_bad_wish_is_the_users_fault() -> None:
+def test_a_bad_wish_is_the_users_fault():
     with pytest.raises(ValueError, match="unknown option 'sigmar'"):
         resolve({}, {"sigmar": 1})
 
 
 @pytest.mark.parametrize("value", ["-1", "wide", "nan"])
-def test_bad_advice_is_the_models_fault(value: str) -> None:
+def test_bad_advice_is_the_models_fault(value: str):
     with pytest.raises(ModelError, match="sigma is"):
         resolve({"tgr.sigma": value}, {"sigma": 0.1})
 
 
-def test_a_whole_number_becomes_the_number_it_stands_for() -> None:
+def test_a_whole_number_becomes_the_number_it_stands_for():
     assert SearchConfig(sigma=1, temperature=0).sigma == 1
     assert SearchConfig(temperature=np.float64(0.5)).temperature == 0.5  # which is a float
     config = SearchConfig(temperature=1, relative_strength=2**64)

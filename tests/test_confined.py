@@ -35,13 +35,13 @@ DOUBLING = (
 
 
 @pytest.fixture(autouse=True)
-def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_machine(monkeypatch) -> None:
     """However busy the machine is, the CPU time is over first."""
     monkeypatch.setattr(confined, "WALL_SECONDS", HANG)
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def hostile(tmp_path_factory) -> Callable[[str], Path]:
     """The embedded model with another chat template."""
     folder = tmp_path_factory.mktemp("hostile")
 
@@ -62,7 +62,7 @@ def render(template: str, cancel: Cancel | None = None, **variables: Any) -> str
     return str(apply_template(template, "<s>", "</s>", request, cancel)["prompt"])
 
 
-def test_a_template_makes_its_text() -> None:
+def test_a_template_makes_its_text():
     template = (
         "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}{% endfor %}"
     )
@@ -83,7 +83,7 @@ def test_a_template_makes_its_text() -> None:
         ("{{ messages[0]", "[Uu]nexpected|[Ee]xpected"),
     ],
 )
-def test_a_bad_template_is_an_error_and_the_next_one_works(template: str, why: str) -> None:
+def test_a_bad_template_is_an_error_and_the_next_one_works(template: str, why: str):
     if why == "memory" and not LIMITED:
         pytest.skip("this system bounds no memory")
     with pytest.raises(ConfinedError, match=why):
@@ -91,7 +91,7 @@ def test_a_bad_template_is_an_error_and_the_next_one_works(template: str, why: s
     assert render("fine") == "fine"
 
 
-def test_a_reply_is_read_by_its_parser() -> None:
+def test_a_reply_is_read_by_its_parser():
     made = apply_template(TOOL_TEMPLATE, "", "", {"messages": ASK, "tools": [tool(WEATHER)]})
     parser = (made["format"], made["parser"], made["generation_prompt"])
     text = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"'
@@ -104,21 +104,21 @@ def test_a_reply_is_read_by_its_parser() -> None:
     assert parse(parser, "42", partial=False)["content"] == "42"
 
 
-def test_a_template_of_a_model_is_confined(hostile: Callable[[str], Path]) -> None:
+def test_a_template_of_a_model_is_confined(hostile: Callable[[str], Path]):
     with load(hostile(FOREVER)) as engine, pytest.raises(ModelError, match=r"fails: .*CPU time"):
         engine.chat_prompt([{"role": "user", "content": "hi"}])
     with load(hostile("x" * (1 << 20) + "x")) as engine, pytest.raises(ModelError, match="1048577"):
         engine.chat_prompt([{"role": "user", "content": "hi"}])
 
 
-def test_a_cancel_ends_a_template_and_those_that_wait() -> None:
+def test_a_cancel_ends_a_template_and_those_that_wait():
     cancel = Cancel()
     ended = in_threads(*[lambda: render(FOREVER, cancel)] * 6, cancel.cancel)
     assert [type(one) for one in ended] == [CancelledError] * 6 + [type(None)]
     assert render("fine") == "fine"
 
 
-def test_a_worker_that_died_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_died_is_replaced(monkeypatch):
     assert render("one") == "one"
     for worker in confined._idle:
         worker._process.kill()
@@ -126,7 +126,7 @@ def test_a_worker_that_died_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None
     assert render("two") == "two"
 
 
-def test_an_answer_without_end_is_not_kept(tmp_path: Path) -> None:
+def test_an_answer_without_end_is_not_kept(tmp_path):
     module = tmp_path / "endless.py"
     module.write_text(
         'import os\ndef render():\n    while True:\n        os.write(1, b"x" * (1 << 20))\n'
@@ -144,7 +144,7 @@ def stop_the_worker() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a signal stops no process of Windows")
-def test_a_worker_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_does_not_read_is_given_up(monkeypatch):
     def cancel_once_it_is_asked() -> None:
         while confined._idle:  # a request that is cancelled before takes no worker
             time.sleep(0.001)
@@ -164,9 +164,7 @@ def test_a_worker_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch
     assert render("three") == "three"
 
 
-def test_a_worker_that_answers_no_more_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_answers_no_more_is_given_up(tmp_path, monkeypatch):
     module = tmp_path / "silent.py"
     module.write_text("import os, time\ndef render():\n    os.close(1)\n    time.sleep(600)\n")
     monkeypatch.setattr(confined, "WALL_SECONDS", 2.0)
@@ -174,7 +172,7 @@ def test_a_worker_that_answers_no_more_is_given_up(
         confined.call(module, {})
 
 
-def test_a_forked_child_has_workers_of_its_own() -> None:
+def test_a_forked_child_has_workers_of_its_own():
     assert render("parent") == "parent"
     pid = os.fork()
     if pid == 0:
@@ -187,7 +185,7 @@ def test_a_forked_child_has_workers_of_its_own() -> None:
     assert render("parent") == "parent"
 
 
-def test_variables_must_be_json() -> None:
+def test_variables_must_be_json():
     with pytest.raises(ValueError, match="must be JSON"):
         render("", x=object())
     with pytest.raises(ValueError, match=r"not valid Unicode: it holds '\\ud800'; remove it"):
@@ -217,7 +215,7 @@ for template in {hostile!r}:
 
 
 @pytest.mark.parametrize("supported", [True, False])
-def test_a_frozen_program_starts_itself_for_the_work(tmp_path: Path, supported: bool) -> None:
+def test_a_frozen_program_starts_itself_for_the_work(tmp_path, supported: bool):
     program, script = tmp_path / "program", tmp_path / "script.py"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')
     program.chmod(0o755)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +47,7 @@ def reply(engine: Engine, *messages: dict[str, Any], **body: Any) -> dict[str, A
     return dict(choice)
 
 
-def test_the_message_stays_open(engine: Engine) -> None:
+def test_the_message_stays_open(engine: Engine):
     assert prompt(engine, ASK, BEGUN) == f"{OPEN}1, 2,"
     assert prompt(engine, ASK, BEGUN | {"content": " 1,\n "}) == f"{OPEN} 1,\n "
     assert prompt(engine, ASK, BEGUN | {"content": " "}) == f"{OPEN} "
@@ -57,7 +56,7 @@ def test_the_message_stays_open(engine: Engine) -> None:
     assert prompt(engine, ASK, BEGUN, ASK).endswith("1, 2,<|im_end|>\n" + OPEN)
 
 
-def test_what_has_nothing_to_go_on_with_is_answered(engine: Engine) -> None:
+def test_what_has_nothing_to_go_on_with_is_answered(engine: Engine):
     for empty in ({"content": ""}, {"content": None}, {"content": []}, {}):
         message = {"role": "assistant", **empty}
         assert prompt(engine, ASK, message) == OPEN
@@ -65,7 +64,7 @@ def test_what_has_nothing_to_go_on_with_is_answered(engine: Engine) -> None:
     assert prompt(engine, BEGUN).endswith("1, 2,<|im_end|>\n<|im_start|>assistant\n")
 
 
-def test_a_call_is_a_whole_message(caller: Engine) -> None:
+def test_a_call_is_a_whole_message(caller: Engine):
     call = {"type": "function", "function": {"name": "clock", "arguments": "{}"}}
     message = BEGUN | {"tool_calls": [call]}
     text = prompt(caller, ASK, message, tools=[tool(CLOCK)])
@@ -87,7 +86,7 @@ def test_a_call_is_a_whole_message(caller: Engine) -> None:
         ({"continue_final_message": False, "add_generation_prompt": True}, ANEW),
     ],
 )
-def test_the_flags_of_vllm(engine: Engine, flags: dict[str, Any], expected: str) -> None:
+def test_the_flags_of_vllm(engine: Engine, flags: dict[str, Any], expected: str):
     assert prompt(engine, ASK, BEGUN, **flags) == expected
 
 
@@ -103,12 +102,12 @@ def test_the_flags_of_vllm(engine: Engine, flags: dict[str, Any], expected: str)
 )
 def test_flags_that_cannot_be_followed(
     engine: Engine, messages: list[Any], flags: dict[str, Any], message: str
-) -> None:
+):
     with pytest.raises(RequestError, match=message):
         prompt(engine, *messages, **flags)
 
 
-def test_only_what_is_added_is_the_reply(engine: Engine) -> None:
+def test_only_what_is_added_is_the_reply(engine: Engine):
     options = {"max_tokens": 8, "seed": 1, "temperature": 0}
     raw = complete(engine, f"{OPEN}1, 2,", **options)["choices"][0]["text"]
     assert reply(engine, ASK, BEGUN, max_tokens=8)["message"]["content"] == raw
@@ -117,7 +116,7 @@ def test_only_what_is_added_is_the_reply(engine: Engine) -> None:
     assert b"".join(bytes(one["bytes"]) for one in tokens).decode("utf-8", "replace") == raw
 
 
-def test_a_reply_may_add_nothing(engine: Engine) -> None:
+def test_a_reply_may_add_nothing(engine: Engine):
     """The model may see that the message is complete: no second attempt makes it speak."""
     end = {str(engine.eos): 100}
     ended = reply(engine, ASK, BEGUN, max_tokens=8, logit_bias=end)
@@ -125,7 +124,7 @@ def test_a_reply_may_add_nothing(engine: Engine) -> None:
     assert reply(engine, ASK, max_tokens=8, logit_bias=end)["message"]["content"] != ""
 
 
-def test_a_grammar_holds_for_both_together(engine: Engine, caller: Engine) -> None:
+def test_a_grammar_holds_for_both_together(engine: Engine, caller: Engine):
     schema = {
         "type": "object",
         "properties": {"city": {"enum": ["Paris", "Rome"]}, "n": {"type": "integer"}},
@@ -149,7 +148,7 @@ def test_a_grammar_holds_for_both_together(engine: Engine, caller: Engine) -> No
     assert json.loads("{" + message["content"])["city"]
 
 
-def test_a_forced_call_follows_the_text(caller: Engine) -> None:
+def test_a_forced_call_follows_the_text(caller: Engine):
     for begun in ("Let me look.", "<tool_call>\n{", '<tool_call>\n{"name": "weather", "arg'):
         choice = reply(
             caller, ASK, BEGUN | {"content": begun},
@@ -171,7 +170,7 @@ def thinker(use_template: Callable[[str], Engine]) -> Engine:
     return use_template(THINKER)
 
 
-def test_the_thinking_is_over_where_the_answer_has_begun(thinker: Engine) -> None:
+def test_the_thinking_is_over_where_the_answer_has_begun(thinker: Engine):
     closed = f"{OPEN}<think>\n\n</think>\n\n1, 2,"
     for body in ({}, {"enable_thinking": True}, {"thinking_budget": 20}):
         assert prompt(thinker, ASK, BEGUN, **body) == closed
@@ -182,7 +181,7 @@ def test_the_thinking_is_over_where_the_answer_has_begun(thinker: Engine) -> Non
     assert "Hm.\n</think>" in text
 
 
-def test_thinking_that_has_begun_goes_on(thinker: Engine) -> None:
+def test_thinking_that_has_begun_goes_on(thinker: Engine):
     message = {"role": "assistant", "reasoning_content": "Hm, one"}
     text = prompt(thinker, ASK, message)
     assert text.startswith(f"{OPEN}<think>") and text.endswith("Hm, one")
@@ -193,7 +192,7 @@ def test_thinking_that_has_begun_goes_on(thinker: Engine) -> None:
 # ---- the other APIs ----
 
 
-def test_messages_of_anthropic(engine: Engine) -> None:
+def test_messages_of_anthropic(engine: Engine):
     def open_prompt(content: Any) -> str:
         body = {"messages": [ASK, {"role": "assistant", "content": content}], "max_tokens": 4}
         request = messages_request(engine, body)
@@ -209,12 +208,12 @@ def test_messages_of_anthropic(engine: Engine) -> None:
     assert open_prompt(used).endswith("<|im_end|>\n<|im_start|>assistant\n")
 
 
-def test_a_response_is_an_item_of_its_own(engine: Engine) -> None:
+def test_a_response_is_an_item_of_its_own(engine: Engine):
     request = responses_request(engine, {"input": [ASK, BEGUN]}, store=Responses(1, 1 << 20).of(""))
     assert engine.detokenize(request.prompts[0], special=True).decode() == ANEW
 
 
-def test_python(engine: Engine, model: Any) -> None:
+def test_python(engine: Engine, model: Any):
     with TgrLlama(model(), n_ctx=512, seed=1) as llama:
         made = llama.create_chat_completion([ASK, BEGUN], max_tokens=4, temperature=0.0)
         assert made["usage"]["prompt_tokens"] == len(engine.tokenize(f"{OPEN}1, 2,"))
@@ -243,7 +242,7 @@ def test_python(engine: Engine, model: Any) -> None:
 @pytest.mark.parametrize("streams", [True, False])
 def test_a_parser_reads_the_beginning_and_it_is_not_sent(
     caller: Engine, begun: str, added: str, answer: str, streams: bool
-) -> None:
+):
     request = chat_request(
         caller, {"messages": [ASK, BEGUN | {"content": begun}], "tools": [tool(CLOCK)]}
     )
@@ -254,7 +253,7 @@ def test_a_parser_reads_the_beginning_and_it_is_not_sent(
     assert "".join(event.text for event in events if isinstance(event, NewText)) == answer
 
 
-def test_the_template_of_a_file(tmp_path: Path) -> None:
+def test_the_template_of_a_file(tmp_path):
     """One that writes an end token after what it does not continue."""
     template = THINKER + "{% if not add_generation_prompt %}{{ eos_token }}{% endif %}"
     with Engine(write_tool_model(tmp_path / "a.gguf", template), EngineConfig(**EXACT)) as engine:

@@ -79,40 +79,36 @@ def made(root: Path, files: Mapping[str, str]) -> Path:
     ],
 )  # fmt: skip
 def test_the_quota_is_the_least_on_the_way_up(
-    tmp_path: Path, groups: str, mounts: str, files: dict[str, str], quota: float | None, file: str
-) -> None:
+    tmp_path, groups: str, mounts: str, files: dict[str, str], quota: float | None, file: str
+):
     proc = {"proc/self/cgroup": groups, "proc/self/mountinfo": mounts}
     found = cores.quota(made(tmp_path, {**proc, **files}))
     assert (found and found.cores) == quota
     assert found is None or str(found.file).endswith(file)
 
 
-def test_a_system_without_control_groups_has_no_quota(tmp_path: Path) -> None:
+def test_a_system_without_control_groups_has_no_quota(tmp_path):
     assert cores.quota(tmp_path) is None
 
 
 @pytest.mark.parametrize(
     ("quota", "n"), [(None, 6), (64.0, 6), (6.0, 6), (2.5, 3), (2.0, 2), (0.5, 1), (0.001, 1)]
 )
-def test_the_threads_stay_within_the_quota(
-    monkeypatch: pytest.MonkeyPatch, quota: float | None, n: int
-) -> None:
+def test_the_threads_stay_within_the_quota(monkeypatch, quota: float | None, n: int):
     limit = None if quota is None else cores.Quota(quota, Path("cpu.max"))
     monkeypatch.setattr(cores, "quota", lambda: limit)
     monkeypatch.setattr(cores, "allowed", lambda: list(range(90_000, 90_006)))  # of no machine
     assert cores.usable() == physical_cores() == n
 
 
-def test_the_quota_bounds_the_cpu_time_of_a_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_quota_bounds_the_cpu_time_of_a_command(monkeypatch, tmp_path):
     monkeypatch.setattr(cores, "usable", lambda: 3)
     limits = commands.CommandLimits(seconds=60.0)
     outcome = commands.run("ulimit -t", commands.Place(tmp_path, tmp_path), limits, "none")
     assert outcome.output == "181\n"
 
 
-def test_the_affinity_and_a_number_given_to_python_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_affinity_and_a_number_given_to_python_count(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {7, 3, 5}, raising=False)
     monkeypatch.delattr(os, "process_cpu_count", raising=False)
     assert cores.allowed() == [3, 5, 7]

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -98,7 +97,7 @@ def interrupt_everywhere(make: Callable[[], tuple[Callable[[], None], Callable[[
     assert n_calls > 3
 
 
-def test_a_progress_line_is_closed_again_after_an_interruption() -> None:
+def test_a_progress_line_is_closed_again_after_an_interruption():
     def make() -> tuple[Callable[[], None], Callable[[], None]]:
         line = ProgressLine("loading")
 
@@ -111,7 +110,7 @@ def test_a_progress_line_is_closed_again_after_an_interruption() -> None:
     interrupt_everywhere(make)
 
 
-def test_an_interrupted_stream_ends_and_its_thread_too() -> None:
+def test_an_interrupted_stream_ends_and_its_thread_too():
     def make() -> tuple[Callable[[], None], Callable[[], None]]:
         begun, ended = threading.Event(), threading.Event()
 
@@ -135,7 +134,7 @@ def test_an_interrupted_stream_ends_and_its_thread_too() -> None:
     interrupt_everywhere(make)
 
 
-def test_a_store_of_samples_is_flushed_and_closed_after_an_interruption(tmp_path: Path) -> None:
+def test_a_store_of_samples_is_flushed_and_closed_after_an_interruption(tmp_path):
     numbers = itertools.count()
 
     def make() -> tuple[Callable[[], None], Callable[[], None]]:
@@ -170,7 +169,7 @@ def grade() -> Made:
     return Made(0)
 
 
-def test_an_interrupted_evaluation_waits_for_the_samples_it_makes() -> None:
+def test_an_interrupted_evaluation_waits_for_the_samples_it_makes():
     def make() -> tuple[Callable[[], None], Callable[[], None]]:
         begun: list[int] = []
         made: list[Made] = []

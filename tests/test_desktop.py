@@ -63,7 +63,7 @@ def app() -> QApplication:
 
 
 @pytest.fixture
-def store(app: QApplication, tmp_path: Path) -> QSettings:
+def store(app: QApplication, tmp_path) -> QSettings:
     return QSettings(str(tmp_path / "settings.ini"), QSettings.Format.IniFormat)
 
 
@@ -119,7 +119,7 @@ def lines(conversation: Any) -> list[str]:
 # ---- replies ----
 
 
-def test_a_reply_on_the_screen_is_the_one_that_generate_writes(window: Window) -> None:
+def test_a_reply_on_the_screen_is_the_one_that_generate_writes(window: Window):
     conversation = answered(window, PUZZLE)
     with Engine(embedded_model()) as other:  # which remembers nothing, as the first one did
         reply = generate(other, PUZZLE, method=METHOD)
@@ -136,7 +136,7 @@ def test_a_reply_on_the_screen_is_the_one_that_generate_writes(window: Window) -
         assert heights(one).argmax() == one.chosen and heights(one).min() > 0
 
 
-def test_a_reply_is_shown_while_it_is_written(window: Window) -> None:
+def test_a_reply_is_shown_while_it_is_written(window: Window):
     conversation = ask(window, PUZZLE)
     until(lambda: conversation.search.count() >= 2)
     assert conversation.is_busy and "tokens" in conversation.status.text()
@@ -146,7 +146,7 @@ def test_a_reply_is_shown_while_it_is_written(window: Window) -> None:
     assert window.tabs.tabText(0) == PUZZLE[:30]
 
 
-def test_thinking_is_folded_until_its_link_is_pressed(window: Window) -> None:
+def test_thinking_is_folded_until_its_link_is_pressed(window: Window):
     conversation = answered(window, "What is 12 + 30?")
     thinking = generate(window.engine, "What is 12 + 30?", method=METHOD).thinking.splitlines()
     folded = lines(conversation)
@@ -157,7 +157,7 @@ def test_thinking_is_folded_until_its_link_is_pressed(window: Window) -> None:
     assert lines(conversation) == folded
 
 
-def test_the_end_stays_in_sight_until_the_user_scrolls(window: Window) -> None:
+def test_the_end_stays_in_sight_until_the_user_scrolls(window: Window):
     transcript = window.conversation.transcript
     bar = transcript.verticalScrollBar()
     for i in range(60):
@@ -169,7 +169,7 @@ def test_the_end_stays_in_sight_until_the_user_scrolls(window: Window) -> None:
     assert bar.value() == 0
 
 
-def test_a_task_posts_everything_in_its_order_before_it_ends(app: QApplication) -> None:
+def test_a_task_posts_everything_in_its_order_before_it_ends(app: QApplication):
     def work(post: Callable[[int], None]) -> None:
         for i in range(10_000):
             post(i)
@@ -185,11 +185,11 @@ def test_a_task_posts_everything_in_its_order_before_it_ends(app: QApplication) 
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
-def test_lack_of_memory_is_no_bug(error: Exception) -> None:
+def test_lack_of_memory_is_no_bug(error: Exception):
     assert "no more memory" in message_of(error) and "a bug" not in message_of(error)
 
 
-def test_escape_ends_a_reply_and_the_next_one_is_written(window: Window) -> None:
+def test_escape_ends_a_reply_and_the_next_one_is_written(window: Window):
     conversation = ask(window, PUZZLE)
     until(lambda: conversation.search.count() >= 2)
     QTest.keyClick(conversation.input, Qt.Key.Key_Escape)
@@ -201,7 +201,7 @@ def test_escape_ends_a_reply_and_the_next_one_is_written(window: Window) -> None
     assert "42" in answered(window, "What is 12 + 30?").messages[-1]["content"]
 
 
-def test_several_conversations_write_at_once(window: Window) -> None:
+def test_several_conversations_write_at_once(window: Window):
     written = [ask(window, "What is 10 + 30?")]
     for i in range(1, 4):
         QTest.keyClick(window, Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier)
@@ -213,14 +213,14 @@ def test_several_conversations_write_at_once(window: Window) -> None:
         assert window.tabs.tabText(i) == f"What is {i + 10} + 30?"
 
 
-def test_a_conversation_is_closed_while_it_writes(window: Window) -> None:
+def test_a_conversation_is_closed_while_it_writes(window: Window):
     ask(window, PUZZLE)
     QTest.keyClick(window, Qt.Key.Key_W, Qt.KeyboardModifier.ControlModifier)
     assert window.tabs.count() == 1 and not window.conversation.messages
     assert "42" in answered(window, "What is 12 + 30?").messages[-1]["content"]
 
 
-def test_the_window_is_closed_while_it_writes(window: Window) -> None:
+def test_the_window_is_closed_while_it_writes(window: Window):
     conversation = ask(window, PUZZLE)
     until(lambda: conversation.search.count())
     window.close()
@@ -232,14 +232,14 @@ def test_the_window_is_closed_while_it_writes(window: Window) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n \n", "\t"])
-def test_nothing_is_not_sent(window: Window, text: str) -> None:
+def test_nothing_is_not_sent(window: Window, text: str):
     window.conversation.input.setPlainText(text)
     QTest.keyClick(window.conversation.input, Qt.Key.Key_Return)
     assert not window.conversation.is_busy and not window.conversation.messages
 
 
 @pytest.mark.parametrize("text", ["\x00\x01", "<b>x</b><img src=/etc/passwd>", "🧮" * 99])
-def test_odd_texts_are_shown_as_they_are(window: Window, text: str) -> None:
+def test_odd_texts_are_shown_as_they_are(window: Window, text: str):
     conversation = window.conversation
     conversation.input.setPlainText(text)
     conversation.send()
@@ -248,12 +248,12 @@ def test_odd_texts_are_shown_as_they_are(window: Window, text: str) -> None:
     assert "a bug" not in lines(conversation)[-1]
 
 
-def test_an_ampersand_is_shown_in_the_title(window: Window) -> None:
+def test_an_ampersand_is_shown_in_the_title(window: Window):
     ask(window, "What is R&D?")
     assert window.tabs.tabText(0) == "● What is R&&D?"  # Qt shows && as &, and & not at all
 
 
-def test_a_question_beyond_the_context_has_an_error_and_stays(window: Window) -> None:
+def test_a_question_beyond_the_context_has_an_error_and_stays(window: Window):
     conversation, text = window.conversation, "x" * 100_000
     conversation.input.setPlainText(text)
     conversation.send()
@@ -262,7 +262,7 @@ def test_a_question_beyond_the_context_has_an_error_and_stays(window: Window) ->
     assert conversation.input.toPlainText() == text and not conversation.messages
 
 
-def test_a_question_without_a_model_stays_in_the_input(empty: Window) -> None:
+def test_a_question_without_a_model_stays_in_the_input(empty: Window):
     conversation = ask(empty, "What is 12 + 30?")
     assert not conversation.is_busy and "Ctrl+O" in conversation.status.text()
     assert conversation.input.toPlainText() == "What is 12 + 30?"
@@ -288,25 +288,21 @@ def broken(kind: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["missing", "truncated", "header cut", "text", "empty", "folder"])
-def test_a_model_that_cannot_be_loaded_leaves_the_one_before(
-    window: Window, tmp_path: Path, kind: str
-) -> None:
+def test_a_model_that_cannot_be_loaded_leaves_the_one_before(window: Window, tmp_path, kind: str):
     load(window, broken(kind, tmp_path))
     assert "broken.gguf was not loaded" in window.notice.text()
     assert "a bug" not in window.notice.text()
     assert "42" in answered(window, "What is 12 + 30?").messages[-1]["content"]
 
 
-def test_a_model_that_memory_is_too_small_for_leaves_the_one_before(window: Window) -> None:
+def test_a_model_that_memory_is_too_small_for_leaves_the_one_before(window: Window):
     window.options = {"n_ctx": 1 << 24}  # cells of the cache, for which no machine has memory
     load(window, embedded_model("tgr-mini-code"))
     assert "cells of the KV cache" in window.notice.text()
     assert "42" in answered(window, "What is 12 + 30?").messages[-1]["content"]
 
 
-def test_a_model_makes_room_where_memory_is_too_small_for_two(
-    window: Window, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_makes_room_where_memory_is_too_small_for_two(window: Window, monkeypatch):
     first = window.engine
     monkeypatch.setattr("desktop.window.check_memory", lambda *_: SimpleNamespace(fits=False))
     load(window, embedded_model("tgr-mini-code"))
@@ -320,14 +316,14 @@ def test_a_model_makes_room_where_memory_is_too_small_for_two(
     until(lambda: window.engine)
 
 
-def test_a_model_is_exchanged_while_a_reply_is_written(window: Window) -> None:
+def test_a_model_is_exchanged_while_a_reply_is_written(window: Window):
     conversation, first = ask(window, PUZZLE), window.engine
     load(window, embedded_model("tgr-mini-code"))
     until(lambda: not conversation.is_busy)
     assert window.engine is not first and "tgr-mini-code" in window.notice.text()
 
 
-def test_the_newest_wish_is_loaded(window: Window) -> None:
+def test_the_newest_wish_is_loaded(window: Window):
     ended: list[bool] = []
     window.model_changed.connect(lambda: ended.append(True))
     window.load(embedded_model("tgr-mini-code"))
@@ -338,7 +334,7 @@ def test_the_newest_wish_is_loaded(window: Window) -> None:
     assert window.engine.n_ctx >= 3000
 
 
-def load_slowly(window: Window, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def load_slowly(window: Window, path: Path, monkeypatch) -> None:
     """Begins to load a model, which takes until it is cancelled."""
 
     def wait(path: Path, config: EngineConfig, cancel: Cancel) -> Engine:
@@ -351,15 +347,13 @@ def load_slowly(window: Window, path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     window.load(path)
 
 
-def test_the_model_that_is_being_loaded_is_chosen_again(
-    empty: Window, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_model_that_is_being_loaded_is_chosen_again(empty: Window, monkeypatch):
     load_slowly(empty, embedded_model(), monkeypatch)
     load(empty, embedded_model())
     assert empty.engine is not None
 
 
-def test_stop_ends_the_newest_wish_too(empty: Window, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_ends_the_newest_wish_too(empty: Window, monkeypatch):
     ended: list[bool] = []
     empty.model_changed.connect(lambda: ended.append(True))
     load_slowly(empty, embedded_model("tgr-mini-code"), monkeypatch)
@@ -370,7 +364,7 @@ def test_stop_ends_the_newest_wish_too(empty: Window, monkeypatch: pytest.Monkey
     assert empty.engine is None and empty.notice.text() == "No model is loaded."
 
 
-def test_loading_is_stopped(window: Window) -> None:
+def test_loading_is_stopped(window: Window):
     first, ended = window.engine, []
     window.model_changed.connect(lambda: ended.append(True))
     window.load(embedded_model("tgr-mini-code"))
@@ -383,7 +377,7 @@ def test_loading_is_stopped(window: Window) -> None:
     )
 
 
-def test_the_dialog_knows_what_fits_and_what_is_no_model(window: Window, tmp_path: Path) -> None:
+def test_the_dialog_knows_what_fits_and_what_is_no_model(window: Window, tmp_path):
     huge = tmp_path / "huge.gguf"
     huge.write_bytes(embedded_model().read_bytes())
     os.truncate(huge, 1 << 42)  # a sparse file of 4 TiB: more memory than a machine has
@@ -407,7 +401,7 @@ def test_the_dialog_knows_what_fits_and_what_is_no_model(window: Window, tmp_pat
     assert dialog.path is None and not dialog.button.isEnabled()
 
 
-def test_a_text_of_a_model_file_is_a_part_of_a_line(empty: Window, tmp_path: Path) -> None:
+def test_a_text_of_a_model_file_is_a_part_of_a_line(empty: Window, tmp_path):
     text = b"Nice\n1 MB of memory is needed " + b"x" * 1_000_000
     for key in ("general.name", "general.architecture"):
         file, path = Gguf.parse(embedded_model().read_bytes()), tmp_path / f"{key}.gguf"
@@ -423,7 +417,7 @@ def test_a_text_of_a_model_file_is_a_part_of_a_line(empty: Window, tmp_path: Pat
 # ---- settings ----
 
 
-def test_settings_are_kept(store: QSettings, tmp_path: Path) -> None:
+def test_settings_are_kept(store: QSettings, tmp_path):
     options = {"n_candidates": 4, "max_tokens": 640, "temperature": 0.7, "thinking": False}
     window = Window(store)
     load(window, embedded_model("tgr-mini-code"))
@@ -441,7 +435,7 @@ def test_settings_are_kept(store: QSettings, tmp_path: Path) -> None:
     window.close()
 
 
-def test_the_dialog_refuses_what_a_config_refuses(app: QApplication) -> None:
+def test_the_dialog_refuses_what_a_config_refuses(app: QApplication):
     dialog = settings.SettingsDialog({"n_candidates": 4})
     assert dialog.edits["n_candidates"].text() == "4"
     for name, text, error in (
@@ -465,7 +459,7 @@ def test_the_dialog_refuses_what_a_config_refuses(app: QApplication) -> None:
              'options={"thinking": "perhaps"}', "geometry=@ByteArray(x", "options=",
              pytest.param("options=" + "[" * 100_000, id="nested")]
 )  # fmt: skip
-def test_damaged_settings_are_the_defaults(app: QApplication, tmp_path: Path, text: str) -> None:
+def test_damaged_settings_are_the_defaults(app: QApplication, tmp_path, text: str):
     path = tmp_path / "settings.ini"
     path.write_text(f"[General]\n{text}\n", encoding="utf-8")
     window = Window(QSettings(str(path), QSettings.Format.IniFormat))
@@ -474,7 +468,7 @@ def test_damaged_settings_are_the_defaults(app: QApplication, tmp_path: Path, te
     window.shut_down()
 
 
-def test_options_change_the_next_reply(window: Window) -> None:
+def test_options_change_the_next_reply(window: Window):
     window.set_options({"n_candidates": 3})
     search = answered(window, PUZZLE).search
     assert {len(search.item(i).data(SCORES).total) for i in range(search.count())} == {3}
@@ -483,7 +477,7 @@ def test_options_change_the_next_reply(window: Window) -> None:
 # ---- the program ----
 
 
-def test_a_screenshot_has_the_reply_and_its_bars(window: Window) -> None:
+def test_a_screenshot_has_the_reply_and_its_bars(window: Window):
     before = window.grab().toImage()
     conversation = answered(window, PUZZLE)
     search = conversation.search
@@ -495,7 +489,7 @@ def test_a_screenshot_has_the_reply_and_its_bars(window: Window) -> None:
     assert window.grab().toImage() != before
 
 
-def test_the_program_starts_answers_and_ends(tmp_path: Path) -> None:
+def test_the_program_starts_answers_and_ends(tmp_path):
     """As a process of its own, which the user leaves in the middle of a reply."""
     script = (
         "import sys; sys.argv[1:] = []; from PySide6.QtCore import QTimer\n"
@@ -519,7 +513,7 @@ def test_the_program_starts_answers_and_ends(tmp_path: Path) -> None:
 # ---- the source ----
 
 
-def test_the_program_uses_public_names_alone() -> None:
+def test_the_program_uses_public_names_alone():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     public = set(re.findall(r"^::: (tgr_local\.[\w.]+)$", page, re.MULTILINE))
     public |= {f"tgr_local.{name}" for name in tgr_local.__all__}
@@ -531,7 +525,7 @@ def test_the_program_uses_public_names_alone() -> None:
             assert not isinstance(node, ast.Import) or "tgr_local" not in ast.unparse(node)
 
 
-def test_the_list_of_files_is_complete() -> None:
+def test_the_list_of_files_is_complete():
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"\]\((\w+\.py)\)", text))
     assert listed == {path.name for path in FOLDER.glob("*.py")} - {"__init__.py"}

@@ -31,7 +31,7 @@ Read = Callable[[Session, Sequence], object]
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("models")))
         return shapes.model_file("tiny", "q4_k")
@@ -41,7 +41,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scope="module",
     params=(pytest.param(-1, id="all"), pytest.param(2, id="half")) if DEVICE == "gpu" else (0,),
 )
-def layers(request: pytest.FixtureRequest) -> int:
+def layers(request) -> int:
     """Layers on the device; of the three there are, the output layer is one."""
     return int(request.param)
 
@@ -99,13 +99,13 @@ def check(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> None:
     assert np.abs(found - wanted).max() < BOUND
 
 
-def test_the_layers_are_on_the_device(engine: Engine, layers: int) -> None:
+def test_the_layers_are_on_the_device(engine: Engine, layers: int):
     on_device = [not name.upper().startswith("CPU") for name in engine.devices()]
     n = 3 if layers < 0 else layers
     assert on_device == [False] * (3 - n) + [True] * n
 
 
-def test_injections_states_and_norms_split_no_graph(engine: Engine) -> None:
+def test_injections_states_and_norms_split_no_graph(engine: Engine):
     """Each further part of a graph is a copy to another device, and a wait for it."""
 
     def splits(steer: NDArray[np.float32] | None, n_generate: int, **options: Any) -> int:
@@ -133,7 +133,7 @@ def test_injections_states_and_norms_split_no_graph(engine: Engine) -> None:
         assert splits(STEERS[0], n_generate, states=True, norms=True) == plain
 
 
-def test_other_tokens_before_would_be_noticed(engine: Engine, plain: Engine) -> None:
+def test_other_tokens_before_would_be_noticed(engine: Engine, plain: Engine):
     """The bound of the other tests is small enough."""
     with engine.session(400, 1) as session:
         sequence = session.sequence()
@@ -144,7 +144,7 @@ def test_other_tokens_before_would_be_noticed(engine: Engine, plain: Engine) -> 
     assert np.abs(logprobs - read(plain, text(100), tokens, STEERS[0])).max() > 2 * BOUND
 
 
-def test_eight_forks_some_with_injections(engine: Engine, plain: Engine) -> None:
+def test_eight_forks_some_with_injections(engine: Engine, plain: Engine):
     steers = [None, *STEERS, None, None, *STEERS[:2]]
     with engine.session(400, 12) as session:
         parent = session.sequence()
@@ -159,7 +159,7 @@ def test_eight_forks_some_with_injections(engine: Engine, plain: Engine) -> None
         check(logprobs, read(plain, text(120), tokens, steer))
 
 
-def test_a_rollback_and_a_shift(engine: Engine, plain: Engine) -> None:
+def test_a_rollback_and_a_shift(engine: Engine, plain: Engine):
     def moved(session: Session, sequence: Sequence) -> None:
         text(130)(session, sequence)
         sequence.truncate(110)
@@ -174,7 +174,7 @@ def test_a_rollback_and_a_shift(engine: Engine, plain: Engine) -> None:
     assert np.abs(logprobs - read(plain, text(70), tokens, STEERS[1])).max() > 2 * BOUND
 
 
-def test_several_sessions_at_a_time(engine: Engine, plain: Engine) -> None:
+def test_several_sessions_at_a_time(engine: Engine, plain: Engine):
     lengths = (10, 70, 140)
 
     def one(n: int) -> Any:
@@ -189,7 +189,7 @@ def test_several_sessions_at_a_time(engine: Engine, plain: Engine) -> None:
             check(logprobs, read(plain, text(n), tokens, steer))
 
 
-def test_a_cache_that_grows_keeps_what_is_remembered(engine: Engine, plain: Engine) -> None:
+def test_a_cache_that_grows_keeps_what_is_remembered(engine: Engine, plain: Engine):
     with engine.session(200, 1) as session:
         sequence = session.sequence()
         text(100)(session, sequence)
@@ -205,7 +205,7 @@ def test_a_cache_that_grows_keeps_what_is_remembered(engine: Engine, plain: Engi
     check(output.logprobs, read(plain, text(100), output.tokens.tolist()))
 
 
-def test_after_a_cancel_the_same_session_goes_on(engine: Engine, plain: Engine) -> None:
+def test_after_a_cancel_the_same_session_goes_on(engine: Engine, plain: Engine):
     cancel = Cancel()
     with engine.session(ENDLESS + 400, 2) as session:
         kept, ended = session.sequence(), session.sequence()

@@ -30,7 +30,7 @@ def measured(steps: list[Step]) -> list[Geometry]:
     return [measure(step, before) for step, before in zip(steps, [None, *steps], strict=False)]
 
 
-def test_movement_of_hand_checked_anchors() -> None:
+def test_movement_of_hand_checked_anchors():
     """Around an octant: arcs of π/2, a right-angled turn at Y and at Z."""
     boundaries = measured([step(0, X, Y), step(1, Y, Z), step(2, Z, Z), step(3, Z, None)])
     angles = [boundary.angle for boundary in boundaries]
@@ -45,7 +45,7 @@ def test_movement_of_hand_checked_anchors() -> None:
     assert found.means["angle"] == pytest.approx(np.pi / 3)
 
 
-def test_all_candidates_are_measured() -> None:
+def test_all_candidates_are_measured():
     plain = step(0, X, Y)
     assert plain.candidates is not None
     found = dataclasses.replace(plain.candidates, anchors=np.array([X, Y, Z]))
@@ -54,7 +54,7 @@ def test_all_candidates_are_measured() -> None:
     assert three.apcs == pytest.approx(0) and three.min_cosine == pytest.approx(0)
 
 
-def test_a_step_without_candidates_is_not_measured() -> None:
+def test_a_step_without_candidates_is_not_measured():
     bare = dataclasses.replace(step(0, None, None), candidates=None, anchor=None)
     boundaries = measured([bare, bare])
     found = summary(boundaries)
@@ -62,19 +62,19 @@ def test_a_step_without_candidates_is_not_measured() -> None:
     assert not any(dataclasses.asdict(boundaries[1]).values())
 
 
-def test_there_is_no_turn_where_a_new_run_begins() -> None:
+def test_there_is_no_turn_where_a_new_run_begins():
     ends = step(0, [1.0, 0, 0], None)  # the last step of the thinking
     first = step(1, [0, 1.0, 0], np.array([0, 0, 1.0]))
     assert measured([ends, first])[1].curvature is None
 
 
-def test_antipodes_have_no_curvature() -> None:
+def test_antipodes_have_no_curvature():
     first, second = measured([step(0, X, -X), step(1, -X, Y)])
     assert second.curvature is None
     assert first.angle == pytest.approx(np.pi)
 
 
-def test_a_real_run_is_measured_by_its_own_anchors(engine: Engine) -> None:
+def test_a_real_run_is_measured_by_its_own_anchors(engine: Engine):
     config = SearchConfig(chunk_len=6, max_chunks=3, n_candidates=4, rollout_len=3, **RESIDUAL)
     method = methods.get("tgr-latent")
     steps = list(method.run(Run(engine, Request([1, 2, 3], config))))

@@ -31,7 +31,7 @@ if not RUNNER.exists():
     pytest.skip("docs and examples are not next to the tests", allow_module_level=True)
 
 
-def test_the_readme_counts_the_lines_of_the_patch() -> None:
+def test_the_readme_counts_the_lines_of_the_patch():
     patch = (ROOT / "csrc" / "patches" / "llama.cpp.patch").read_text(encoding="utf-8")
     lines, files = len(re.findall(r"^\+", patch, re.M)), len(re.findall(r"^# file ", patch, re.M))
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -40,7 +40,7 @@ def test_the_readme_counts_the_lines_of_the_patch() -> None:
     ]
 
 
-def test_links_between_the_pages_lead_somewhere() -> None:
+def test_links_between_the_pages_lead_somewhere():
     folders = [ROOT, ROOT / "csrc", ROOT / "models"]
     pages = [page for folder in folders for page in folder.glob("*.md")]
     for page in [*pages, *(ROOT / "docs").rglob("*.md")]:
@@ -56,7 +56,7 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_links_to_a_heading_name_one_that_is_there() -> None:
+def test_links_to_a_heading_name_one_that_is_there():
     folders = [ROOT, ROOT / "docs", ROOT / "csrc"]
     for page in (page for folder in folders for page in folder.glob("*.md")):
         for file, anchor in re.findall(
@@ -67,7 +67,7 @@ def test_links_to_a_heading_name_one_that_is_there() -> None:
                 assert anchor in headings(target), f"{page}: {file}#{anchor}"
 
 
-def test_the_pages_of_the_methods_name_functions_that_are_there() -> None:
+def test_the_pages_of_the_methods_name_functions_that_are_there():
     modules: dict[str, str] = {}
     for path in (ROOT / "tgr_local").rglob("*.py"):
         modules[path.stem] = modules.get(path.stem, "") + path.read_text(encoding="utf-8")
@@ -88,7 +88,7 @@ def sentences(page: str) -> list[str]:
     return [" ".join(one.split()) for part in parts for one in re.split(end, part)]
 
 
-def test_a_sentence_has_at_most_thirty_words() -> None:
+def test_a_sentence_has_at_most_thirty_words():
     assert sentences("A `b c` d. *e* [f g](h). (I.)\n- J\n```\nk\n```\n| l | M |\n") == [
         "A C d.", "*e* [f g].", "(I.)", "- J", "", "l", "M", "",
     ]  # fmt: skip
@@ -100,7 +100,7 @@ def test_a_sentence_has_at_most_thirty_words() -> None:
             assert len(words) <= 30, f"{page}: {len(words)} words: {sentence}"
 
 
-def test_the_walks_through_the_files_name_functions_that_are_there() -> None:
+def test_the_walks_through_the_files_name_functions_that_are_there():
     """Those in C++; `test_walks.py` has those in Python."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rows = re.findall(r"\| `(csrc/\S+)` \| `(\w+)` \|$", page, re.MULTILINE)
@@ -109,7 +109,7 @@ def test_the_walks_through_the_files_name_functions_that_are_there() -> None:
         assert re.search(rf"\b{name}\(", (ROOT / file).read_text(encoding="utf-8")), (file, name)
 
 
-def test_every_public_name_is_on_the_api_page() -> None:
+def test_every_public_name_is_on_the_api_page():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     shown = set(re.findall(r"^::: tgr_local\.(\w+)$", page, re.MULTILINE))
     shown |= set(re.findall(r"^`(\w+)` is the union of ", page, re.MULTILINE))
@@ -127,11 +127,8 @@ def executed() -> ModuleType:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_prints_what_its_comment_says(
-    name: str,
-    executed: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    name: str, executed: ModuleType, monkeypatch, capsys
+):
     path = ROOT / "examples" / f"{name}.py"
     monkeypatch.setattr(sys, "argv", [name])
     runpy.run_path(str(path), run_name="__main__")
@@ -150,9 +147,7 @@ def test_an_example_prints_what_its_comment_says(
         ("control_vectors.py", "gguf", "'tgr-local[steer]'"),
     ],
 )
-def test_an_example_names_the_package_that_it_misses(
-    example: str, package: str, install: str
-) -> None:
+def test_an_example_names_the_package_that_it_misses(example: str, package: str, install: str):
     code = f"import runpy, sys; sys.modules[{package!r}] = None; "
     path = str(ROOT / "examples" / example)
     done = subprocess.run(
@@ -164,7 +159,7 @@ def test_an_example_names_the_package_that_it_misses(
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="bash is absent")
-def test_the_example_for_lm_eval_names_the_package_that_it_misses() -> None:
+def test_the_example_for_lm_eval_names_the_package_that_it_misses():
     script = ROOT / "examples" / "server_lm_eval.sh"
     done = subprocess.run(
         [str(shutil.which("bash")), str(script)],
@@ -190,11 +185,11 @@ def test_the_example_for_lm_eval_names_the_package_that_it_misses() -> None:
 )
 def test_output_agrees_but_for_rounding_and_dots(
     executed: ModuleType, expected: str, got: str, same: bool
-) -> None:
+):
     assert executed.agrees(expected, got) is same
 
 
-def test_the_examples_of_a_page_run_in_one_folder(executed: ModuleType) -> None:
+def test_the_examples_of_a_page_run_in_one_folder(executed: ModuleType):
     page = "```console run\n$ echo 1.5 > f; echo old\nold\n$ cat f\n1.5\n```\n"
     assert executed.difference(page) == ""
     program = "```python run\nprint(open('f').read())\n```\n\n```text\n1.5\n…\n```\n"
@@ -205,7 +200,7 @@ def test_the_examples_of_a_page_run_in_one_folder(executed: ModuleType) -> None:
     assert executed.checked(example.replace("# b", "# c")) == example
 
 
-def test_every_recipe_of_a_result_is_there() -> None:
+def test_every_recipe_of_a_result_is_there():
     named = {
         recipe
         for page in (ROOT / "docs" / "results").glob("*.md")

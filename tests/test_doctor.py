@@ -22,7 +22,7 @@ from tgr_local.system import versions
 from tgr_local.system.errors import TgrError
 
 
-def test_doctor_on_the_double(double: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_on_the_double(double: None, capsys):
     assert run("doctor", "--model", "f.gguf") == 0
     out = capsys.readouterr().out
     assert "2 on CPU; output on CPU" in out
@@ -75,16 +75,14 @@ def test_doctor_names_the_instructions_of_the_products(
     assert f"  products          {said}" in capsys.readouterr().out
 
 
-def test_the_instructions_are_those_that_linux_names() -> None:
+def test_the_instructions_are_those_that_linux_names():
     x86_linux = sys.platform == "linux" and platform.machine() == "x86_64"
     assert ("sse2" in versions.instructions()) == x86_linux
     assert versions.processor()
 
 
 @pytest.mark.parametrize("why", ["", "there is no program bwrap"])
-def test_doctor_names_the_sandbox(
-    double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, why: str
-) -> None:
+def test_doctor_names_the_sandbox(double: None, capsys, monkeypatch, why: str):
     from tgr_local.system.sandbox import commands
 
     monkeypatch.setattr(commands, "defect", lambda kind: why if kind == "bwrap" else "")
@@ -101,9 +99,7 @@ def test_doctor_names_the_sandbox(
         )
 
 
-def test_doctor_reports_a_broken_part(
-    double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_reports_a_broken_part(double: None, capsys, monkeypatch):
     from tgr_local import engine
 
     monkeypatch.setattr(engine, "Engine", Mock(side_effect=TgrError("the file is damaged")))
@@ -112,7 +108,7 @@ def test_doctor_reports_a_broken_part(
 
 
 @pytest.mark.skipif(native.ggml == "bundled", reason="the engine has a ggml of its own")
-def test_incompatible_parts_are_one_line_and_doctor_still_reports_versions() -> None:
+def test_incompatible_parts_are_one_line_and_doctor_still_reports_versions():
     code = (
         "import importlib.metadata as m, sys; true = m.version\n"
         "m.version = lambda name: '0.1.2' if name == 'llama-cpp-python' else true(name)\n"
@@ -138,13 +134,7 @@ def test_incompatible_parts_are_one_line_and_doctor_still_reports_versions() -> 
 
 
 @pytest.mark.parametrize(("layers", "loud"), [(-1, True), (0, False)])
-def test_an_unused_gpu_is_a_warning(
-    double: None,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    layers: int,
-    loud: bool,
-) -> None:
+def test_an_unused_gpu_is_a_warning(double: None, capsys, monkeypatch, layers: int, loud: bool):
     from tgr_local.engine import installation
 
     monkeypatch.setattr(installation, "gpu_present", lambda: "an NVIDIA GPU")
@@ -167,12 +157,8 @@ def test_an_unused_gpu_is_a_warning(
     ],
 )
 def test_a_part_of_the_model_in_ram_is_said_once(
-    double: None,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    fit: LayerFit,
-    note: str,
-) -> None:
+    double: None, capsys, monkeypatch, fit: LayerFit, note: str
+):
     monkeypatch.setattr(FakeEngine, "layer_fit", fit)
     assert run("run", "q", "--model", "f.gguf") == 0
     err = capsys.readouterr().err
@@ -182,9 +168,7 @@ def test_a_part_of_the_model_in_ram_is_said_once(
     assert line.count("layers are on the GPU") == (note != "") and note in line
 
 
-def test_the_embedded_model_beside_the_extension_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_embedded_model_beside_the_extension_comes_first(tmp_path, monkeypatch):
     from tgr_local.options.model_files import embedded_model
 
     origin = str(tmp_path / "_engine.so")
@@ -194,15 +178,13 @@ def test_the_embedded_model_beside_the_extension_comes_first(
     assert embedded_model() == tmp_path / "embedded.gguf"
 
 
-def test_without_an_embedded_model_the_way_out_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_embedded_model_the_way_out_is_named(capsys, monkeypatch):
     monkeypatch.setattr(Path, "is_file", lambda _: False)
     assert run("run", "q") == 1
     assert capsys.readouterr().err.endswith("name one with --model FILE\n")
 
 
-def test_doctor_examines_a_model(small: Path) -> None:
+def test_doctor_examines_a_model(small: Path):
     code, out, err = finished("doctor", "--model", str(small), "--json", double=False)
     findings = {finding["name"]: finding for finding in json.loads(out)}
     assert (code, err) == (0, "")
@@ -226,7 +208,7 @@ sys.exit(main(sys.argv[1:]))
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )
-def test_without_the_engine_the_rest_works(arguments: list[str], code: int, line: str) -> None:
+def test_without_the_engine_the_rest_works(arguments: list[str], code: int, line: str):
     start = [sys.executable, "-c", WITHOUT_ENGINE, *arguments]
     done = subprocess.run(start, env=environment(), capture_output=True, text=True, timeout=HANG)
     assert done.returncode == code and line in done.stdout, done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,9 +72,7 @@ def assert_equal(ours: Output, theirs: Output) -> None:
 
 
 @pytest.mark.parametrize("arch", ["qwen3", "llama", "phi3"])
-def test_greedy_texts_are_those_without_drafts(
-    model: Model, load: Load, session: Any, arch: str
-) -> None:
+def test_greedy_texts_are_those_without_drafts(model: Model, load: Load, session: Any, arch: str):
     engine = load(model(arch))
     with session(of=engine) as one:
         ours, theirs = both(one, REPEATED, n_generate=150, states=True, n_top=engine.n_vocab)
@@ -101,7 +98,7 @@ def test_greedy_texts_are_those_without_drafts(
 )  # fmt: skip
 def test_sampled_texts_are_those_without_drafts(
     engine: Engine, session: Any, options: dict[str, Any]
-) -> None:
+):
     before = drafted(engine)
     with session() as one:
         for seed in range(4):
@@ -110,7 +107,7 @@ def test_sampled_texts_are_those_without_drafts(
         assert drafted(engine)[0] > before[0]
 
 
-def test_a_stop_text_ends_a_text_within_its_draft(engine: Engine, session: Any) -> None:
+def test_a_stop_text_ends_a_text_within_its_draft(engine: Engine, session: Any):
     one = session()
     _, whole = both(one, REPEATED)
     text = engine.detokenize(whole.tokens).decode("latin-1")
@@ -121,7 +118,7 @@ def test_a_stop_text_ends_a_text_within_its_draft(engine: Engine, session: Any) 
     assert_equal(ours, theirs)
 
 
-def test_frequencies_are_those_without_drafts(engine: Engine, session: Any) -> None:
+def test_frequencies_are_those_without_drafts(engine: Engine, session: Any):
     """Pearson's chi-square of two samples of texts, with and without drafts, of other seeds."""
     n = 300
     counts: list[dict[tuple[int, ...], int]] = [{}, {}]
@@ -152,7 +149,7 @@ def test_frequencies_are_those_without_drafts(engine: Engine, session: Any) -> N
     assert chi < degrees + 4 * np.sqrt(2 * degrees) + 4, (chi, table)
 
 
-def test_what_was_refused_leaves_nothing_in_the_cache(engine: Engine, session: Any) -> None:
+def test_what_was_refused_leaves_nothing_in_the_cache(engine: Engine, session: Any):
     """The text goes on as one that was read anew."""
     n_refused = 0
     for seed in range(6):
@@ -172,7 +169,7 @@ def test_what_was_refused_leaves_nothing_in_the_cache(engine: Engine, session: A
     assert n_refused > 0
 
 
-def test_drafts_of_several_texts_in_one_batch(engine: Engine, session: Any) -> None:
+def test_drafts_of_several_texts_in_one_batch(engine: Engine, session: Any):
     """Forks, texts without drafts and texts under an injection side by side."""
 
     def task(one: Session, i: int, injection: Any, drafts: bool) -> Task:
@@ -194,7 +191,7 @@ def test_drafts_of_several_texts_in_one_batch(engine: Engine, session: Any) -> N
         assert_same(ours, theirs)
 
 
-def test_a_text_takes_guesses_from_another_one_of_its_session(engine: Engine, session: Any) -> None:
+def test_a_text_takes_guesses_from_another_one_of_its_session(engine: Engine, session: Any):
     one = session(1400)
     (first,) = one.run(
         [Task(one.sequence(), TOKENS, n_generate=150, sampling=PLAIN, ignore_eog=True)]
@@ -207,7 +204,7 @@ def test_a_text_takes_guesses_from_another_one_of_its_session(engine: Engine, se
     assert drafted(engine)[1] - before[1] > 20
 
 
-def test_a_text_with_drafts_can_be_cancelled(engine: Engine, session: Any) -> None:
+def test_a_text_with_drafts_can_be_cancelled(engine: Engine, session: Any):
     cancel, seen = Cancel(), []
 
     def on_tokens(new: Any) -> None:
@@ -220,7 +217,7 @@ def test_a_text_with_drafts_can_be_cancelled(engine: Engine, session: Any) -> No
     assert not any(held(engine.stats()).values())
 
 
-def test_the_same_text_has_the_same_steps(engine: Engine, session: Any) -> None:
+def test_the_same_text_has_the_same_steps(engine: Engine, session: Any):
     counts = []
     for _ in range(3):
         before = engine.stats()
@@ -232,7 +229,7 @@ def test_the_same_text_has_the_same_steps(engine: Engine, session: Any) -> None:
     assert counts[0][0] < 80
 
 
-def test_positions_of_drafts_are_counted_apart(engine: Engine, session: Any) -> None:
+def test_positions_of_drafts_are_counted_apart(engine: Engine, session: Any):
     before, n_refused = engine.stats(), 0
     for seed in range(6):
         with session() as one:
@@ -247,9 +244,7 @@ def test_positions_of_drafts_are_counted_apart(engine: Engine, session: Any) -> 
     assert n_drafted - n_accepted == n_refused > 0
 
 
-def test_a_model_that_cannot_roll_back_gets_no_drafts(
-    tmp_path: Path, load: Load, session: Any
-) -> None:
+def test_a_model_that_cannot_roll_back_gets_no_drafts(tmp_path, load: Load, session: Any):
     engine = load(write_mamba(tmp_path / "mamba.gguf"))
     feed = [t % N_PLAIN for t in REPEATED]
     with session(of=engine, n_seqs=4) as one:
@@ -257,9 +252,7 @@ def test_a_model_that_cannot_roll_back_gets_no_drafts(
     assert drafted(engine) == (0, 0)
 
 
-def test_the_option_drafts_with_models_that_are_large_enough(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_option_drafts_with_models_that_are_large_enough(engine: Engine, monkeypatch):
     steered = SteeredEngine(engine, logit_bias=FEW)
     off = SearchConfig(max_tokens=150, temperature=0)
     plain = generate(steered, REPEATED, off, method="base")

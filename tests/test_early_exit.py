@@ -48,7 +48,7 @@ def mini() -> Iterator[Engine]:
 
 
 @pytest.fixture
-def with_lines(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+def with_lines(engine: Engine, monkeypatch) -> Engine:
     """The random model, which writes nothing but lines of four letters here, and ends no text."""
     only((*engine.tokenize("abcd"), *engine.tokenize("\n")), monkeypatch, temperature=4.0)
     return engine
@@ -62,7 +62,7 @@ def reply_of(engine: Engine, method: str = "early-exit", **options: Any) -> Repl
     return reply
 
 
-def test_confidence_is_the_geometric_mean_of_probabilities() -> None:
+def test_confidence_is_the_geometric_mean_of_probabilities():
     found = early_exit.confidence([math.log(0.5), math.log(0.8), math.log(0.625)])
     np.testing.assert_allclose(found**3, 0.25)
     assert early_exit.confidence([]) == 0.0
@@ -84,14 +84,14 @@ def test_confidence_is_the_geometric_mean_of_probabilities() -> None:
 )
 def test_a_trial_answer_is_whole_where_its_braces_or_its_line_end(
     beginning: bytes, answer: bytes, ended: bool, whole: bool
-) -> None:
+):
     assert early_exit.is_whole(beginning, answer, ended) == whole
 
 
 # --- a threshold that is never reached ---
 
 
-def test_it_is_greedy_base_and_the_trials_are_extra(mini: Engine) -> None:
+def test_it_is_greedy_base_and_the_trials_are_extra(mini: Engine):
     ours, base = reply_of(mini), reply_of(mini, "base")
     assert ours.tokens == base.tokens and ours.text == base.text and ours.finish == "stop"
     assert [len(step.tokens) for step in ours.steps] == [len(step.tokens) for step in base.steps]
@@ -108,7 +108,7 @@ def test_it_is_greedy_base_and_the_trials_are_extra(mini: Engine) -> None:
         {"max_tokens": 24},  # fewer than a trial may take
     ],
 )
-def test_no_answer_is_tried_where_it_cannot_be_one(mini: Engine, options: dict[str, Any]) -> None:
+def test_no_answer_is_tried_where_it_cannot_be_one(mini: Engine, options: dict[str, Any]):
     ours, base = (reply_of(mini, name, **options) for name in ("early-exit", "base"))
     assert ours.steps[-1].figures["trials"] == 0 and ours.tokens == base.tokens
     assert ours.counts == base.counts
@@ -117,7 +117,7 @@ def test_no_answer_is_tried_where_it_cannot_be_one(mini: Engine, options: dict[s
 # --- an exit ---
 
 
-def test_threshold_0_exits_at_the_first_boundary(mini: Engine) -> None:
+def test_threshold_0_exits_at_the_first_boundary(mini: Engine):
     reply = reply_of(mini, exit_threshold=0.0)
     base = reply_of(mini, "base")
     line = base.text.partition("\n")[0]
@@ -134,7 +134,7 @@ def query(engine: Engine) -> list[int]:
     return query_tokens(engine, QUESTION, LINES)
 
 
-def test_the_confidence_is_that_of_the_greedy_answer(mini: Engine) -> None:
+def test_the_confidence_is_that_of_the_greedy_answer(mini: Engine):
     """As a session of its own computes it, after the text that the reply has before the answer. It
     reads the text token by token, as the reply wrote it: with Q8_0 weights a matrix product of many
     columns rounds in another way than one of one column, on some processors."""
@@ -160,7 +160,7 @@ def test_the_confidence_is_that_of_the_greedy_answer(mini: Engine) -> None:
     assert figures["exited"] and figures["confidence"] >= 0.5
 
 
-def test_all_tokens_of_an_exit_are_read_after_the_query(with_lines: Engine) -> None:
+def test_all_tokens_of_an_exit_are_read_after_the_query(with_lines: Engine):
     config = with_(max_chunks=20, exit_threshold=0.0, top_logprobs=3)
     steps = steps_of(with_lines, "early-exit", config)
     text, n_given = text_of(steps), len(with_lines.tokenize(PREFIX))
@@ -174,9 +174,7 @@ def test_all_tokens_of_an_exit_are_read_after_the_query(with_lines: Engine) -> N
     assert given == [3] * n_line + [0] * n_given + [3] * (120 - n_line - n_given)
 
 
-def test_a_trial_goes_on_until_all_of_its_braces_are_closed(
-    mini: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_goes_on_until_all_of_its_braces_are_closed(mini: Engine, monkeypatch):
     monkeypatch.setattr(early_exit, "BEGINNING", PREFIX + "{")
     reply = reply_of(mini, exit_threshold=0.0)
     trial = reply.text.split(PREFIX + "{")[1]
@@ -184,19 +182,19 @@ def test_a_trial_goes_on_until_all_of_its_braces_are_closed(
     assert reply.steps[-1].figures["trials"] == 1
 
 
-def test_a_stop_text_within_a_trial_ends_the_reply(mini: Engine) -> None:
+def test_a_stop_text_within_a_trial_ends_the_reply(mini: Engine):
     reply = generate(mini, QUESTION, lines(exit_threshold=0.0, stop=("}",)), method="early-exit")
     assert reply.finish == "stop" and reply.text.startswith(PREFIX) and "}" not in reply.text
 
 
-def test_a_text_without_thinking_is_tried_itself(mini: Engine) -> None:
+def test_a_text_without_thinking_is_tried_itself(mini: Engine):
     options = lines(thinking=False, exit_threshold=0.0)
     reply = generate(mini, QUESTION, options, method="early-exit")
     first, second = reply.text.split("\n")[:2]
     assert first and second.startswith(PREFIX) and not reply.thinking
 
 
-def test_a_run_of_thinking_alone_ends_with_its_tag(mini: Engine) -> None:
+def test_a_run_of_thinking_alone_ends_with_its_tag(mini: Engine):
     """A grammar holds for the answer alone, which a second run writes."""
     config = lines(exit_threshold=0.0, thinking_budget=200, grammar='root ::= "So " [0-9]+')
     before = mini.stats().n_positions
@@ -209,7 +207,7 @@ def test_a_run_of_thinking_alone_ends_with_its_tag(mini: Engine) -> None:
 # --- limits ---
 
 
-def test_a_budget_is_never_exceeded_and_pays_no_trial_that_it_cannot_end(mini: Engine) -> None:
+def test_a_budget_is_never_exceeded_and_pays_no_trial_that_it_cannot_end(mini: Engine):
     trials = set()
     for budget in range(60, 400, 17):
         for threshold in (0.99, 2.0):
@@ -219,7 +217,7 @@ def test_a_budget_is_never_exceeded_and_pays_no_trial_that_it_cannot_end(mini: E
     assert len(trials) > 4
 
 
-def test_new_tokens_hold_for_the_trials_too(mini: Engine) -> None:
+def test_new_tokens_hold_for_the_trials_too(mini: Engine):
     for limit in range(20, 90, 7):
         reply = reply_of(mini, max_tokens=limit, exit_threshold=0.0)
         assert reply.n_tokens <= limit and reply.text
@@ -227,8 +225,8 @@ def test_new_tokens_hold_for_the_trials_too(mini: Engine) -> None:
 
 @pytest.mark.parametrize("threshold", [0.0, 2.0])
 def test_its_cells_sequences_and_positions_are_bounds(
-    with_lines: Engine, threshold: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    with_lines: Engine, threshold: float, monkeypatch
+):
     config, needs = with_(max_chunks=20, exit_threshold=threshold), methods.get("early-exit")
     held = sequences_held(with_lines, monkeypatch)
     before = with_lines.stats().n_positions
@@ -241,9 +239,7 @@ def test_its_cells_sequences_and_positions_are_bounds(
 
 
 @pytest.mark.parametrize("end", ["answer now", "cancel"])
-def test_a_trial_under_way_is_dropped(
-    engine: Engine, end: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_under_way_is_dropped(engine: Engine, end: str, monkeypatch):
     """The random model writes no line within its first trial, which is not done when the end
     comes."""
     monkeypatch.setattr(early_exit, "MOST_TOKENS", 900)
@@ -269,7 +265,7 @@ def test_a_trial_under_way_is_dropped(
     assert len(tried) == 1
 
 
-def test_runs_side_by_side_are_those_alone(with_lines: Engine) -> None:
+def test_runs_side_by_side_are_those_alone(with_lines: Engine):
     config = with_(max_chunks=20, exit_threshold=0.0)
     for i, steps in enumerate(group_of(with_lines, "early-exit", config, 3)):
         mine = dataclasses.replace(config, seed=config.seed + i)

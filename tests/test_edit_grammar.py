@@ -25,7 +25,7 @@ FILES = [
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_answer_of_the_grammar_applies(format: Format) -> None:
+def test_every_answer_of_the_grammar_applies(format: Format):
     texts, source, changed = Texts(edit_grammar(FILES, format)), random.Random(1), Counter[str]()
     for _ in range(2000):
         answer = texts.draw(source)
@@ -43,7 +43,7 @@ def test_every_answer_of_the_grammar_applies(format: Format) -> None:
         ("replace", "empty.txt\n<<<<<<<< SEARCH\n========\nx\n>>>>>>>> REPLACE\n\n"),
     ],
 )  # fmt: skip
-def test_the_engine_reads_it(engine: Engine, format: Format, answer: str) -> None:
+def test_the_engine_reads_it(engine: Engine, format: Format, answer: str):
     grammar = edit_grammar(FILES, format)
     engine.check_grammar(grammar, answer)
     assert read_edits(answer, FILES, format)
@@ -66,17 +66,17 @@ def test_the_engine_reads_it(engine: Engine, format: Format, answer: str) -> Non
          "b.py\n<<<<<<<< SEARCH\ndef"),
     ],
 )  # fmt: skip
-def test_it_allows_nothing_else(engine: Engine, format: Format, answer: str) -> None:
+def test_it_allows_nothing_else(engine: Engine, format: Format, answer: str):
     with pytest.raises(ValueError, match="grammar_prefix"):
         engine.check_grammar(edit_grammar(FILES, format), answer)
 
 
-def test_a_fence_is_longer_than_those_in_the_files() -> None:
+def test_a_fence_is_longer_than_those_in_the_files():
     with pytest.raises(EditError, match="cut off"):
         read_edits("calc.py\n````python\nx\n```", FILES, "file")
 
 
-def test_it_is_bounded_and_needs_something_to_change() -> None:
+def test_it_is_bounded_and_needs_something_to_change():
     lines = FileText("a.py", "x = 1\n" * 5000)
     assert len(edit_grammar([lines], "file")) < 2000  # which quotes nothing of it
     with pytest.raises(
@@ -88,7 +88,7 @@ def test_it_is_bounded_and_needs_something_to_change() -> None:
             edit_grammar([], format)
 
 
-def test_a_long_file_is_quoted_in_bounded_work(engine: Engine) -> None:
+def test_a_long_file_is_quoted_in_bounded_work(engine: Engine):
     lines = FileText("a.py", "".join(f"x = {i % 7}\n\n" for i in range(800)))
     grammar = edit_grammar([lines], "replace")
     engine.check_grammar(grammar, "a.py\n<<<<<<< SEARCH\nx = 1\n\nx = 2\n")

@@ -55,14 +55,14 @@ def why(answer: str, *documents: FileText, format: Format = "replace") -> str:
 # --- the whole file ---
 
 
-def test_a_whole_file_keeps_its_last_line_end() -> None:
+def test_a_whole_file_keeps_its_last_line_end():
     assert after("calc.py\n```python\nx = 1\n```", CALC, format="file") == "x = 1\n"
     assert after("docs/notes.md\n```markdown\nx\n\n```\n", NOTES, format="file") == "x"
     assert after("calc.py\n```python\n```", CALC, format="file") == ""
     assert read_edits(f"calc.py\n```python\n{CALC.text}```", [CALC], "file") == ()
 
 
-def test_a_fence_is_longer_than_those_in_the_files() -> None:
+def test_a_fence_is_longer_than_those_in_the_files():
     readme = FileText("README.md", "```sh\nls\n```\n    `````\n")
     fence = Markers.of([readme, CALC]).fence
     assert fence == "`" * 6
@@ -70,7 +70,7 @@ def test_a_fence_is_longer_than_those_in_the_files() -> None:
     assert after(answer, readme, CALC, format="file") == "```\nx\n```\n"
 
 
-def test_what_models_write_around_an_edit_is_left_out() -> None:
+def test_what_models_write_around_an_edit_is_left_out():
     answer = "Sure!\n\n**calc.py**\n```py\nx\n```\nThat is all."
     assert after(answer, CALC, NOTES, format="file") == "x\n"
     assert after("Here:\n```python\nx\n```", CALC, format="file") == "x\n"
@@ -79,7 +79,7 @@ def test_what_models_write_around_an_edit_is_left_out() -> None:
 # --- search and replace ---
 
 
-def test_quoted_lines_are_replaced_where_they_are_first() -> None:
+def test_quoted_lines_are_replaced_where_they_are_first():
     block = "docs/notes.md\n<<<<<<< SEARCH\na\nb\n=======\nx\n>>>>>>> REPLACE\n"
     assert after(block, NOTES) == "x\na\nb\nc"
     assert after(f"{block}\n{block}", NOTES, CALC) == "x\nx\nc"
@@ -89,7 +89,7 @@ def test_quoted_lines_are_replaced_where_they_are_first() -> None:
     assert after(last, NOTES) == "a\nb\na"
 
 
-def test_fences_around_the_blocks_are_passed_over() -> None:
+def test_fences_around_the_blocks_are_passed_over():
     block = "<<<<<<< SEARCH\nimport math\n=======\nimport os\n>>>>>>> REPLACE"
     answer = f"Fix:\n\ncalc.py\n```python\n{block}\n```\n\n`docs/notes.md`\n```\n"
     answer += "<<<<<<< SEARCH\nc\n=======\n>>>>>>> REPLACE\n```\n"
@@ -97,13 +97,13 @@ def test_fences_around_the_blocks_are_passed_over() -> None:
     assert first.after == CALC.text.replace("math", "os") and second.after == "a\nb\na\nb"
 
 
-def test_an_empty_file_is_quoted_by_no_lines_once() -> None:
+def test_an_empty_file_is_quoted_by_no_lines_once():
     block = "pkg/__init__.py\n<<<<<<< SEARCH\n=======\nx\n>>>>>>> REPLACE\n"
     assert after(block, EMPTY, CALC) == "x\n"
     assert "begins again the file" in why(block * 2, EMPTY, CALC)
 
 
-def test_markers_are_none_of_the_lines_in_the_files() -> None:
+def test_markers_are_none_of_the_lines_in_the_files():
     merge = FileText("a.rst", f"Title\n=======\ntext\n========  \n{'=' * 79}\n>>>>>>> REPLACE\n")
     markers = Markers.of([merge])
     assert markers.separator == "=" * 9 and markers.search == "<" * 9 + " SEARCH"
@@ -111,7 +111,7 @@ def test_markers_are_none_of_the_lines_in_the_files() -> None:
     assert after(answer + markers.replace, merge).startswith("New\n=======\ntext\n")
 
 
-def test_an_answer_that_does_not_apply_says_why() -> None:
+def test_an_answer_that_does_not_apply_says_why():
     block = "calc.py\n<<<<<<< SEARCH\nimport maths\n=======\nx\n>>>>>>> REPLACE"
     assert why("no idea", CALC) == "the answer has no edit in the format 'replace'"
     assert why(block, CALC).endswith("lines that calc.py does not have: 'import maths'")
@@ -130,7 +130,7 @@ def test_an_answer_that_does_not_apply_says_why() -> None:
 # --- functions ---
 
 
-def test_functions_of_python_have_their_decorators() -> None:
+def test_functions_of_python_have_their_decorators():
     assert [(one.name, one.first, one.last) for one in functions_of(CALC)] == [
         ("Stack.size", 4, 6), ("Stack.size#2", 8, 10), ("Stack.push", 12, 15),
         ("Stack.push.inner", 13, 14), ("double", 17, 18),
@@ -139,7 +139,7 @@ def test_functions_of_python_have_their_decorators() -> None:
     assert functions_of(FileText("a.py", "(" * 10**5)) == []
 
 
-def test_a_function_is_indented_as_the_one_in_its_place() -> None:
+def test_a_function_is_indented_as_the_one_in_its_place():
     text = "\ndef size(self):\n    \"\"\"One.\n\n    Two.\n    \"\"\"\n    return '''a\nb'''\n\n"
     new = after(f"calc.py::Stack.size\n```python\n{text}```", CALC, format="function")
     begin, end = CALC.text.split("    @property\n", 1)
@@ -172,7 +172,7 @@ def test_a_function_is_indented_as_the_one_in_its_place() -> None:
     )  # fmt: skip
 
 
-def test_other_languages_have_the_functions_that_the_caller_names() -> None:
+def test_other_languages_have_the_functions_that_the_caller_names():
     code = FileText("a.js", "f = 1;\nfunction g() {\n  return 1;\n}")
     own = [Function("a.js", "g", 2, 4)]
     answer = "a.js::g\n```javascript\nfunction g() {}\n```"
@@ -208,12 +208,12 @@ def test_other_languages_have_the_functions_that_the_caller_names() -> None:
         "ä" * 128,
     ],
 )
-def test_a_path_stays_in_the_folder_and_on_its_line(path: str) -> None:
+def test_a_path_stays_in_the_folder_and_on_its_line(path: str):
     with pytest.raises(ValueError, match="cannot be named in an edit"):
         read_edits("", [FileText(path, "")], "file")
 
 
-def test_documents_that_no_edit_can_change_are_refused() -> None:
+def test_documents_that_no_edit_can_change_are_refused():
     with pytest.raises(ValueError, match="no valid Unicode"):
         read_edits("", [FileText("a", "\ud800")], "file")
     with pytest.raises(ValueError, match="open twice"):

@@ -163,7 +163,7 @@ program.main()
 
 
 @pytest.fixture
-def display(tmp_path: Path) -> Iterator[str]:
+def display(tmp_path) -> Iterator[str]:
     """The name of a screen that nobody sees."""
     if not (program := shutil.which("Xvfb")):
         pytest.skip("Xvfb is absent")
@@ -199,7 +199,7 @@ def ran(code: str, **variables: str) -> str:
     return done.stderr
 
 
-def test_conversations_in_qt() -> None:
+def test_conversations_in_qt():
     pytest.importorskip(
         "PySide6.QtWidgets",
         reason="PySide6 is absent: pip install 'tgr-local[desktop]'",
@@ -208,12 +208,12 @@ def test_conversations_in_qt() -> None:
     ran(CONVERSATIONS + QT, QT_QPA_PLATFORM="offscreen")
 
 
-def test_conversations_in_tk(display: str) -> None:
+def test_conversations_in_tk(display: str):
     pytest.importorskip("tkinter", reason="tkinter is absent", exc_type=ImportError)
     assert not ran(CONVERSATIONS + TK, DISPLAY=display)
 
 
-def test_the_page_in_a_web_view(display: str, tmp_path: Path) -> None:
+def test_the_page_in_a_web_view(display: str, tmp_path):
     pytest.importorskip("fastapi", reason="the server's packages are absent")
     pytest.importorskip("webview", reason="pywebview is absent: pip install 'pywebview[pyside6]'")
     pytest.importorskip("qtpy", reason="QtPy is absent: pip install 'pywebview[pyside6]'")
@@ -228,7 +228,7 @@ def test_the_page_in_a_web_view(display: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["answered", "stopped"])
-def test_the_server_as_a_child_of_node(is_stopped: bool, tmp_path: Path) -> None:
+def test_the_server_as_a_child_of_node(is_stopped: bool, tmp_path):
     if not (node := shutil.which("node")):
         pytest.skip("node is absent")
     program = command(tmp_path)
@@ -247,7 +247,7 @@ def test_the_server_as_a_child_of_node(is_stopped: bool, tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(not (shutil.which("bash") and shutil.which("curl")), reason="needs bash, curl")
-def test_the_commands_of_the_page(tmp_path: Path) -> None:
+def test_the_commands_of_the_page(tmp_path):
     page = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
     (commands,) = re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     path = f"{command(tmp_path).parent}{os.pathsep}{os.environ['PATH']}"
@@ -269,7 +269,7 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
 )
 def test_a_program_names_the_package_that_it_misses(
     program: str, module: str, package: str, install: str
-) -> None:
+):
     code = (
         f"import runpy, sys; sys.modules[{module!r}] = None; "
         f"runpy.run_path({str(FOLDER / program)!r}, run_name='__main__')"
@@ -282,7 +282,7 @@ def test_a_program_names_the_package_that_it_misses(
     assert done.stderr.endswith(f"; this program needs {package}; run: {install}\n")
 
 
-def test_the_programs_use_public_names_alone() -> None:
+def test_the_programs_use_public_names_alone():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     public = set(re.findall(r"^::: (tgr_local\.[\w.]+)$", page, re.MULTILINE))
     public |= {f"tgr_local.{name}" for name in tgr_local.__all__}
@@ -294,7 +294,7 @@ def test_the_programs_use_public_names_alone() -> None:
             assert not isinstance(node, ast.Import) or "tgr_local" not in ast.unparse(node)
 
 
-def test_the_page_names_every_program() -> None:
+def test_the_page_names_every_program():
     page = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
     assert set(re.findall(r"examples/(embed_\w+\.\w+)\)", page)) == {
         path.name for path in FOLDER.glob("embed_*.*")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import gguf
@@ -94,7 +93,7 @@ def compare(
 @pytest.mark.parametrize(("arch", "shape"), SHAPES)
 def test_f32_file_and_cache_agree_with_the_reference(
     model: Model, load: Load, arch: str, shape: Any, injected: bool
-) -> None:
+):
     """Measured: 4e-6 at most."""
     path = model(arch, n_layer=3, **shape)
     injection = vectors(n_layer=3)[0] if injected else None
@@ -105,9 +104,7 @@ def test_f32_file_and_cache_agree_with_the_reference(
 @exact
 @pytest.mark.parametrize("injected", [False, True], ids=["plain", "injected"])
 @pytest.mark.parametrize("arch", ["qwen3", "llama", "phi3"])
-def test_f16_cache_agrees_within_its_rounding(
-    model: Model, load: Load, arch: str, injected: bool
-) -> None:
+def test_f16_cache_agrees_within_its_rounding(model: Model, load: Load, arch: str, injected: bool):
     """Measured: 2e-3 from a reference that rounds as the cache does, since a value next to a
     rounding boundary may fall on either side; 5e-3 from the exact one; 1.1e-2 with flash attention,
     which keeps its sums in F16 too."""
@@ -126,7 +123,7 @@ def test_f16_cache_agrees_within_its_rounding(
 @pytest.mark.parametrize("arch", ["qwen3", "llama", "phi3"])
 def test_q8_file_agrees_with_a_reference_that_rounds_activations(
     model: Model, load: Load, arch: str, injected: bool
-) -> None:
+):
     """Measured: 2e-6, except after an activation that falls on the other side of a rounding
     boundary (0.1). Most short texts have none, which the median says."""
     path = model(arch, dtype="Q8_0")
@@ -137,7 +134,7 @@ def test_q8_file_agrees_with_a_reference_that_rounds_activations(
     assert np.median(worst) <= 1e-4 and max(worst) <= 0.5, worst
 
 
-def test_residual_norms_of_long_feeds_sample_the_last_layer(engine: Engine) -> None:
+def test_residual_norms_of_long_feeds_sample_the_last_layer(engine: Engine):
     output = written(engine, TOKENS * 4, norms=True)
     measured = np.isfinite(output.norms)
     assert measured[:, 0].all()
@@ -147,7 +144,7 @@ def test_residual_norms_of_long_feeds_sample_the_last_layer(engine: Engine) -> N
 # --- what one task does ---
 
 
-def test_hand_counted_work(engine: Engine) -> None:
+def test_hand_counted_work(engine: Engine):
     before = engine.stats().n_positions
     with engine.session(16, 2) as session:
         sequence = session.sequence()
@@ -171,7 +168,7 @@ def test_hand_counted_work(engine: Engine) -> None:
     assert engine.stats().n_positions - before == 3 + 5 + 2
 
 
-def test_outputs_hold_what_was_asked_for_and_no_more(engine: Engine) -> None:
+def test_outputs_hold_what_was_asked_for_and_no_more(engine: Engine):
     with engine.session(64, 4) as session:
         plain, last, top = session.run(
             [
@@ -188,13 +185,13 @@ def test_outputs_hold_what_was_asked_for_and_no_more(engine: Engine) -> None:
     assert (np.diff(top.top_logprobs, axis=1) <= 0).all()
 
 
-def test_an_end_token_ends_unless_ignored(engine: Engine) -> None:
+def test_an_end_token_ends_unless_ignored(engine: Engine):
     end = Sampling(0, logit_bias=((token_id("<|im_end|>"), 1e9),))
     assert generated(engine, sampling=end, ignore_eog=False) == [token_id("<|im_end|>")]
     assert generated(engine, sampling=end) == [token_id("<|im_end|>")] * 12
 
 
-def test_stop_texts_end_over_token_borders_and_over_the_tail(engine: Engine) -> None:
+def test_stop_texts_end_over_token_borders_and_over_the_tail(engine: Engine):
     word = Sampling(0, grammar='root ::= "one two three" [x]*')
     with engine.session(64, 4) as session:
 
@@ -209,7 +206,7 @@ def test_stop_texts_end_over_token_borders_and_over_the_tail(engine: Engine) -> 
         assert text.startswith("one two threex") and finish == "length"
 
 
-def test_new_tokens_are_handed_out_as_they_come(engine: Engine) -> None:
+def test_new_tokens_are_handed_out_as_they_come(engine: Engine):
     pieces: list[list[list[int]]] = []
     with engine.session(4000, 2) as session:
         tasks = [
@@ -222,7 +219,7 @@ def test_new_tokens_are_handed_out_as_they_come(engine: Engine) -> None:
     assert len(pieces) > 1
 
 
-def test_a_deadline_keeps_what_there_is(engine: Engine) -> None:
+def test_a_deadline_keeps_what_there_is(engine: Engine):
     with engine.session(ENDLESS + 10, 1) as session:
         task = Task(session.sequence(), [1], n_generate=ENDLESS, ignore_eog=True)
         output = session.run([task], deadline=0.001)[0]
@@ -232,7 +229,7 @@ def test_a_deadline_keeps_what_there_is(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("stage", ["prefill", "generation"])
-def test_cancel_ends_a_run(engine: Engine, stage: str) -> None:
+def test_cancel_ends_a_run(engine: Engine, stage: str):
     cancel = Cancel()
     feed, n = ([1] * ENDLESS, 1) if stage == "prefill" else ([1], ENDLESS)
     with engine.session(ENDLESS + 10, 1) as session:
@@ -247,7 +244,7 @@ def test_cancel_ends_a_run(engine: Engine, stage: str) -> None:
         assert len(session.run([Task(task.sequence, [1], n_generate=2)])[0].tokens) > 0
 
 
-def test_an_error_in_on_tokens_ends_the_job(engine: Engine) -> None:
+def test_an_error_in_on_tokens_ends_the_job(engine: Engine):
     def fail(fresh: list[New]) -> None:
         raise ZeroDivisionError
 
@@ -261,7 +258,7 @@ def test_an_error_in_on_tokens_ends_the_job(engine: Engine) -> None:
 # --- shifts ---
 
 
-def test_a_shift_that_cannot_be_is_refused_and_changes_nothing(engine: Engine) -> None:
+def test_a_shift_that_cannot_be_is_refused_and_changes_nothing(engine: Engine):
     with engine.session(100, 3) as session:
         sequence = session.sequence()
         session.run([Task(sequence, TOKENS)])
@@ -282,7 +279,7 @@ def test_a_shift_that_cannot_be_is_refused_and_changes_nothing(engine: Engine) -
         assert len(sequence) == 0 == engine.stats().cells_used
 
 
-def test_a_shift_of_quantised_keys_is_refused(model: Model, load: Load) -> None:
+def test_a_shift_of_quantised_keys_is_refused(model: Model, load: Load):
     shape = {"n_embd": 128, "head_dim": 32}
     engine = load(model(**shape), type_k="q8_0")
     with engine.session(100, 1) as session:
@@ -297,7 +294,7 @@ def test_a_shift_of_quantised_keys_is_refused(model: Model, load: Load) -> None:
 # --- reservations, handles ---
 
 
-def test_garbage_gives_its_cells_back(engine: Engine) -> None:
+def test_garbage_gives_its_cells_back(engine: Engine):
     session = engine.session(64, 3)
     sequence, fork, injection = session.sequence(), None, session.injection(vectors()[0])
     session.run([Task(sequence, [1, 2, 3], injection=injection)])
@@ -312,7 +309,7 @@ def test_garbage_gives_its_cells_back(engine: Engine) -> None:
     assert is_free(engine)
 
 
-def test_dropped_injections_make_room(engine: Engine) -> None:
+def test_dropped_injections_make_room(engine: Engine):
     with engine.session(8, 2) as session:
         kept = [session.injection(injection) for injection in vectors(2)]
         with pytest.raises(CapacityError, match="reserved 2 injections"):
@@ -321,7 +318,7 @@ def test_dropped_injections_make_room(engine: Engine) -> None:
         session.injection(vectors()[0])
 
 
-def test_a_session_gets_no_more_than_it_asked_for(engine: Engine) -> None:
+def test_a_session_gets_no_more_than_it_asked_for(engine: Engine):
     with engine.session(8, 1) as session:
         sequence = session.sequence()
         with pytest.raises(CapacityError, match="reserved 1 sequences"):
@@ -331,7 +328,7 @@ def test_a_session_gets_no_more_than_it_asked_for(engine: Engine) -> None:
         session.run([Task(sequence, [1] * 4, n_generate=5)])
 
 
-def test_what_can_never_fit_is_refused_with_the_numbers(model: Model, load: Load) -> None:
+def test_what_can_never_fit_is_refused_with_the_numbers(model: Model, load: Load):
     engine = load(model(), n_ctx=256, n_seq_max=4)
     with pytest.raises(CapacityError, match=r"needs 257 cache cells, but n_ctx is 256"):
         engine.session(257, 1)
@@ -341,7 +338,7 @@ def test_what_can_never_fit_is_refused_with_the_numbers(model: Model, load: Load
     assert is_free(engine)
 
 
-def test_an_impossible_size_of_the_cache_changes_nothing(engine: Engine) -> None:
+def test_an_impossible_size_of_the_cache_changes_nothing(engine: Engine):
     n_ctx = engine.n_ctx
     for size in ((2**31, 2), (-1, 1), (8, 2**31)):
         with pytest.raises(ValueError, match=r"n_(cells|sessions) is"):
@@ -353,7 +350,7 @@ def test_an_impossible_size_of_the_cache_changes_nothing(engine: Engine) -> None
 # --- the model ---
 
 
-def test_properties_of_a_model(engine: Engine) -> None:
+def test_properties_of_a_model(engine: Engine):
     assert (engine.n_layer, engine.n_embd, engine.n_vocab) == (2, 64, N_VOCAB)
     assert engine.n_ctx_train == 4096
     assert engine.metadata["general.architecture"] == "qwen3"
@@ -366,22 +363,20 @@ def test_properties_of_a_model(engine: Engine) -> None:
     assert len(engine.model_hash) == 64
 
 
-def test_the_delimiter_is_one_token(engine: Engine) -> None:
+def test_the_delimiter_is_one_token(engine: Engine):
     assert engine.eoc_token() == token_id("<|fim_pad|>")
     assert engine.eoc_token("<|im_start|>") == token_id("<|im_start|>")
     with pytest.raises(ValueError, match="eoc_token is 'ab', which is 2 tokens"):
         engine.eoc_token("ab")
 
 
-def test_the_chat_template_opens_the_reply(engine: Engine) -> None:
+def test_the_chat_template_opens_the_reply(engine: Engine):
     prompt = engine.chat_prompt([{"role": "user", "content": "he"}])
     assert prompt == "<|im_start|>user\nhe<|im_end|>\n<|im_start|>assistant\n"
     assert engine.tokenize(prompt)[0] == token_id("<|im_start|>")
 
 
-def test_words_of_any_length_are_tokenized(
-    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_words_of_any_length_are_tokenized(tmp_path, load: Load, monkeypatch):
     """Where llama.cpp divides words by std::regex, each character takes some of the stack."""
     name = gguf.GGUFWriter.add_tokenizer_pre
     monkeypatch.setattr(gguf.GGUFWriter, "add_tokenizer_pre", lambda self, _: name(self, "tekken"))

@@ -19,7 +19,7 @@ from tgr_local.system.errors import CancelledError
 MEGABYTE = 1_000_000
 
 
-def test_stats_answer_while_a_long_decode_runs(model: Model, load: Load) -> None:
+def test_stats_answer_while_a_long_decode_runs(model: Model, load: Load):
     engine = load(model(), n_ctx=16384, n_batch=8192, n_ubatch=8192)
     cancel = Cancel()
 
@@ -48,7 +48,7 @@ def run(engine: Engine, stop: tuple[str, ...], tail: bytes = b"") -> list[int]:
     return written(engine, TOKENS, stop=stop, tail=tail, **options).tokens.tolist()
 
 
-def test_a_stop_text_ends_with_the_token_that_completes_it(engine: Engine) -> None:
+def test_a_stop_text_ends_with_the_token_that_completes_it(engine: Engine):
     """Against the plain rule: the text so far holds it."""
     whole, rng = run(engine, ()), random.Random(0)
     texts = [engine.detokenize(whole[: n + 1]) for n in range(len(whole))]
@@ -64,14 +64,14 @@ def test_a_stop_text_ends_with_the_token_that_completes_it(engine: Engine) -> No
         assert run(engine, words, tail) == whole[:n]
 
 
-def test_a_stop_text_that_began_long_before_the_task(engine: Engine) -> None:
+def test_a_stop_text_that_began_long_before_the_task(engine: Engine):
     first = engine.detokenize(run(engine, ())[:1])
     stop = "y" * MEGABYTE + first.decode()
     assert len(run(engine, (stop,), b"y" * MEGABYTE)) == 1
     assert len(run(engine, (stop,), b"y" * (MEGABYTE - 1))) == 100
 
 
-def test_long_and_many_stop_texts_cost_a_token_little(engine: Engine) -> None:
+def test_long_and_many_stop_texts_cost_a_token_little(engine: Engine):
     """A search through the whole text would take seconds to minutes for every token."""
     half = "\x01" * (MEGABYTE // 2)
     long = (half + "\x02", "\x02" * MEGABYTE)
@@ -84,7 +84,7 @@ def test_long_and_many_stop_texts_cost_a_token_little(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.02, 0.1, 0.4])
-def test_a_run_that_ends_inside_a_grammar_keeps_what_it_has(engine: Engine, seconds: float) -> None:
+def test_a_run_that_ends_inside_a_grammar_keeps_what_it_has(engine: Engine, seconds: float):
     """The deadline ends the work of a grammar in the middle of a token."""
     heavy = Sampling(grammar="root ::= " + "[^\\x00]{0,200} " * 60)
     with engine.session(2000, 9) as session:

@@ -84,9 +84,7 @@ def repetitive(seed: int, n: int) -> list[int]:
 
 
 @pytest.mark.parametrize("sampling", DRIES, ids=range(len(DRIES)))
-def test_dry_takes_from_each_token_what_its_definition_says(
-    engine: Engine, sampling: Sampling
-) -> None:
+def test_dry_takes_from_each_token_what_its_definition_says(engine: Engine, sampling: Sampling):
     found = 0
     for seed in range(12):
         history = repetitive(seed, 100)
@@ -104,7 +102,7 @@ def test_dry_takes_from_each_token_what_its_definition_says(
     assert found > 5
 
 
-def test_dry_counts_what_the_reply_itself_repeats(engine: Engine) -> None:
+def test_dry_counts_what_the_reply_itself_repeats(engine: Engine):
     """Every token of a text has the probability that the reference gives it after those before."""
     few = tuple((token, 30.0) for token in (A, B, C))
     sampling = Sampling(1.0, dry_multiplier=1.0, dry_allowed_length=2, logit_bias=few)
@@ -124,7 +122,7 @@ def test_dry_counts_what_the_reply_itself_repeats(engine: Engine) -> None:
     assert counted > 30
 
 
-def test_dry_ends_a_repetition(engine: Engine) -> None:
+def test_dry_ends_a_repetition(engine: Engine):
     """A text that can only go round leaves the round, but for a breaker in it."""
     likely = tuple((token, 20.0) for token in (A, B))
     sampling = Sampling(0, logit_bias=likely, repeat_penalty=1.0)
@@ -139,7 +137,7 @@ def test_dry_ends_a_repetition(engine: Engine) -> None:
     assert generated(engine, sampling=free, **options) == plain
 
 
-def test_a_grammar_is_followed_whatever_dry_says(engine: Engine) -> None:
+def test_a_grammar_is_followed_whatever_dry_says(engine: Engine):
     sampling = Sampling(1.0, grammar='root ::= ("ab"){20}', dry_multiplier=1e38, dry_base=100.0)
     tokens = generated(engine, sampling=sampling, n_generate=40)
     assert engine.detokenize(tokens) == b"ab" * 20
@@ -158,7 +156,7 @@ XTC = [
 
 @pytest.mark.parametrize("sampling", XTC, ids=str)
 @exact
-def test_xtc_draws_have_the_reference_distribution(engine: Engine, sampling: Sampling) -> None:
+def test_xtc_draws_have_the_reference_distribution(engine: Engine, sampling: Sampling):
     """Each draw is one of the two distributions; how often it is which is χ²-tested with all."""
     n = 2000
     outputs = draws(engine, n, sampling)
@@ -176,7 +174,7 @@ def test_xtc_draws_have_the_reference_distribution(engine: Engine, sampling: Sam
     assert_as_frequent(tokens, n * (p * np.exp(wanted[1]) + (1 - p) * np.exp(wanted[0])))
 
 
-def test_xtc_at_temperature_0_takes_the_likeliest_of_the_rest(engine: Engine) -> None:
+def test_xtc_at_temperature_0_takes_the_likeliest_of_the_rest(engine: Engine):
     for filters in ({}, {"top_k": 20}):
         sampling = Sampling(0, xtc_probability=1.0, xtc_threshold=0.02, **filters)
         output = written(
@@ -188,7 +186,7 @@ def test_xtc_at_temperature_0_takes_the_likeliest_of_the_rest(engine: Engine) ->
         assert set(output.sampled_logprobs.tolist()) == {0.0}
 
 
-def test_samplers_that_are_off_change_nothing(engine: Engine) -> None:
+def test_samplers_that_are_off_change_nothing(engine: Engine):
     warm = Sampling(0.9, top_p=0.95)
     plain = generated(engine, sampling=warm, seed=4)
     for off in (
@@ -229,7 +227,7 @@ def vocabulary(engine: Engine) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("sampling", DRIES[:-1], ids=range(len(DRIES) - 1))
-def test_dry_is_that_of_llama_cpp(engine: Engine, vocabulary: Any, sampling: Sampling) -> None:
+def test_dry_is_that_of_llama_cpp(engine: Engine, vocabulary: Any, sampling: Sampling):
     """The penalties of the reference, which the engine's draws have, are those of llama.cpp."""
     breakers = [one.encode() for one in sampling.dry_sequence_breakers]
     last = sampling.dry_penalty_last_n
@@ -261,7 +259,7 @@ def test_dry_is_that_of_llama_cpp(engine: Engine, vocabulary: Any, sampling: Sam
     ],
     ids=["sigma 1.2", "sigma 0.1", "typical 0.2", "typical 0.9", "typical 0"],
 )
-def test_other_filters_are_those_of_llama_cpp(sampling: Sampling, make: Any) -> None:
+def test_other_filters_are_those_of_llama_cpp(sampling: Sampling, make: Any):
     rng = np.random.default_rng(3)
     for scale in (0.5, 1.0, 2.0, 5.0):
         logits = (rng.standard_normal(N_PLAIN) * scale).astype(np.float32).astype(np.float64)
@@ -275,7 +273,7 @@ def test_other_filters_are_those_of_llama_cpp(sampling: Sampling, make: Any) -> 
 @pytest.mark.parametrize(
     ("t", "reach", "exponent"), [(0.8, 0.5, 1.0), (0.3, 1.0, 2.0), (2.0, 0.0, 3.0), (0.0, 1.0, 0.5)]
 )
-def test_dynatemp_is_that_of_llama_cpp(t: float, reach: float, exponent: float) -> None:
+def test_dynatemp_is_that_of_llama_cpp(t: float, reach: float, exponent: float):
     rng = np.random.default_rng(3)
     sampling = Sampling(t, dynatemp_range=reach, dynatemp_exponent=exponent)
     for scale in (0.5, 2.0, 5.0):
@@ -287,7 +285,7 @@ def test_dynatemp_is_that_of_llama_cpp(t: float, reach: float, exponent: float) 
         np.testing.assert_allclose(theirs, logits / temperature(logits, sampling), rtol=2e-4)
 
 
-def test_typical_p_and_dynatemp_hold_at_temperature_0(engine: Engine) -> None:
+def test_typical_p_and_dynatemp_hold_at_temperature_0(engine: Engine):
     """Typical-p may drop the likeliest token, and the range begins at 0."""
     (whole,) = draws(engine, 1, Sampling(), n_top=engine.n_vocab)
     logprobs = distributions(whole)[0]
@@ -305,7 +303,7 @@ def test_typical_p_and_dynatemp_hold_at_temperature_0(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("threshold", [0.02, 0.1, 0.3, 0.5])
-def test_xtc_is_that_of_llama_cpp(threshold: float) -> None:
+def test_xtc_is_that_of_llama_cpp(threshold: float):
     rng = np.random.default_rng(3)
     for scale in (1.0, 2.0, 5.0):
         logits = (rng.standard_normal(N_PLAIN) * scale).astype(np.float32).astype(np.float64)

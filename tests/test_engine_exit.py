@@ -94,14 +94,14 @@ time.sleep(0.05)
 """
 
 
-def test_a_program_ends_while_a_session_outlives_its_engine(model: Model) -> None:
+def test_a_program_ends_while_a_session_outlives_its_engine(model: Model):
     program = FORGOTTEN.format(path=str(model()))
     code, out, error = ended(start(program))
     assert (code, out, error) == (0, b"CancelledError\n", b"")
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_program_ends_while_daemon_threads_call_the_engine(model: Model, call: str) -> None:
+def test_a_program_ends_while_daemon_threads_call_the_engine(model: Model, call: str):
     path = str(model())
     program = ENDLESS.format(path=path, call=CALLS[call].format(path=path))
     runs = [start(program) for _ in range(N_PROGRAMS)]
@@ -142,7 +142,7 @@ sys.exit(3)
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_program_ends_in_other_ways(model: Model, end: str) -> None:
+def test_a_program_ends_in_other_ways(model: Model, end: str):
     path = str(model())
     program = ENDLESS.format(path=path, call=CALLS["base"]) + ENDS[end].replace(
         "{path!r}", repr(path)
@@ -176,7 +176,7 @@ os._exit(0)
 
 
 @loads_in_a_child
-def test_a_fork_waits_for_an_import_of_another_thread(model: Model) -> None:
+def test_a_fork_waits_for_an_import_of_another_thread(model: Model):
     run = start(SLOW_IMPORT.format(path=str(model())))
     assert ended(run) == (0, b"8\n8\n", b"")
 
@@ -221,7 +221,7 @@ os._exit(0)
         "for _ in range(10**9)]",
     ],
 )
-def test_a_handler_that_forks_while_its_thread_waits(model: Model, wait: str) -> None:
+def test_a_handler_that_forks_while_its_thread_waits(model: Model, wait: str):
     program = WAITING_FORK.format(path=str(model()), wait=wait)
     assert ended(start(program)) == (0, b"", b"")
 
@@ -260,7 +260,7 @@ else:
 
 
 @loads_in_a_child
-def test_a_forked_child_must_load_again(model: Model) -> None:
+def test_a_forked_child_must_load_again(model: Model):
     assert ended(start(FORKED.format(path=str(model())))) == (0, b"0 8\n", b"")
 
 
@@ -277,7 +277,7 @@ for method in {methods!r}:
 """
 
 
-def test_the_thread_of_a_reply_imports_nothing(model: Model) -> None:
+def test_the_thread_of_a_reply_imports_nothing(model: Model):
     """A process that is forked meanwhile would wait for that import without end."""
     methods = ["base", "tgr-latent", "tgr-think", "markov", "vote", "early-exit", "tot"]
     done = ended(start(IMPORTS.format(path=str(model()), methods=methods)))
@@ -306,7 +306,7 @@ else:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_has_no_devices_but_the_cpu(model: Model) -> None:
+def test_a_forked_child_has_no_devices_but_the_cpu(model: Model):
     if gpu_devices():
         pytest.skip("a GPU is in every load here")
     with server() as (name, _):

@@ -52,7 +52,7 @@ def available() -> Iterator[Available]:
 
 
 @pytest.mark.parametrize("n_others", [1, 7, 63])
-def test_greedy_text_does_not_depend_on_what_else_runs(engine: Engine, n_others: int) -> None:
+def test_greedy_text_does_not_depend_on_what_else_runs(engine: Engine, n_others: int):
     rng = np.random.default_rng(n_others)
     with engine.session(4000, n_others + 2) as session:
         alone = session.run([greedy_task(engine, session.sequence(), TOKENS, n_generate=24)])[0]
@@ -70,9 +70,7 @@ def test_greedy_text_does_not_depend_on_what_else_runs(engine: Engine, n_others:
     assert_same(beside, alone)
 
 
-def test_batch_size_moves_nothing_on_a_q8_file_without_flash_attention(
-    model: Model, load: Load
-) -> None:
+def test_batch_size_moves_nothing_on_a_q8_file_without_flash_attention(model: Model, load: Load):
     """llama.cpp multiplies quantised rows one by one: the same bits in every batch. (With flash
     attention its F16 sums are cut differently; log-probabilities move by 0.1 there.)"""
     engine = load(model(dtype="Q8_0"), type_k="f16", type_v="f16")
@@ -123,7 +121,7 @@ def test_no_injection_and_a_zero_injection_are_llama_cpp_itself(
 @pytest.mark.skipif(DEVICE == "gpu", reason="our products are those of a processor")
 def test_the_engine_uses_our_products_and_agrees_with_ggmls(
     model: Model, load: Load, use_products: Callable[[str], None]
-) -> None:
+):
     path, found = model(dtype="Q8_0"), {}
     for kind in ("ggml", "avx2", "best"):
         use_products(kind)
@@ -138,7 +136,7 @@ def test_the_engine_uses_our_products_and_agrees_with_ggmls(
 @pytest.mark.parametrize("kind", ["avx2", "best"])
 def test_interleaved_weights_have_the_bits_of_those_in_the_file(
     model: Model, load: Load, use_products: Callable[[str], None], available: Available, kind: str
-) -> None:
+):
     """Those of a file that is read instead of mapped stay as they are."""
     available(1 << 40)
     use_products(kind)
@@ -156,7 +154,7 @@ def test_interleaved_weights_have_the_bits_of_those_in_the_file(
 
 def test_weights_are_not_interleaved_where_others_need_the_memory(
     model: Model, load: Load, available: Available
-) -> None:
+):
     available(1 << 30)
     engine = load(model(dtype="Q8_0"))
     written(engine, TOKENS, n_generate=8)
@@ -168,7 +166,7 @@ def test_weights_are_not_interleaved_where_others_need_the_memory(
 
 
 @pytest.mark.parametrize("injected", [False, True])
-def test_a_long_prompt_equals_the_same_in_pieces(model: Model, load: Load, injected: bool) -> None:
+def test_a_long_prompt_equals_the_same_in_pieces(model: Model, load: Load, injected: bool):
     small = load(model(), n_batch=16, n_ubatch=16)
     large, reference = load(model()), Reference(model())
     added = vectors()[0] if injected else None
@@ -206,7 +204,7 @@ def test_a_long_prompt_equals_the_same_in_pieces(model: Model, load: Load, injec
     np.testing.assert_allclose(cut.feed_logprobs, logprobs, atol=1e-4, rtol=0)
 
 
-def test_more_sequences_than_a_batch_holds_take_turns(model: Model, load: Load) -> None:
+def test_more_sequences_than_a_batch_holds_take_turns(model: Model, load: Load):
     outputs = []
     for n_batch in (512, 4):
         engine = load(model(), n_batch=n_batch, n_ubatch=min(n_batch, 512))
@@ -217,7 +215,7 @@ def test_more_sequences_than_a_batch_holds_take_turns(model: Model, load: Load) 
         assert_same(ours, theirs)
 
 
-def test_micro_batches_do_not_change_outputs(model: Model, load: Load) -> None:
+def test_micro_batches_do_not_change_outputs(model: Model, load: Load):
     """Several sequences, some injected, spread over micro-batches of 16 in batches of 64."""
     outputs = []
     for n_batch, n_ubatch in ((512, 512), (64, 16)):
@@ -243,7 +241,7 @@ def test_micro_batches_do_not_change_outputs(model: Model, load: Load) -> None:
         np.testing.assert_allclose(ours.norms, theirs.norms, rtol=1e-5)
 
 
-def test_a_fork_keeps_the_cells_of_an_injected_sequence(engine: Engine) -> None:
+def test_a_fork_keeps_the_cells_of_an_injected_sequence(engine: Engine):
     with engine.session(256, 4) as session:
         injection = session.injection(vectors()[0])
         first, second = session.sequence(), session.sequence()
@@ -256,7 +254,7 @@ def test_a_fork_keeps_the_cells_of_an_injected_sequence(engine: Engine) -> None:
     assert np.abs(distributions(plain) - distributions(untouched)).max() > 0.1
 
 
-def test_truncate_and_feed_again_equals_fresh(engine: Engine) -> None:
+def test_truncate_and_feed_again_equals_fresh(engine: Engine):
     with engine.session(256, 2) as session:
         injection = session.injection(vectors()[0])
         sequence, fork = session.sequence(), None
@@ -271,7 +269,7 @@ def test_truncate_and_feed_again_equals_fresh(engine: Engine) -> None:
         assert_same(session.run([greedy_task(engine, fork, LONG[20:])])[0], fresh)
 
 
-def test_a_session_starts_from_nothing(engine: Engine) -> None:
+def test_a_session_starts_from_nothing(engine: Engine):
     outputs = []
     for _ in range(2):
         with engine.session(64, 2) as session:
@@ -285,7 +283,7 @@ def test_a_session_starts_from_nothing(engine: Engine) -> None:
 # --- seeds ---
 
 
-def test_seeds_repeat_and_change(engine: Engine) -> None:
+def test_seeds_repeat_and_change(engine: Engine):
     def text(seed: int, sampling: Sampling = WARM) -> list[int]:
         options = {"n_generate": 20, "sampling": sampling, "ignore_eog": True}
         return written(engine, TOKENS, seed=seed, **options).tokens.tolist()
@@ -297,7 +295,7 @@ def test_seeds_repeat_and_change(engine: Engine) -> None:
     assert text(1, GREEDY) == text(2, GREEDY)
 
 
-def test_equal_seeds_in_one_batch_draw_alike(engine: Engine) -> None:
+def test_equal_seeds_in_one_batch_draw_alike(engine: Engine):
     with engine.session(256, 4) as session:
         tasks = [
             Task(session.sequence(), TOKENS, n_generate=20, seed=seed, ignore_eog=True)
@@ -313,7 +311,7 @@ def test_equal_seeds_in_one_batch_draw_alike(engine: Engine) -> None:
 @pytest.mark.parametrize("arch", ["qwen3", "llama", "phi3"])
 def test_a_shifted_layer_is_one_that_never_read_the_removed_tokens(
     model: Model, load: Load, arch: str
-) -> None:
+):
     """Keys and values of a first layer depend on a token and its position alone, so with one layer
     a shift equals decoding what is left. Forks made before share the unmoved tokens, forks made
     after the moved ones."""
@@ -331,7 +329,7 @@ def test_a_shifted_layer_is_one_that_never_read_the_removed_tokens(
         assert_same(ours, wanted)
 
 
-def test_a_shift_leaves_forks_and_neighbours_alone(engine: Engine) -> None:
+def test_a_shift_leaves_forks_and_neighbours_alone(engine: Engine):
     with engine.session(512, 6) as session, engine.session(100, 1) as other:
         neighbour, prefix = other.sequence(), session.sequence()
         other.run([Task(neighbour, LONG)])
@@ -354,7 +352,7 @@ def test_a_shift_leaves_forks_and_neighbours_alone(engine: Engine) -> None:
     assert np.abs(distributions(shifted)[0] - distributions(before)[0]).max() > 0.01
 
 
-def test_a_shift_is_not_lost_with_a_cancelled_job(engine: Engine) -> None:
+def test_a_shift_is_not_lost_with_a_cancelled_job(engine: Engine):
     """Cells that wait to be moved are all moved, however the next decode ends."""
     with engine.session(25_000, 3) as session:
         whole, cut = session.sequence(), session.sequence()
@@ -375,7 +373,7 @@ def test_a_shift_is_not_lost_with_a_cancelled_job(engine: Engine) -> None:
 
 @pytest.mark.skipif(bool(DEVICE), reason="threads of the CPU")
 @pytest.mark.parametrize("flash", ["off", "on"])
-def test_the_numbers_do_not_depend_on_the_threads(flash: str) -> None:
+def test_the_numbers_do_not_depend_on_the_threads(flash: str):
     found = []
     for n_threads in (1, 2, 3):
         exact = {**EXACT, "n_threads": n_threads, "flash_attn": flash}
@@ -395,6 +393,6 @@ def test_the_numbers_do_not_depend_on_the_threads(flash: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux" or bool(DEVICE), reason="only there they adapt")
-def test_an_engine_whose_threads_nobody_chose_begins_with_all() -> None:
+def test_an_engine_whose_threads_nobody_chose_begins_with_all():
     with tgr_local.load(config=EngineConfig(n_threads=0)) as engine:
         assert engine.stats().n_threads == engine.n_threads

@@ -50,7 +50,7 @@ def loaded(path: Path, **options: object) -> Engine:
 
 @pytest.mark.skipif(not ENABLED.exists(), reason="the system has no huge pages")
 @one_device
-def test_huge_pages_are_asked_for_the_cache(tmp_path: Path) -> None:
+def test_huge_pages_are_asked_for_the_cache(tmp_path):
     path = tmp_path / "tiny.gguf"
     shapes.write(path, shapes.SHAPES["tiny"], "q8_0")
     advised, cache = reported("report", path)
@@ -66,7 +66,7 @@ def test_huge_pages_are_asked_for_the_cache(tmp_path: Path) -> None:
     reason="the system makes whole huge pages resident, with memory that nobody has used",
 )
 @one_device
-def test_logits_of_texts_that_there_are_not_take_no_memory(model: Model) -> None:
+def test_logits_of_texts_that_there_are_not_take_no_memory(model: Model):
     few, many = (reported("report_logits", model(n_extra=20_000), n) for n in (2, 200))
     before, after, logits = (more - less for more, less in zip(many, few, strict=True))
     assert logits > 10 << 20 and max(before, after) < logits / 4
@@ -88,7 +88,7 @@ def reported(function: str, path: Path, *more: int) -> list[int]:
     return [int(one) for one in done.stdout.split()]
 
 
-def test_what_is_available() -> None:
+def test_what_is_available():
     known = available_memory()
     assert known is None or known > 1 << 20
     native.pretend_available(12345)
@@ -98,9 +98,7 @@ def test_what_is_available() -> None:
 @one_device
 @pytest.mark.parametrize("options", [{}, {"type_k": "q8_0", "type_v": "q8_0", "flash_attn": "on"}])
 @pytest.mark.parametrize("n_ctx", [256, 8192])
-def test_a_cache_is_planned_as_large_as_it_is(
-    model: Model, n_ctx: int, options: dict[str, object]
-) -> None:
+def test_a_cache_is_planned_as_large_as_it_is(model: Model, n_ctx: int, options: dict[str, object]):
     """No less, or the system would end the process; not much more, or memory would stay unused."""
     path = model(n_embd=128)
     with loaded(path, n_ctx=n_ctx, **options) as engine:
@@ -113,14 +111,14 @@ def test_a_cache_is_planned_as_large_as_it_is(
 
 
 @one_device
-def test_a_cache_far_beyond_the_memory_is_refused_without_a_plan(model: Model) -> None:
+def test_a_cache_far_beyond_the_memory_is_refused_without_a_plan(model: Model):
     """A plan of so many cells alone takes minutes and gigabytes."""
     native.pretend_available(64 << 20)
     with pytest.raises(CapacityError, match=rf"needs {2**31 - 1} cells .* MiB of RAM"):
         loaded(model("qwen3"), n_ctx=2**31 - 1)
 
 
-def test_a_session_without_memory_is_refused_at_once(model: Model) -> None:
+def test_a_session_without_memory_is_refused_at_once(model: Model):
     """Also while others hold the cache; what is there goes on."""
     with loaded(model()) as engine, engine.session(200, 1) as session:
         before = generated_in(session)
@@ -138,7 +136,7 @@ def generated_in(session: object) -> list[int]:
     return session.run([task])[0].tokens.tolist()  # type: ignore[attr-defined, no-any-return]
 
 
-def test_a_cache_grows_by_half(model: Model) -> None:
+def test_a_cache_grows_by_half(model: Model):
     with loaded(model()) as engine:
         sizes = []
         for n_cells in (1000, 1100, 1500, 1600, 5000):
@@ -152,7 +150,7 @@ def test_a_cache_grows_by_half(model: Model) -> None:
 
 
 @one_device
-def test_a_cache_grows_by_less_where_memory_is_short(model: Model) -> None:
+def test_a_cache_grows_by_less_where_memory_is_short(model: Model):
     path = model()
     with loaded(path, n_ctx=4352) as exact, loaded(path, n_ctx=6144) as half_more:
         least, most = taken(exact), taken(half_more)
@@ -168,7 +166,7 @@ def test_a_cache_grows_by_less_where_memory_is_short(model: Model) -> None:
         assert len(generated(engine)) == 12
 
 
-def test_a_cache_does_not_grow_beyond_its_bound(model: Model) -> None:
+def test_a_cache_does_not_grow_beyond_its_bound(model: Model):
     with loaded(model()) as engine:
         engine.max_cells = 1200
         engine.session(1000, 1).close()
@@ -181,7 +179,7 @@ def test_a_cache_does_not_grow_beyond_its_bound(model: Model) -> None:
         engine.session(1201, 1).close()
 
 
-def test_a_bounded_cache_grows_while_sessions_are_open(model: Model) -> None:
+def test_a_bounded_cache_grows_while_sessions_are_open(model: Model):
     """Their texts go on as if nothing had happened, an injection of theirs too."""
     path = model()
 
@@ -230,7 +228,7 @@ def test_a_bounded_cache_grows_while_sessions_are_open(model: Model) -> None:
 
 
 @exact
-def test_rotations_for_long_texts_do_not_change_with_the_cache(model: Model, load: Load) -> None:
+def test_rotations_for_long_texts_do_not_change_with_the_cache(model: Model, load: Load):
     path = model("phi3", n_ctx_original=512)
     options: dict[str, Any] = {"cache": 0, "flash": False, "n_batch": 512}
     short, long = (
@@ -255,7 +253,7 @@ def test_rotations_for_long_texts_do_not_change_with_the_cache(model: Model, loa
 
 @pytest.mark.parametrize("options", [{}, {"reproducible": True}])
 @one_device
-def test_a_cache_is_given_back(model: Model, options: dict[str, object]) -> None:
+def test_a_cache_is_given_back(model: Model, options: dict[str, object]):
     """What is remembered stays, wherever its cells lay."""
 
     def answered(session: Session, text: list[int]) -> tuple[int, list[int]]:
@@ -289,7 +287,7 @@ def test_a_cache_is_given_back(model: Model, options: dict[str, object]) -> None
             assert n_reused >= 64
 
 
-def test_growing_ahead_stops_where_the_memory_does(model: Model) -> None:
+def test_growing_ahead_stops_where_the_memory_does(model: Model):
     with loaded(model()) as engine:
         native.pretend_available(1 << 20)
         engine.grow_cache(100_000)
@@ -299,7 +297,7 @@ def test_growing_ahead_stops_where_the_memory_does(model: Model) -> None:
         assert engine.n_ctx >= 2000
 
 
-def test_the_first_steered_decode_needs_no_new_buffers(model: Model) -> None:
+def test_the_first_steered_decode_needs_no_new_buffers(model: Model):
     """Nor do norms and states: the buffers are reserved for graphs with all of our nodes."""
     path = model()
     with loaded(path, n_ctx=2048) as engine:
@@ -337,7 +335,7 @@ for call in (require_address_space, lambda: start_thread(print)):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's limit of the address space")
-def test_a_reserve_of_a_limited_address_space_stays() -> None:
+def test_a_reserve_of_a_limited_address_space_stays():
     done = subprocess.run(
         [sys.executable, "-c", ROOM],
         capture_output=True, text=True, env=environment(), timeout=HANG,

@@ -71,9 +71,7 @@ def in_parts(
 @pytest.mark.parametrize(
     "sampling", [Sampling(), Sampling(0.7, top_k=20, repeat_penalty=1.3, presence_penalty=0.5)]
 )
-def test_parts_are_the_same_as_tasks(
-    engine: Engine, sampling: Sampling, n: int, reports: bool
-) -> None:
+def test_parts_are_the_same_as_tasks(engine: Engine, sampling: Sampling, n: int, reports: bool):
     expected = one_by_one(engine, sampling, n, ())
     news: list[New] = []
     on_tokens = news.extend if reports else None
@@ -93,7 +91,7 @@ def test_parts_are_the_same_as_tasks(
         assert b"".join(text for _, text in news) == engine.detokenize(tokens)
 
 
-def test_a_stop_text_across_two_parts_ends_them(engine: Engine) -> None:
+def test_a_stop_text_across_two_parts_ends_them(engine: Engine):
     letters = Sampling(logit_bias=tuple((engine.tokenize(text)[0], 100.0) for text in "abcdefgh"))
     plain = one_by_one(engine, letters, 4 * PART, ())
     text = [engine.detokenize(output.tokens).decode() for output in plain]
@@ -106,7 +104,7 @@ def test_a_stop_text_across_two_parts_ends_them(engine: Engine) -> None:
     assert all(same(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_parts_end_early(engine: Engine) -> None:
+def test_parts_end_early(engine: Engine):
     with engine.session(ENDLESS + 10, 2) as session:
         task = Task(session.sequence(), [1], n_generate=ENDLESS, ignore_eog=True, part=4)
         *parts, last = session.run_parts(task, deadline=time.monotonic() + 0.05)
@@ -143,7 +141,7 @@ def written(engine: Engine, config: SearchConfig, most: int) -> list[Step]:
         return list(get("base").run(Run(engine, Request(TOKENS, config))))
 
 
-def test_base_writes_the_same_chunks_in_one_task(engine: Engine) -> None:
+def test_base_writes_the_same_chunks_in_one_task(engine: Engine):
     config = SearchConfig(chunk_len=5, max_chunks=40, max_tokens=178, seed=3, top_logprobs=2)
     one_task, tasks = (written(engine, config, most) for most in (40, 1))
     assert len(one_task) == len(tasks) > 32
@@ -154,7 +152,7 @@ def test_base_writes_the_same_chunks_in_one_task(engine: Engine) -> None:
         assert np.array_equal(np.array(a.top_ids), np.array(b.top_ids))
 
 
-def test_a_budget_ends_base_where_it_ends_single_chunks(engine: Engine) -> None:
+def test_a_budget_ends_base_where_it_ends_single_chunks(engine: Engine):
     for budget in (len(TOKENS) + 7, len(TOKENS) + 9, len(TOKENS) + 10):
         config = SearchConfig(chunk_len=5, max_chunks=40, seed=3, max_forward_tokens=budget)
         made = [written(engine, config, most) for most in (40, 1)]

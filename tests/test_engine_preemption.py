@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ SAMPLING = Sampling(0.8, top_k=30, repeat_penalty=1.1)
 
 
 @pytest.fixture(scope="module")
-def quantized(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def quantized(tmp_path_factory) -> Any:
     """A model whose tokens have the same bits in every batch."""
     path = tmp_path_factory.mktemp("models") / "tiny.gguf"
     shapes.write(path, shapes.SHAPES["tiny"], "q8_0")
@@ -61,7 +60,7 @@ def at_once(write_one: Callable[[int], Output], n: int) -> list[Output]:
 @pytest.mark.parametrize(("n_ctx", "drafts"), [(1024, True), (2048, False)])
 def test_texts_that_give_way_are_those_that_are_written_alone(
     quantized: Any, n_ctx: int, drafts: bool
-) -> None:
+):
     engine = opened(quantized, n_ctx=n_ctx)
     assert engine.repeats
     alone = [write(engine, seed) for seed in range(5)]
@@ -77,7 +76,7 @@ def test_texts_that_give_way_are_those_that_are_written_alone(
     engine.close()
 
 
-def test_texts_of_one_prompt_share_it_and_give_way(quantized: Any) -> None:
+def test_texts_of_one_prompt_share_it_and_give_way(quantized: Any):
     engine = opened(quantized, n_ctx=3072)
     prompt = text(3, 300)
 
@@ -104,9 +103,7 @@ def test_texts_of_one_prompt_share_it_and_give_way(quantized: Any) -> None:
     engine.close()
 
 
-def test_more_texts_run_at_a_time_than_would_fit_with_all_that_they_may_need(
-    quantized: Any,
-) -> None:
+def test_more_texts_run_at_a_time_than_would_fit_with_all_that_they_may_need(quantized: Any):
     engine = opened(quantized, n_ctx=2048)
     barrier = threading.Barrier(6)
 
@@ -120,7 +117,7 @@ def test_more_texts_run_at_a_time_than_would_fit_with_all_that_they_may_need(
     engine.close()
 
 
-def test_a_session_without_work_gives_its_cells_to_one_that_writes(quantized: Any) -> None:
+def test_a_session_without_work_gives_its_cells_to_one_that_writes(quantized: Any):
     engine = opened(quantized, n_ctx=1024)
     with engine.session(900, 1, preemptible=True) as idle:
         first = task(idle, 1, n_generate=600)
@@ -139,7 +136,7 @@ def test_a_session_without_work_gives_its_cells_to_one_that_writes(quantized: An
     engine.close()
 
 
-def test_a_preempted_sequence_can_be_cut_and_goes_on(quantized: Any) -> None:
+def test_a_preempted_sequence_can_be_cut_and_goes_on(quantized: Any):
     engine = opened(quantized, n_ctx=1024)
     with engine.session(900, 1, preemptible=True) as idle:
         first = task(idle, 1, n_generate=500)
@@ -156,7 +153,7 @@ def test_a_preempted_sequence_can_be_cut_and_goes_on(quantized: Any) -> None:
     engine.close()
 
 
-def test_a_waiting_text_can_be_cancelled_and_closed(quantized: Any) -> None:
+def test_a_waiting_text_can_be_cancelled_and_closed(quantized: Any):
     engine = opened(quantized, n_ctx=1024)
     cancels = [Cancel() for _ in range(4)]
     ends: list[str] = []
@@ -185,7 +182,7 @@ def test_a_waiting_text_can_be_cancelled_and_closed(quantized: Any) -> None:
     engine.close()
 
 
-def test_sessions_of_fixed_size_keep_their_cells(quantized: Any) -> None:
+def test_sessions_of_fixed_size_keep_their_cells(quantized: Any):
     engine = opened(quantized, n_ctx=2048)
     with engine.session(1000, 2) as fixed:
         kept = fixed.sequence()
@@ -199,7 +196,7 @@ def test_sessions_of_fixed_size_keep_their_cells(quantized: Any) -> None:
     engine.close()
 
 
-def test_it_writes_no_more_than_it_asked_for(quantized: Any) -> None:
+def test_it_writes_no_more_than_it_asked_for(quantized: Any):
     engine = opened(quantized, n_ctx=1024)
     with (
         engine.session(100, 1, preemptible=True) as session,
@@ -214,7 +211,7 @@ def test_it_writes_no_more_than_it_asked_for(quantized: Any) -> None:
     engine.close()
 
 
-def test_a_model_that_cannot_roll_back_reserves_all(load: Load, tmp_path: Path) -> None:
+def test_a_model_that_cannot_roll_back_reserves_all(load: Load, tmp_path):
     engine = load(write_mamba(tmp_path / "mamba.gguf"), n_ctx=1024)
     assert not engine.rolls_back
     with engine.session(900, 1, preemptible=True) as session:

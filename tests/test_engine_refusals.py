@@ -40,7 +40,7 @@ from tgr_local.system.errors import CancelledError, CapacityError, TgrError
 )
 def test_bad_tasks_are_value_errors_and_change_nothing(
     engine: Engine, options: dict[str, Any], message: str
-) -> None:
+):
     with engine.session(16, 1) as session:
         sequence = session.sequence()
         with pytest.raises(ValueError, match=message):
@@ -49,19 +49,19 @@ def test_bad_tasks_are_value_errors_and_change_nothing(
         session.run([Task(sequence, [1])])
 
 
-def test_running_no_tasks_returns_nothing(engine: Engine) -> None:
+def test_running_no_tasks_returns_nothing(engine: Engine):
     with engine.session(8, 1) as session:
         assert session.run([], deadline=0.1) == []
 
 
-def test_two_tasks_on_one_sequence_are_refused(engine: Engine) -> None:
+def test_two_tasks_on_one_sequence_are_refused(engine: Engine):
     with engine.session(16, 1) as session:
         sequence = session.sequence()
         with pytest.raises(ValueError, match="same sequence"):
             session.run([Task(sequence, [1]), Task(sequence, [2])])
 
 
-def test_a_sequence_in_a_running_job_is_left_alone(engine: Engine) -> None:
+def test_a_sequence_in_a_running_job_is_left_alone(engine: Engine):
     cancel = Cancel()
     with engine.session(ENDLESS, 2) as session:
         sequence = session.sequence()
@@ -89,7 +89,7 @@ def test_a_sequence_in_a_running_job_is_left_alone(engine: Engine) -> None:
         assert engine.stats().n_sequences == 1
 
 
-def test_handles_of_others_are_refused(engine: Engine, model: Model, load: Load) -> None:
+def test_handles_of_others_are_refused(engine: Engine, model: Model, load: Load):
     other_engine = load(model())
     with (
         engine.session(16, 1) as mine,
@@ -106,7 +106,7 @@ def test_handles_of_others_are_refused(engine: Engine, model: Model, load: Load)
         assert len(sequence) == 0
 
 
-def test_dropped_handles_are_refused_and_leave_nothing(engine: Engine) -> None:
+def test_dropped_handles_are_refused_and_leave_nothing(engine: Engine):
     with engine.session(16, 2) as session:
         sequence, injection = session.sequence(), session.injection(vectors()[0])
         injection.drop()
@@ -128,7 +128,7 @@ def test_dropped_handles_are_refused_and_leave_nothing(engine: Engine) -> None:
         assert engine.stats().n_sequences == 0
 
 
-def test_a_closed_session_is_refused(engine: Engine) -> None:
+def test_a_closed_session_is_refused(engine: Engine):
     session = engine.session(16, 2)
     sequence = session.sequence()
     session.close()
@@ -146,7 +146,7 @@ def test_a_closed_session_is_refused(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("shape", [(64,), (1, 64), (2, 63), (2, 64, 1)])
-def test_vectors_of_another_shape_are_refused(engine: Engine, shape: tuple[int, ...]) -> None:
+def test_vectors_of_another_shape_are_refused(engine: Engine, shape: tuple[int, ...]):
     with (
         engine.session(8, 1) as session,
         pytest.raises(ValueError, match=r"vectors have shape .* must have \(2, 64\)"),
@@ -155,14 +155,14 @@ def test_vectors_of_another_shape_are_refused(engine: Engine, shape: tuple[int, 
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
-def test_vectors_that_are_not_finite_are_refused(engine: Engine, bad: float) -> None:
+def test_vectors_that_are_not_finite_are_refused(engine: Engine, bad: float):
     injection = np.zeros((2, 64))
     injection[1, 5] = bad
     with engine.session(8, 1) as session, pytest.raises(ValueError, match="not finite"):
         session.injection(injection)
 
 
-def test_an_injection_that_overflows_fails_its_own_job_only(engine: Engine) -> None:
+def test_an_injection_that_overflows_fails_its_own_job_only(engine: Engine):
     with engine.session(16, 2) as session:
         calm, drowned = session.sequence(), session.sequence()
         injection = session.injection(np.full((2, 64), 3e38))
@@ -172,12 +172,12 @@ def test_an_injection_that_overflows_fails_its_own_job_only(engine: Engine) -> N
 
 
 @pytest.mark.parametrize("size", [(-1, 1), (8, -1), (2**40, 1), (8, 2**40)])
-def test_impossible_reservations_are_refused(engine: Engine, size: tuple[int, int]) -> None:
+def test_impossible_reservations_are_refused(engine: Engine, size: tuple[int, int]):
     with pytest.raises((ValueError, CapacityError)):
         engine.session(*size)
 
 
-def test_bad_text_is_refused(engine: Engine) -> None:
+def test_bad_text_is_refused(engine: Engine):
     with pytest.raises(ValueError, match="not valid Unicode at character 2"):
         engine.tokenize("ab\ud800")
     for token in (-1, N_VOCAB, 2**32):
@@ -185,7 +185,7 @@ def test_bad_text_is_refused(engine: Engine) -> None:
             engine.detokenize([token])
 
 
-def test_a_closed_engine_is_refused(model: Model) -> None:
+def test_a_closed_engine_is_refused(model: Model):
     engine = Engine(model(), EngineConfig(**EXACT))
     session = engine.session(16, 1)
     sequence, injection = session.sequence(), session.injection(vectors()[0])

@@ -37,7 +37,7 @@ FILTERS = [
 
 @pytest.mark.parametrize("sampling", FILTERS, ids=str)
 @exact
-def test_draws_have_the_reference_distribution(engine: Engine, sampling: Sampling) -> None:
+def test_draws_have_the_reference_distribution(engine: Engine, sampling: Sampling):
     """χ² over the tokens, the rare ones together; the seeds are fixed, so this passes or fails for
     good. Each log-probability is that of the reference."""
     outputs = draws(engine, 2000, sampling)
@@ -53,7 +53,7 @@ def test_draws_have_the_reference_distribution(engine: Engine, sampling: Samplin
 @pytest.mark.parametrize("sampling", FILTERS, ids=str)
 def test_every_token_of_a_text_has_the_probability_it_was_drawn_with(
     engine: Engine, sampling: Sampling
-) -> None:
+):
     output = written(
         engine, TOKENS, n_generate=40, seed=3, sampling=sampling, ignore_eog=True,
         n_top=engine.n_vocab,
@@ -68,7 +68,7 @@ def test_every_token_of_a_text_has_the_probability_it_was_drawn_with(
 
 
 @pytest.mark.parametrize("last", [64, 5, 200, -1])
-def test_penalties_count_the_last_tokens(engine: Engine, last: int) -> None:
+def test_penalties_count_the_last_tokens(engine: Engine, last: int):
     """Positive logits are divided by the repeat penalty, others multiplied; each occurrence costs
     the frequency penalty, any the presence penalty. What the logits are above their log-sum-exp is
     unknown here, so the repeat penalty stands alone in the test below."""
@@ -88,7 +88,7 @@ def test_penalties_count_the_last_tokens(engine: Engine, last: int) -> None:
         assert abs(output.sampled_logprobs[i] - wanted) < 5e-6
 
 
-def test_samplers_that_leave_one_token_are_greedy(engine: Engine) -> None:
+def test_samplers_that_leave_one_token_are_greedy(engine: Engine):
     likeliest = generated(engine)
     for only in (
         Sampling(top_k=1), Sampling(top_p=1e-6), Sampling(min_p=1.0), Sampling(top_n_sigma=1e-6),
@@ -98,7 +98,7 @@ def test_samplers_that_leave_one_token_are_greedy(engine: Engine) -> None:
     assert generated(engine, sampling=Sampling(temperature=5.0)) != likeliest
 
 
-def test_bias_and_penalties_change_what_is_likeliest(engine: Engine) -> None:
+def test_bias_and_penalties_change_what_is_likeliest(engine: Engine):
     first = generated(engine)[0]
     assert first not in generated(engine, sampling=Sampling(0, logit_bias=((first, -1e9),)))
     assert generated(engine, sampling=Sampling(0, logit_bias=((7, 1e9),))) == [7] * 12
@@ -109,7 +109,7 @@ def test_bias_and_penalties_change_what_is_likeliest(engine: Engine) -> None:
 
 
 @exact
-def test_a_repeat_penalty_makes_a_recent_token_rarer(engine: Engine) -> None:
+def test_a_repeat_penalty_makes_a_recent_token_rarer(engine: Engine):
     plain = draws(engine, 1, Sampling(), n_top=engine.n_vocab)[0]
     likeliest = int(plain.top_ids[0][0])
     near_one = Sampling(0, repeat_penalty=50.0)  # a positive logit goes to nearly nothing
@@ -117,13 +117,13 @@ def test_a_repeat_penalty_makes_a_recent_token_rarer(engine: Engine) -> None:
     assert draws(engine, 1, near_one, history=[likeliest])[0].tokens[0] != likeliest
 
 
-def test_the_likeliest_token_is_certain_at_temperature_0(engine: Engine) -> None:
+def test_the_likeliest_token_is_certain_at_temperature_0(engine: Engine):
     for output in draws(engine, 3, GREEDY):
         assert output.sampled_logprobs.tolist() == [0.0] and output.logprobs[0] < -0.1
 
 
 @exact
-def test_log_probabilities_of_a_large_vocabulary_are_exact(model: Model, load: Load) -> None:
+def test_log_probabilities_of_a_large_vocabulary_are_exact(model: Model, load: Load):
     """Sums in blocks over a vocabulary that is no multiple of them, against float64."""
     engine = load(model(n_extra=5000))
     for sampling in FILTERS:
@@ -139,7 +139,7 @@ def test_log_probabilities_of_a_large_vocabulary_are_exact(model: Model, load: L
         assert max(drawn) > 1024 or sampling.logit_bias  # from behind the first block too
 
 
-def test_top_tokens_are_the_likeliest_in_order(engine: Engine) -> None:
+def test_top_tokens_are_the_likeliest_in_order(engine: Engine):
     every = draws(engine, 1, GREEDY, n_top=engine.n_vocab)[0]
     logprobs = distributions(every)[0]
     assert every.top_ids[0].tolist() == np.argsort(-logprobs, kind="stable").tolist()
@@ -164,13 +164,13 @@ def text_of(engine: Engine, tokens: Any) -> str:
     return engine.detokenize(tokens).decode()
 
 
-def test_a_grammar_decides_what_may_be_written(engine: Engine) -> None:
+def test_a_grammar_decides_what_may_be_written(engine: Engine):
     tokens = generated(engine, sampling=Sampling(1.0, grammar='root ::= "7" [a-c]*'))
     text = engine.detokenize(tokens).decode()
     assert text[0] == "7" and set(text[1:]) <= set("abc")
 
 
-def test_a_grammar_continues_from_task_to_task(engine: Engine) -> None:
+def test_a_grammar_continues_from_task_to_task(engine: Engine):
     """In pieces of two tokens it is the text that one task writes."""
     sampling = Sampling(0, grammar=DIGITS)
     whole = generated(engine, sampling=sampling, ignore_eog=False)
@@ -185,7 +185,7 @@ def test_a_grammar_continues_from_task_to_task(engine: Engine) -> None:
     assert text_of(engine, tokens[:-1])[0::3] == "abc"
 
 
-def test_forks_share_a_grammar_history_and_diverge(engine: Engine) -> None:
+def test_forks_share_a_grammar_history_and_diverge(engine: Engine):
     begun = engine.tokenize("a12")
     sampling = Sampling(5.0, grammar=DIGITS)
     outputs = draws(engine, 20, sampling, n_generate=4, grammar_history=begun)
@@ -194,7 +194,7 @@ def test_forks_share_a_grammar_history_and_diverge(engine: Engine) -> None:
     assert all(text[0] == "b" and text[1:3].isdigit() and text[3] == "c" for text in texts)
 
 
-def test_a_grammar_that_is_over_ends_the_text(engine: Engine) -> None:
+def test_a_grammar_that_is_over_ends_the_text(engine: Engine):
     begun = engine.tokenize("a12b34c")
     output = draws(engine, 1, Sampling(grammar=DIGITS), grammar_history=begun, n_generate=5)[0]
     assert set(output.tokens.tolist()) <= engine.end_tokens
@@ -210,9 +210,7 @@ def test_a_grammar_that_is_over_ends_the_text(engine: Engine) -> None:
         ([-1], "grammar_history holds token -1"),
     ],
 )
-def test_a_history_that_no_grammar_allows_is_refused(
-    engine: Engine, history: Any, message: str
-) -> None:
+def test_a_history_that_no_grammar_allows_is_refused(engine: Engine, history: Any, message: str):
     tokens = engine.tokenize(history) if isinstance(history, str) else history
     with pytest.raises(ValueError, match=message):
         draws(engine, 1, Sampling(grammar=DIGITS), grammar_history=tokens)
@@ -250,8 +248,8 @@ def test_a_history_that_no_grammar_allows_is_refused(
     ids=lambda text: text[:20],
 )
 def test_a_bad_grammar_is_a_value_error_and_nothing_is_printed(
-    engine: Engine, grammar: str, message: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+    engine: Engine, grammar: str, message: str, capfd
+):
     with pytest.raises(ValueError, match=message) as error:
         draws(engine, 1, Sampling(grammar=grammar))
     assert len(str(error.value)) < 400 and "\n" not in str(error.value)
@@ -268,7 +266,7 @@ def test_a_bad_grammar_is_a_value_error_and_nothing_is_printed(
 )
 def test_a_grammar_that_can_be_read_in_countless_ways_is_an_error_of_its_job(
     engine: Engine, text: str
-) -> None:
+):
     with pytest.raises(ValueError, match="too much work"):
         draws(engine, 1, Sampling(grammar=f"root ::= {text}"), n_generate=8)
     assert len(draws(engine, 1, Sampling(grammar=DIGITS))) == 1
@@ -286,11 +284,11 @@ def test_a_grammar_that_can_be_read_in_countless_ways_is_an_error_of_its_job(
     ],
     ids=["nested", "chain", "two ways at every rule", "repetitions", "many ways", "empty parts"],
 )
-def test_a_grammar_may_be_large(engine: Engine, grammar: str) -> None:
+def test_a_grammar_may_be_large(engine: Engine, grammar: str):
     assert text_of(engine, draws(engine, 1, Sampling(grammar=grammar))[0].tokens)
 
 
-def test_a_grammar_may_have_many_words(engine: Engine) -> None:
+def test_a_grammar_may_have_many_words(engine: Engine):
     words = [f"word{i}" for i in range(2000)]
     grammar = "root ::= " + " | ".join(f'"{word}"' for word in words)
     output = draws(engine, 1, Sampling(grammar=grammar), n_generate=8)[0]
@@ -298,7 +296,7 @@ def test_a_grammar_may_have_many_words(engine: Engine) -> None:
     assert text_of(engine, tokens) in words
 
 
-def test_a_grammar_without_a_token_is_an_error_of_its_job(engine: Engine) -> None:
+def test_a_grammar_without_a_token_is_an_error_of_its_job(engine: Engine):
     banned = tuple((i, -math.inf) for i in range(engine.n_vocab))
     with pytest.raises(ValueError, match="no token is left"):
         draws(engine, 1, Sampling(logit_bias=banned))
@@ -336,6 +334,6 @@ def test_a_grammar_without_a_token_is_an_error_of_its_job(engine: Engine) -> Non
     ],
     ids=str,
 )
-def test_bad_sampling_is_refused(engine: Engine, sampling: Sampling, message: str) -> None:
+def test_bad_sampling_is_refused(engine: Engine, sampling: Sampling, message: str):
     with pytest.raises(ValueError, match=message):
         draws(engine, 1, sampling)

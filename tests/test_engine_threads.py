@@ -31,7 +31,7 @@ WORDS = SearchConfig(chunk_len=10, max_chunks=2, n_candidates=3, rollout_len=4, 
 
 @pytest.mark.parametrize("method", ["tgr-latent", "markov", "base"])
 @exact
-def test_16_threads_get_what_each_gets_alone(engine: Engine, method: str) -> None:
+def test_16_threads_get_what_each_gets_alone(engine: Engine, method: str):
     prompts = [f"{i} and " + "x" * i for i in range(16)]
 
     def reply(prompt: str) -> list[int]:
@@ -43,7 +43,7 @@ def test_16_threads_get_what_each_gets_alone(engine: Engine, method: str) -> Non
     assert is_free(engine)
 
 
-def test_sessions_queue_when_cells_are_short_and_all_finish(model: Model, load: Load) -> None:
+def test_sessions_queue_when_cells_are_short_and_all_finish(model: Model, load: Load):
     engine = load(model(), n_ctx=256)
 
     def reply() -> list[int]:
@@ -60,14 +60,14 @@ def test_sessions_queue_when_cells_are_short_and_all_finish(model: Model, load: 
     assert is_free(engine)
 
 
-def test_sessions_queue_for_sequences_too(model: Model, load: Load) -> None:
+def test_sessions_queue_for_sequences_too(model: Model, load: Load):
     engine = load(model(), n_seq_max=4)
     replies = in_threads(*[lambda: generate(engine, "hi", WORDS, raw=True).tokens] * 9)
     assert replies == replies[:1] * 9 and len(replies[0]) == 20
     assert is_free(engine)
 
 
-def test_the_cache_grows_between_sessions_not_under_them(model: Model, load: Load) -> None:
+def test_the_cache_grows_between_sessions_not_under_them(model: Model, load: Load):
     engine = load(model())
     with engine.session(200, 1) as small:
         sequence = small.sequence()
@@ -81,7 +81,7 @@ def test_the_cache_grows_between_sessions_not_under_them(model: Model, load: Loa
     assert engine.n_ctx == 1024 and is_free(engine)
 
 
-def test_a_long_request_is_not_overtaken_for_ever(model: Model, load: Load) -> None:
+def test_a_long_request_is_not_overtaken_for_ever(model: Model, load: Load):
     engine = load(model(), n_ctx=256)
     order: list[str] = []
     first = engine.session(100, 1)
@@ -101,7 +101,7 @@ def test_a_long_request_is_not_overtaken_for_ever(model: Model, load: Load) -> N
     assert order == ["large", "small"]
 
 
-def test_a_withdrawn_request_admits_the_next_one(model: Model, load: Load) -> None:
+def test_a_withdrawn_request_admits_the_next_one(model: Model, load: Load):
     engine = load(model(), n_ctx=256)
     cancel = Cancel()
     with engine.session(100, 1):
@@ -116,7 +116,7 @@ def test_a_withdrawn_request_admits_the_next_one(model: Model, load: Load) -> No
     assert is_free(engine)
 
 
-def test_a_reservation_admitted_after_the_cancel_is_freed(model: Model, load: Load) -> None:
+def test_a_reservation_admitted_after_the_cancel_is_freed(model: Model, load: Load):
     engine = load(model(), n_ctx=256)
     first = engine.session(256, 1)
 
@@ -131,13 +131,13 @@ def test_a_reservation_admitted_after_the_cancel_is_freed(model: Model, load: Lo
     assert is_free(engine)
 
 
-def test_a_request_that_is_garbage_is_withdrawn(engine: Engine) -> None:
+def test_a_request_that_is_garbage_is_withdrawn(engine: Engine):
     """As when Ctrl-C comes while the engine is being asked."""
     engine._native.open(64, 1, None, 0, [], b"", False)
     assert is_free(engine)
 
 
-def test_cancelled_jobs_do_not_stop_others(engine: Engine) -> None:
+def test_cancelled_jobs_do_not_stop_others(engine: Engine):
     """A cancel interrupts the decode of its job. It interrupts the decode of others at most once,
     and never after its own job has ended."""
     stop = threading.Event()
@@ -169,7 +169,7 @@ def test_cancelled_jobs_do_not_stop_others(engine: Engine) -> None:
                 thread.join()
 
 
-def test_what_a_session_frees_is_free_at_once(engine: Engine) -> None:
+def test_what_a_session_frees_is_free_at_once(engine: Engine):
     """Also while commands of others wait for the end of a decode."""
     stop = threading.Event()
 
@@ -202,7 +202,7 @@ def test_what_a_session_frees_is_free_at_once(engine: Engine) -> None:
 # --- groups ---
 
 
-def test_a_group_waits_for_its_participants_only(engine: Engine) -> None:
+def test_a_group_waits_for_its_participants_only(engine: Engine):
     group = engine.lockstep_group(2)
     with group.participant(0) as first, group.participant(1) as second:
         sessions = in_threads(
@@ -228,7 +228,7 @@ def test_a_group_waits_for_its_participants_only(engine: Engine) -> None:
             assert done.is_set()
 
 
-def test_a_participant_waits_for_its_group_while_its_thread_holds_a_session(engine: Engine) -> None:
+def test_a_participant_waits_for_its_group_while_its_thread_holds_a_session(engine: Engine):
     """The cache has space for both, so this is not a deadlock."""
     group = engine.lockstep_group(2)
 
@@ -245,7 +245,7 @@ def test_a_participant_waits_for_its_group_while_its_thread_holds_a_session(engi
         thread.join()
 
 
-def test_an_incomplete_group_does_not_block_others(engine: Engine) -> None:
+def test_an_incomplete_group_does_not_block_others(engine: Engine):
     group = engine.lockstep_group(3)
     cancel = Cancel()
 
@@ -262,7 +262,7 @@ def test_an_incomplete_group_does_not_block_others(engine: Engine) -> None:
     assert not thread.is_alive()
 
 
-def test_a_participant_has_one_session_at_a_time(engine: Engine) -> None:
+def test_a_participant_has_one_session_at_a_time(engine: Engine):
     group = engine.lockstep_group(1)
     with group.participant(0) as participant, engine.session(8, 1, participant=participant):
         with pytest.raises(TgrError, match="participant 0 is not awaited"):
@@ -274,7 +274,7 @@ def test_a_participant_has_one_session_at_a_time(engine: Engine) -> None:
 # --- the end ---
 
 
-def test_close_ends_everyone_with_cancelled_error(model: Model, load: Load) -> None:
+def test_close_ends_everyone_with_cancelled_error(model: Model, load: Load):
     engine = load(model(), n_ctx=2048)
     endless = SearchConfig(chunk_len=500, max_chunks=1000, n_candidates=2, rollout_len=4)
 
@@ -293,12 +293,12 @@ def test_close_ends_everyone_with_cancelled_error(model: Model, load: Load) -> N
         engine.stats()
 
 
-def test_many_threads_may_close(model: Model, load: Load) -> None:
+def test_many_threads_may_close(model: Model, load: Load):
     engine = load(model())
     assert in_threads(*[engine.close] * 8) == [None] * 8
 
 
-def test_text_while_the_engine_closes(model: Model, load: Load) -> None:
+def test_text_while_the_engine_closes(model: Model, load: Load):
     """The vocabulary is read outside the worker; it must not vanish under a reader."""
     for _ in range(5):
         engine = load(model())
@@ -316,7 +316,7 @@ def test_text_while_the_engine_closes(model: Model, load: Load) -> None:
         assert [type(error) for error in readers] == [CancelledError] * 3
 
 
-def test_an_engine_that_is_garbage_ends_its_worker(model: Model) -> None:
+def test_an_engine_that_is_garbage_ends_its_worker(model: Model):
     tasks = Path("/proc/self/task")
     if not tasks.exists():
         pytest.skip("threads are counted in /proc")
@@ -418,7 +418,7 @@ class Chaos:
 
 @pytest.mark.parametrize("n_ctx", [0, 512])
 @exact
-def test_random_work_from_many_threads_leaves_nothing(model: Model, load: Load, n_ctx: int) -> None:
+def test_random_work_from_many_threads_leaves_nothing(model: Model, load: Load, n_ctx: int):
     engine = load(model(), n_ctx=n_ctx, n_batch=64, n_ubatch=32, n_seq_max=24)
     chaos = Chaos(engine, n_jobs=300)
     results = in_threads(*[lambda seed=seed: chaos.work(seed) for seed in range(10)])
@@ -429,7 +429,7 @@ def test_random_work_from_many_threads_leaves_nothing(model: Model, load: Load, 
         chaos.answer(random.Random(0), session)
 
 
-def test_a_thread_never_waits_for_itself(model: Model, load: Load) -> None:
+def test_a_thread_never_waits_for_itself(model: Model, load: Load):
     engine = load(model())
     first = engine.session(256, 1)
     with pytest.raises(CapacityError, match="this thread itself"):
@@ -439,7 +439,7 @@ def test_a_thread_never_waits_for_itself(model: Model, load: Load) -> None:
         assert engine.n_ctx >= 10_000
 
 
-def test_a_thread_never_waits_behind_one_that_waits_for_it(model: Model, load: Load) -> None:
+def test_a_thread_never_waits_behind_one_that_waits_for_it(model: Model, load: Load):
     engine = load(model(), n_ctx=256)
     with engine.session(100, 1):
         other = threading.Thread(target=lambda: engine.session(250, 1).close())
@@ -461,7 +461,7 @@ def test_a_thread_never_waits_behind_one_that_waits_for_it(model: Model, load: L
 )
 def test_replies_beside_an_open_search_of_the_same_thread_are_refused(
     model: Model, load: Load, ask: Callable[..., Any]
-) -> None:
+):
     engine, small = load(model()), SearchConfig(chunk_len=8, rollout_len=4)
     steps = generate_steps(engine, "hello", small, raw=True)
     next(steps)
@@ -470,7 +470,7 @@ def test_replies_beside_an_open_search_of_the_same_thread_are_refused(
     steps.close()
 
 
-def test_an_unknown_participant_is_refused(engine: Engine) -> None:
+def test_an_unknown_participant_is_refused(engine: Engine):
     with pytest.raises(ValueError, match="no participant 5"):
         engine.lockstep_group(2).participant(5).leave()
     assert engine.stats().n_jobs == 0

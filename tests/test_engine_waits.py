@@ -45,7 +45,7 @@ def deadlocked(*asked: Wait) -> list[int]:
     return [asked.index(one) for one in found]
 
 
-def test_only_a_closed_circle_is_deadlocked() -> None:
+def test_only_a_closed_circle_is_deadlocked():
     a, b, c = (frozenset([name]) for name in "abc")
     held = {1: reservation_of("a"), 2: reservation_of("b")}
     assert deadlocked(wait_of(held, a)) == []  # b works
@@ -56,7 +56,7 @@ def test_only_a_closed_circle_is_deadlocked() -> None:
     assert deadlocked(wait_of({}, a)) == []
 
 
-def test_a_circle_may_go_through_several_engines() -> None:
+def test_a_circle_may_go_through_several_engines():
     a, b = frozenset("a"), frozenset("b")
     one, other = {1: reservation_of("a")}, {1: reservation_of("b")}
     assert deadlocked(wait_of(other, a), wait_of(one, b)) == [0, 1]
@@ -64,7 +64,7 @@ def test_a_circle_may_go_through_several_engines() -> None:
     assert deadlocked(wait_of(other, a), wait_of({1: reservation_of("c")}, b)) == []
 
 
-def test_work_of_a_group_stops_while_a_participant_is_deadlocked() -> None:
+def test_work_of_a_group_stops_while_a_participant_is_deadlocked():
     class Running:
         def wait(self, seconds: float) -> bool:
             return False
@@ -93,7 +93,7 @@ def ask_while_holding(engine: Engine, n: int, n_cells: int, n_seqs: int = 1) -> 
     return in_threads(*[work] * n)
 
 
-def test_of_two_threads_that_wait_for_each_other_one_gets_an_error(engine_256: Engine) -> None:
+def test_of_two_threads_that_wait_for_each_other_one_gets_an_error(engine_256: Engine):
     for _ in range(5):
         results = ask_while_holding(engine_256, 2, 120)
         (error,) = [result for result in results if isinstance(result, CapacityError)]
@@ -105,14 +105,14 @@ def test_of_two_threads_that_wait_for_each_other_one_gets_an_error(engine_256: E
         assert is_free(engine_256)
 
 
-def test_threads_wait_for_sequences_as_for_cells(model: Model, load: Load) -> None:
+def test_threads_wait_for_sequences_as_for_cells(model: Model, load: Load):
     engine = load(model(), n_seq_max=4)
     results = ask_while_holding(engine, 2, 8, n_seqs=2)
     assert sorted(type(result).__name__ for result in results) == ["CapacityError", "int"]
     assert is_free(engine)
 
 
-def test_threads_that_wait_for_each_others_engines(model: Model, load: Load) -> None:
+def test_threads_that_wait_for_each_others_engines(model: Model, load: Load):
     first, second = load(model(), n_ctx=256), load(model(), n_ctx=256)
     meet = threading.Barrier(2)
 
@@ -128,7 +128,7 @@ def test_threads_that_wait_for_each_others_engines(model: Model, load: Load) -> 
     assert "had both" in results
 
 
-def test_replies_inside_on_event_of_three_threads(engine_256: Engine) -> None:
+def test_replies_inside_on_event_of_three_threads(engine_256: Engine):
     meet = threading.Barrier(3)
     needed = methods.get("tgr-latent").cells(engine_256, len(engine_256.tokenize("hi")) + 1, SMALL)
 
@@ -150,7 +150,7 @@ def test_replies_inside_on_event_of_three_threads(engine_256: Engine) -> None:
     assert is_free(engine_256)
 
 
-def test_a_participant_that_asks_for_a_second_session_is_refused(engine_256: Engine) -> None:
+def test_a_participant_that_asks_for_a_second_session_is_refused(engine_256: Engine):
     """The others of its group wait meanwhile, so they do not count as working."""
 
     def on_event(number: int, event: object) -> None:
@@ -162,7 +162,7 @@ def test_a_participant_that_asks_for_a_second_session_is_refused(engine_256: Eng
     assert is_free(engine_256)
 
 
-def test_no_wait_is_withdrawn_while_another_thread_works(engine_256: Engine) -> None:
+def test_no_wait_is_withdrawn_while_another_thread_works(engine_256: Engine):
     """Two wait for what they hold and a third one holds; when it is done, both can go on."""
     work = engine_256.session(100, 1)
     holding = threading.Barrier(3)
@@ -185,7 +185,7 @@ def test_no_wait_is_withdrawn_while_another_thread_works(engine_256: Engine) -> 
     assert in_threads(ask, ask, finish) == ["got it", "got it", None]
 
 
-def test_a_wait_without_a_reservation_of_its_own_goes_on(engine_256: Engine) -> None:
+def test_a_wait_without_a_reservation_of_its_own_goes_on(engine_256: Engine):
     """The latest to ask holds nothing: its withdrawal would free nothing."""
     meet = threading.Barrier(2)
 
@@ -207,7 +207,7 @@ def test_a_wait_without_a_reservation_of_its_own_goes_on(engine_256: Engine) -> 
     assert late == "came in"
 
 
-def test_a_wait_that_is_cancelled_breaks_the_circle(engine_256: Engine) -> None:
+def test_a_wait_that_is_cancelled_breaks_the_circle(engine_256: Engine):
     cancel = Cancel()
     with engine_256.session(120, 1), pytest.raises(CapacityError, match="this thread itself"):
         engine_256.session(200, 1)
@@ -217,7 +217,7 @@ def test_a_wait_that_is_cancelled_breaks_the_circle(engine_256: Engine) -> None:
     assert is_free(engine_256)
 
 
-def test_a_reservation_belongs_to_the_thread_that_uses_it(engine_256: Engine) -> None:
+def test_a_reservation_belongs_to_the_thread_that_uses_it(engine_256: Engine):
     """A thread of a pool opens it, another one works with it."""
     session = engine_256.session(200, 1)
     sequence = session.sequence()

@@ -26,7 +26,7 @@ from tgr_local.lab.eval.store import Store
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path) -> Path:
     """A made-up file in Countdown's format."""
     rows = [{"input": "1,2,3", "output": "6"}, {"input": "4,5,6", "output": "15"}]
     path = tmp_path / "countdown.jsonl"
@@ -35,7 +35,7 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def command(model: Model, data: Path, tmp_path: Path) -> list[str]:
+def command(model: Model, data: Path, tmp_path) -> list[str]:
     return [
         "eval", "run", "countdown", "--data", str(data), "--model", str(model()),
         "--n-threads", "1",
@@ -45,9 +45,7 @@ def command(model: Model, data: Path, tmp_path: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def test_a_run_ends_in_a_report(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_ends_in_a_report(command: list[str], tmp_path, capsys):
     assert run(*command) == 0
     out, err = capsys.readouterr()
     assert "| tgr-latent |" in out and "At equal forward tokens" in out
@@ -64,9 +62,7 @@ def test_a_run_ends_in_a_report(
     assert after.startswith(before) and after.count(b"\n") == 2 * before.count(b"\n")
 
 
-def test_another_config_does_not_resume(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_config_does_not_resume(command: list[str], tmp_path, capsys):
     assert run(*command, "--methods", "base") == 0
     capsys.readouterr()
     for change, says in (
@@ -80,8 +76,8 @@ def test_another_config_does_not_resume(
 
 
 def test_a_run_with_former_options_resumes_where_they_changed_nothing(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    command: list[str], tmp_path, capsys
+):
     command += ["--methods", "base"]
     assert run(*command) == 0
     path = tmp_path / "run" / "manifest.json"
@@ -110,9 +106,7 @@ def test_a_run_with_former_options_resumes_where_they_changed_nothing(
     assert says in capsys.readouterr().err
 
 
-def test_a_system_without_any_reply_is_named_at_the_end(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_system_without_any_reply_is_named_at_the_end(command: list[str], tmp_path, capsys):
     some = ["--variant", "tgr-latent:max_forward_tokens=3", "--variant", "base:top_k=5"]
     for _ in range(2):
         assert run(*command, *some, "--k", "1,2") == 1
@@ -126,9 +120,7 @@ def test_a_system_without_any_reply_is_named_at_the_end(
     assert (tmp_path / "all" / "report.md").exists()
 
 
-def test_methods_replace_the_systems_of_a_recipe(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_methods_replace_the_systems_of_a_recipe(command: list[str], tmp_path, capsys):
     path = tmp_path / "mine.toml"
     path.write_text(
         "reference = 'hot'\n[[systems]]\nname = 'hot'\nmethod = 'base'\ntemperature = 2.0\n"
@@ -144,9 +136,7 @@ def test_methods_replace_the_systems_of_a_recipe(
     assert "reference is 'hot', but must be one of base" in capsys.readouterr().err
 
 
-def test_one_answer_is_a_metric_of_runs_and_of_reports(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_answer_is_a_metric_of_runs_and_of_reports(command: list[str], tmp_path, capsys):
     position = command.index("--k")
     one = [*command[:position], *command[position + 2 :], "--metric", "one", "--seeds", "42,7"]
     assert run(*one, "--methods", "base,self-consistency", "--n-samples", "2") == 0
@@ -161,7 +151,7 @@ def test_one_answer_is_a_metric_of_runs_and_of_reports(
         assert re.findall("^### (.*)$", text, flags=re.MULTILINE)[0] == says
 
 
-def test_a_recipe_may_ask_for_one_answer(command: list[str], tmp_path: Path) -> None:
+def test_a_recipe_may_ask_for_one_answer(command: list[str], tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text("metric = 'one'\n[[systems]]\nmethod = 'base'\n")
     position = command.index("--k")
@@ -171,9 +161,7 @@ def test_a_recipe_may_ask_for_one_answer(command: list[str], tmp_path: Path) -> 
     assert (about["metric"], about["k"]) == ("one", [1])
 
 
-def test_injection_seeds_are_systems_of_their_own(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_injection_seeds_are_systems_of_their_own(command: list[str], tmp_path, capsys):
     path = tmp_path / "mine.toml"
     path.write_text("reference = 'tgr-latent'\n[[systems]]\nmethod = 'tgr-latent'\n")
     more = ["--recipe", str(path), "--variant", "base", "--injection-seeds", "1,2", "--k", "1,2"]
@@ -188,9 +176,7 @@ def test_injection_seeds_are_systems_of_their_own(
     assert "| system | injection seed 1 | injection seed 2 | mean ± SD |" in text
 
 
-def test_a_report_takes_another_reference(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_takes_another_reference(command: list[str], tmp_path, capsys):
     assert run(*command, "--methods", "base,markov", "--k", "1,2") == 0
     capsys.readouterr()
     report = ["eval", "report", str(tmp_path / "run"), "--out", str(tmp_path / "a.md")]
@@ -205,9 +191,7 @@ def test_a_report_takes_another_reference(
     assert f"{tmp_path / 'a.md'}: No space left on device" in capsys.readouterr().err
 
 
-def test_a_report_may_be_on_some_systems_of_some_runs(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_may_be_on_some_systems_of_some_runs(command: list[str], tmp_path, capsys):
     assert run(*command, "--methods", "base,markov,random-anchor", "--k", "1,2") == 0
     other = ["--out", str(tmp_path / "other"), "--methods", "random-anchor", "--k", "1,2"]
     assert run(*command, *other) == 0
@@ -226,7 +210,7 @@ def test_a_report_may_be_on_some_systems_of_some_runs(
     assert "system is 'nobody', but must be one of base, mark" in capsys.readouterr().err
 
 
-def test_the_time_for_a_grade_may_change(command: list[str], tmp_path: Path) -> None:
+def test_the_time_for_a_grade_may_change(command: list[str], tmp_path):
     assert run(*command, "--methods", "base", "--k", "1") == 0
     assert run(*command, "--methods", "base", "--k", "1", "--grade-seconds", "20") == 0
     about = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
@@ -241,12 +225,8 @@ def judge() -> Iterator[str]:
 
 
 def test_a_judge_may_be_added_later_but_not_changed(
-    command: list[str],
-    tmp_path: Path,
-    judge: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    command: list[str], tmp_path, judge: str, monkeypatch, capsys
+):
     data = tmp_path / "writingbench.jsonl"
     row = {"index": 1, "domain1": "Education", "query": "A poem.", "checklist": ["rhymes"]}
     data.write_text(json.dumps(row) + "\n", encoding="utf-8")
@@ -283,7 +263,7 @@ def test_a_judge_may_be_added_later_but_not_changed(
     assert state()[0]["judge_model"] == "first"
 
 
-def test_a_manifest_names_the_packages_that_grade() -> None:
+def test_a_manifest_names_the_packages_that_grade():
     found = manifest.grading_settings(["math500", "countdown"], 10.0, False, ("", ""))
     assert found.pop("math-verify") == importlib.metadata.version("math-verify")
     assert found == {"seconds": 10.0, "allow_exec": False, "judge": ""}
@@ -308,7 +288,7 @@ def test_a_manifest_names_the_packages_that_grade() -> None:
     assert manifest.grading_in_use([*nothing, graded("writingbench", False, None)]) == set()
 
 
-def humaneval(command: list[str], tmp_path: Path) -> list[str]:
+def humaneval(command: list[str], tmp_path) -> list[str]:
     """The command for a task whose grading runs programs."""
     row = {
         "task_id": "HumanEval/0", "prompt": "def f():\n", "entry_point": "f",
@@ -321,9 +301,7 @@ def humaneval(command: list[str], tmp_path: Path) -> list[str]:
     return asked
 
 
-def test_the_sandbox_is_named_everywhere_and_must_not_change(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_sandbox_is_named_everywhere_and_must_not_change(command: list[str], tmp_path, capsys):
     sandboxes.needed("limits")
     asked = [*humaneval(command, tmp_path), "--sandbox", "limits"]
     assert run(*asked) == 0
@@ -360,9 +338,7 @@ def test_a_missing_sandbox_backend_is_an_error(
     assert samples and all(json.loads(one)["correct"] is False for one in samples)
 
 
-def test_another_machine_resumes(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_machine_resumes(command: list[str], tmp_path, capsys):
     path = tmp_path / "run" / "manifest.json"
     assert run(*command, "--methods", "base", "--k", "1") == 0
     about = json.loads(path.read_text(encoding="utf-8"))
@@ -389,9 +365,7 @@ def test_another_machine_resumes(
     assert "model.sha256 was '000" in capsys.readouterr().err
 
 
-def test_a_folder_in_use_is_not_touched(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_in_use_is_not_touched(command: list[str], tmp_path, capsys):
     folder = tmp_path / "run"
     assert run(*command, "--methods", "base", "--k", "1") == 0
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -452,17 +426,15 @@ def test_a_folder_in_use_is_not_touched(
         (["eval", "run", "countdown", "--judge-url", "localhost"], "must begin with http"),
     ],
 )
-def test_bad_usage_is_one_line(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_usage_is_one_line(arguments: list[str], says: str, capsys):
     assert run(*arguments) == 2
     err = capsys.readouterr().err
     assert says in err and err.count("\n") == 1
 
 
 def test_a_system_that_the_engine_cannot_hold_is_refused_before_the_first_sample(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    command: list[str], tmp_path, capsys
+):
     assert run(*command, "--n-seq-max", "2") == 1
     assert "tgr-latent needs 3 sequences at a time, but the engine holds 2" in (
         capsys.readouterr().err
@@ -472,17 +444,15 @@ def test_a_system_that_the_engine_cannot_hold_is_refused_before_the_first_sample
 
 @pytest.mark.parametrize("below", ["", "/run"])
 def test_a_file_in_the_place_of_the_folder_is_refused(
-    command: list[str], tmp_path: Path, below: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+    command: list[str], tmp_path, below: str, capsys
+):
     (tmp_path / "file").touch()
     assert run(*command, "--out", f"{tmp_path}/file{below}") == 1
     said = capsys.readouterr().err.splitlines()[-1]
     assert said == f"tgr-local: {tmp_path}/file: it is not a folder; move it away, or name another"
 
 
-def test_a_folder_that_is_not_a_run_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_is_not_a_run_is_refused(tmp_path, capsys):
     assert run("eval", "report", str(tmp_path)) == 1
     assert "is not a run folder of tgr-local eval" in capsys.readouterr().err
 
@@ -509,7 +479,7 @@ KILLED = """if True:
 """A command that kills itself a while after its first sample is on the disk, before its sixth."""
 
 
-def test_kill_9_loses_nothing(command: list[str], tmp_path: Path) -> None:
+def test_kill_9_loses_nothing(command: list[str], tmp_path):
     options = [*command, "--methods", "tgr-latent", "--k", "8", "--parallel", "1"]
     assert run(*options) == 0
     whole = {sample.key: sample for sample in samples.read(tmp_path / "run" / "samples.jsonl")}

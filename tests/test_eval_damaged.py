@@ -29,7 +29,7 @@ FILES = ("manifest.json", "samples.jsonl", "phases.jsonl", "problems.jsonl")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     machine = {"system": "Linux", "processor": "fast", "cores": 2, "devices": ["CPU"],
                "threads": 1, "python": "3.11", "settings": {"n_batch": 8}}  # fmt: skip
     return write(
@@ -81,7 +81,7 @@ def read(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_any_value_at_any_place_is_read_or_refused_in_one_line(folder: Path, name: str) -> None:
+def test_any_value_at_any_place_is_read_or_refused_in_one_line(folder: Path, name: str):
     path = folder / name
     whole = lines(path)
     row = len(whole) - 1  # of the samples, one with boundaries
@@ -132,7 +132,7 @@ def test_any_value_at_any_place_is_read_or_refused_in_one_line(folder: Path, nam
 )  # fmt: skip
 def test_the_error_names_key_value_and_way_out(
     folder: Path, name: str, place: tuple[Any, ...], value: Any, says: str
-) -> None:
+):
     whole = lines(folder / name)
 
     def put_there(parent: Any, key: Any) -> None:
@@ -146,19 +146,19 @@ def test_the_error_names_key_value_and_way_out(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\ud800", '{"format": "other"}', "7"])
-def test_a_manifest_that_is_none_is_refused(folder: Path, text: str) -> None:
+def test_a_manifest_that_is_none_is_refused(folder: Path, text: str):
     (folder / manifest.NAME).write_bytes(text.encode("utf-8", "surrogatepass") + b"\n")
     with pytest.raises(TgrError, match=r"manifest\.json is damaged: .+; restore it"):
         manifest.read(folder)
 
 
-def test_a_key_that_is_missing_is_named() -> None:
+def test_a_key_that_is_missing_is_named():
     with pytest.raises(ValueError, match=r"^a\[1\].b is missing$"):
         json_checks.check({"a": [{"b": int}]}, {"a": [{"b": 1}, {}]})
     json_checks.check({"a?": int}, {"c": None})
 
 
-def test_samples_without_cost_fill_no_budget(folder: Path) -> None:
+def test_samples_without_cost_fill_no_budget(folder: Path):
     (one, *_) = samples.read(folder / "samples.jsonl")
     for counts, n in (({}, 1), ({"query": 1}, 2**40)):
         free = type(one)(**{**vars(one), "counts": counts})
@@ -168,7 +168,7 @@ def test_samples_without_cost_fill_no_budget(folder: Path) -> None:
 # --- while samples are written ---
 
 
-def test_samples_added_meanwhile_are_not_read_again(tmp_path: Path) -> None:
+def test_samples_added_meanwhile_are_not_read_again(tmp_path):
     old = [
         Sample(
             "t", "p", "s", 1, i, "x" * 10_000, "", 1, "stop", None, 0.0, None, "", None, {}, {}, 0.0
@@ -188,7 +188,7 @@ def test_samples_added_meanwhile_are_not_read_again(tmp_path: Path) -> None:
     assert read == [0, 1, 2]
 
 
-def test_an_incomplete_line_is_replaced_by_the_next(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_replaced_by_the_next(tmp_path):
     path = tmp_path / "phases.jsonl"
     for record in ({"a": 1}, {"b": 2}):
         samples.append(path, record)
@@ -197,7 +197,7 @@ def test_an_incomplete_line_is_replaced_by_the_next(tmp_path: Path) -> None:
     assert path.read_text() == '{"a": 1}\n{"c": 3}\n'
 
 
-def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+def test_a_damaged_line_is_named(tmp_path):
     path = tmp_path / "s"
     path.write_bytes(b'{"task": 1}\n')
     with pytest.raises(TgrError, match="line 1 is damaged"):
@@ -207,7 +207,7 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
         Store(path)
 
 
-def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error(tmp_path, monkeypatch):
     def fail(_: int) -> None:
         raise OSError(28, "No space left on device")
 

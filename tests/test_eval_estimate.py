@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 from eval_doubles import PROBLEMS, SMALL, EvenLengths, go, toy
@@ -20,7 +19,7 @@ from tgr_local.lab.eval.store import Store
 PLAN = SamplePlan(2, (42, 7))
 
 
-def test_what_is_left_by_hand() -> None:
+def test_what_is_left_by_hand():
     """base may take 100 a sample and takes 30, so dear, which may take 1,000, is taken for 300."""
     one = Estimate({("toy", "base"): MissingWork(4, 400), ("toy", "dear"): MissingWork(2, 2000)})
     assert (one.most, one.expected, one.n_phases) == (2400, 2400, 2)
@@ -44,24 +43,24 @@ def test_what_is_left_by_hand() -> None:
     assert one.most == 0 and one.line(1.0) == ""
 
 
-def test_longer_prompts_than_the_average_do_not_raise_the_estimate_above_the_most() -> None:
+def test_longer_prompts_than_the_average_do_not_raise_the_estimate_above_the_most():
     one = Estimate({("toy", "base"): MissingWork(4, 400)})
     one.add(sample("base", "long", 0, counts={"query": 150}))
     assert one.most == one.expected == 300
 
 
-def test_a_complete_run_has_no_estimate() -> None:
+def test_a_complete_run_has_no_estimate():
     assert Estimate({("toy", "base"): MissingWork(0, 0)}).announcement() == ""
 
 
-def test_numbers_of_tokens_and_durations_are_short() -> None:
+def test_numbers_of_tokens_and_durations_are_short():
     shown = [tokens(n) for n in (950, 999.6, 12_345, 999_600, 3_249_000, 4e9)]
     assert shown == ["950", "1.0 k", "12 k", "1.0 M", "3.2 M", "4.0 G"]
     assert [clock(n) for n in (40, 720, 11_100)] == ["40 s", "12 min", "3 h 5 min"]
 
 
 @pytest.mark.parametrize("system", ["base", "self-consistency:n_samples=3", "tgr-latent", "power"])
-def test_no_run_takes_more_than_its_estimate(engine: Engine, tmp_path: Path, system: str) -> None:
+def test_no_run_takes_more_than_its_estimate(engine: Engine, tmp_path, system: str):
     phase = toy(system)
     place = ("toy", phase.system.name)
     path = tmp_path / "samples.jsonl"
@@ -75,7 +74,7 @@ def test_no_run_takes_more_than_its_estimate(engine: Engine, tmp_path: Path, sys
     assert 0 < took["counted"] <= before.most / 2
 
 
-def test_the_most_of_plain_samples_by_hand(engine: Engine, tmp_path: Path) -> None:
+def test_the_most_of_plain_samples_by_hand(engine: Engine, tmp_path):
     """A prompt, every token up to the limit, and a few spare cells; or the budget of a reply."""
     phase = toy("base")
     lengths = [len(prompt_of(engine, phase, problem)) for problem in PROBLEMS]
@@ -88,7 +87,7 @@ def test_the_most_of_plain_samples_by_hand(engine: Engine, tmp_path: Path) -> No
         assert work.most == 12 * 20
 
 
-def test_a_budget_for_each_problem_is_part_of_the_most(engine: Engine, tmp_path: Path) -> None:
+def test_a_budget_for_each_problem_is_part_of_the_most(engine: Engine, tmp_path):
     phase, plan = toy("base"), SamplePlan(1, (42,), budget=300)
     path = tmp_path / "samples.jsonl"
     with Store(path) as store:
@@ -98,8 +97,8 @@ def test_a_budget_for_each_problem_is_part_of_the_most(engine: Engine, tmp_path:
 
 
 def test_the_estimate_is_shown_before_the_start_after_the_first_samples_and_at_each_phase(
-    engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    engine: Engine, tmp_path, capsys
+):
     todo = [toy("base"), toy("markov"), toy("base:top_k=5")]
     plan = SamplePlan(FIRST // len(PROBLEMS) + 1, (42,))
     path = tmp_path / "samples.jsonl"
@@ -119,7 +118,7 @@ def test_the_estimate_is_shown_before_the_start_after_the_first_samples_and_at_e
     assert "forward tokens" not in capsys.readouterr().err
 
 
-def test_a_phase_with_few_samples_still_gives_a_speed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_phase_with_few_samples_still_gives_a_speed(capsys):
     estimate = Estimate(
         {("toy", "tgr-latent"): MissingWork(1, 50), ("other", "tgr-latent"): MissingWork(1, 50)}
     )

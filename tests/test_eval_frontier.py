@@ -43,14 +43,14 @@ def labels(found: Sequence[frontier.Point]) -> list[str]:
 )
 def test_a_system_is_dominated_by_one_that_is_cheaper_and_at_least_as_accurate(
     tokens: list[float], accuracies: list[float], expected: list[bool]
-) -> None:
+):
     assert frontier.undominated(tokens, accuracies) == expected
     for order in itertools.permutations(range(len(tokens))):
         found = frontier.undominated([tokens[i] for i in order], [accuracies[i] for i in order])
         assert found == [expected[i] for i in order]
 
 
-def test_accuracy_tokens_and_differences_by_hand(tmp_path: Path) -> None:
+def test_accuracy_tokens_and_differences_by_hand(tmp_path):
     """The samples of a problem are averaged first: base has 1, 1/2 and 0, few 1, 1 and 0."""
     systems = {"base": (40, ["11", "10", "00"]), "few": (10, ["11", "11", "00"])}
     found = one_of(tmp_path / "run", systems | {"dear": (80, ["11", "00", "00"])})
@@ -67,7 +67,7 @@ def test_accuracy_tokens_and_differences_by_hand(tmp_path: Path) -> None:
     assert labels(found.best) == ["few"] and found.n_problems == 3
 
 
-def test_tokens_are_a_mean_over_problems_and_all_kinds(tmp_path: Path) -> None:
+def test_tokens_are_a_mean_over_problems_and_all_kinds(tmp_path):
     """Also where a problem has more graded samples than another one."""
     costs = {"p": [{"query": 10, "discarded": 20}, {"query": 10, "rollouts": 50}], "q": [{"q": 5}]}
     samples = [
@@ -83,7 +83,7 @@ def test_tokens_are_a_mean_over_problems_and_all_kinds(tmp_path: Path) -> None:
     assert found and found.points[0].tokens == ((30 + 60) / 2 + 5) / 2
 
 
-def test_the_reference_is_the_one_that_is_named_else_the_most_accurate_base(tmp_path: Path) -> None:
+def test_the_reference_is_the_one_that_is_named_else_the_most_accurate_base(tmp_path):
     config = dataclasses.asdict(SearchConfig())
     methods = {"cold": "base", "warm": "base", "search": "tgr-latent"}
     entries = [{"name": n, "method": method, "config": config} for n, method in methods.items()]
@@ -95,9 +95,7 @@ def test_the_reference_is_the_one_that_is_named_else_the_most_accurate_base(tmp_
     assert one_of(tmp_path / "c", rows, systems=searches).base.outcome.label == "cold"
 
 
-def test_the_cheapest_system_that_keeps_up_has_an_interval_above_minus_one_point(
-    tmp_path: Path,
-) -> None:
+def test_the_cheapest_system_that_keeps_up_has_an_interval_above_minus_one_point(tmp_path):
     """Ahead by 16 of 20 problems; behind; and equal in 20 problems, which shows little."""
     systems: Systems = {
         "base": (100, ["0"] * 16 + ["1"] * 4),
@@ -115,15 +113,15 @@ def test_the_cheapest_system_that_keeps_up_has_an_interval_above_minus_one_point
 
 @pytest.mark.parametrize(("n", "keeps_up"), [(300, False), (900, True)])
 def test_problems_without_a_difference_show_something_where_there_are_many(
-    tmp_path: Path, n: int, keeps_up: bool
-) -> None:
+    tmp_path, n: int, keeps_up: bool
+):
     rows = ["1", "0", "1"] * 300
     systems = {"base": (20, rows[:n]), "equal": (10, rows[:n])}
     found = one_of(tmp_path / "run", systems)
     assert found.keeps_up(found.points[0]) is keeps_up
 
 
-def test_the_verdict_speaks_of_one_answer(tmp_path: Path) -> None:
+def test_the_verdict_speaks_of_one_answer(tmp_path):
     systems: Systems = {
         "base": (1000, ["0"] * 16 + ["1"] * 4),
         "ahead": (250, ["1"] * 20),
@@ -155,7 +153,7 @@ def test_the_verdict_speaks_of_one_answer(tmp_path: Path) -> None:
     )
 
 
-def test_a_report_begins_with_one_answer_and_leaves_out_what_k_1_repeats(tmp_path: Path) -> None:
+def test_a_report_begins_with_one_answer_and_leaves_out_what_k_1_repeats(tmp_path):
     systems: Systems = {"base": (40, ["11", "10", "00"]), "few": (10, ["11", "11", "00"])}
     folder = graded(tmp_path / "run", systems, metric="one", k=[1])
     (section,) = report.build([run_folder.read(folder)]).sections
@@ -176,7 +174,7 @@ def test_a_report_begins_with_one_answer_and_leaves_out_what_k_1_repeats(tmp_pat
     ]
 
 
-def test_the_metric_of_samples_is_the_default_and_wins_where_runs_differ(tmp_path: Path) -> None:
+def test_the_metric_of_samples_is_the_default_and_wins_where_runs_differ(tmp_path):
     systems: Systems = {"base": (40, ["11", "10"]), "few": (10, ["11", "11"])}
     plain, one = graded(tmp_path / "a", systems), graded(tmp_path / "b", systems, metric="one")
     assert run_folder.read(plain).manifest.metric == "samples" and compared(plain).frontier is None
@@ -188,7 +186,7 @@ def test_the_metric_of_samples_is_the_default_and_wins_where_runs_differ(tmp_pat
         assert section.tables[0].title == title
 
 
-def test_nothing_is_compared_before_the_first_grade(tmp_path: Path) -> None:
+def test_nothing_is_compared_before_the_first_grade(tmp_path):
     folder = write(tmp_path / "run", [], metric="one", k=[1])
     assert compared(folder).frontier is None
     assert "Nothing can be concluded yet" in verdict.of_task(compared(folder))

@@ -34,7 +34,7 @@ SEVEN = Problem(
 
 
 @pytest.fixture(scope="module")
-def puzzle(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+def puzzle(tmp_path_factory) -> Problem:
     file = tmp_path_factory.mktemp("data") / "puzzle.jsonl"
     file.write_text('{"input": "2,3,4", "output": "14"}\n')
     return tasks.get("countdown").load(file)[0]
@@ -50,12 +50,12 @@ def grade(grader: Grader, problem: Problem, text: str) -> Grade:
     return grader.submit(problem, text).result(timeout=HANG)
 
 
-def test_answers_come_back_as_the_task_grades_them(grader: Grader, puzzle: Problem) -> None:
+def test_answers_come_back_as_the_task_grades_them(grader: Grader, puzzle: Problem):
     for text in (r"\boxed{2+3*4}", r"\boxed{2+3+4}", "nothing", "\ud800 \boxed{1}\n" * 1000):
         assert grade(grader, puzzle, text) == tasks.get("countdown").grade(puzzle, text)
 
 
-def test_a_judge_that_is_down_is_a_grader_that_failed() -> None:
+def test_a_judge_that_is_down_is_a_grader_that_failed():
     reference = {"query": "Write.", "criteria": ["It rhymes."]}
     problem = Problem("writingbench", "1", (), reference)
     with Grader(1, judge_url="http://127.0.0.1:9") as open_grader:
@@ -63,20 +63,20 @@ def test_a_judge_that_is_down_is_a_grader_that_failed() -> None:
     assert found.correct is None and found.detail.startswith(f"{FAILED}failed: the judge at http")
 
 
-def test_many_answers_keep_their_futures(grader: Grader, puzzle: Problem) -> None:
+def test_many_answers_keep_their_futures(grader: Grader, puzzle: Problem):
     futures = [grader.submit(puzzle, rf"\boxed{{2+3*{n}}}") for n in range(40)]
     wait(futures, timeout=HANG)
     assert [f.result().correct for f in futures] == [n == 4 for n in range(40)]
 
 
-def test_programs_run_only_when_allowed(puzzle: Problem) -> None:
+def test_programs_run_only_when_allowed(puzzle: Problem):
     with Grader() as grader:
         with pytest.raises(ValueError, match=r"humaneval runs programs .* allow_exec"):
             grader.submit(SEVEN, "    return 7")
         assert grade(grader, puzzle, r"\boxed{2+3*4}").correct
 
 
-def test_programs_are_judged(grader: Grader) -> None:
+def test_programs_are_judged(grader: Grader):
     assert grade(grader, SEVEN, "    return 7").correct is True
     wrong = grade(grader, SEVEN, "    return 8")
     assert (wrong.correct, wrong.detail) == (False, "AssertionError")
@@ -84,7 +84,7 @@ def test_programs_are_judged(grader: Grader) -> None:
     assert (gone.correct, gone.detail) == (False, "ended before its tests did")
 
 
-def test_a_sandbox_that_does_not_work_gives_no_grade(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_does_not_work_gives_no_grade(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with Grader(1, allow_exec=True) as open_grader:
         found = grade(open_grader, SEVEN, "    return 7")
@@ -94,7 +94,7 @@ def test_a_sandbox_that_does_not_work_gives_no_grade(monkeypatch: pytest.MonkeyP
     )
 
 
-def test_a_tree_of_folders_does_not_end_the_run(trouble: Problem) -> None:
+def test_a_tree_of_folders_does_not_end_the_run(trouble: Problem):
     deep = "import os\nfor i in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\n"
     deep = f"import os\nos.chdir(os.environ['TMPDIR'])\n{deep}os._exit(3)"
     with Grader(1, timeout=HANG) as open_grader:
@@ -103,7 +103,7 @@ def test_a_tree_of_folders_does_not_end_the_run(trouble: Problem) -> None:
 
 
 @pytest.fixture
-def trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Problem:
+def trouble(tmp_path, monkeypatch) -> Problem:
     """A problem whose grading does whatever the text says, in Python: workers start with the
     caller's `sys.path`, where a benchmark of this name stands in for countdown's module."""
     (tmp_path / "sitecustomize.py").write_text(
@@ -126,7 +126,7 @@ def trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Problem:
 FINE = r"'\boxed{1}'"
 
 
-def test_a_grader_that_hangs_is_replaced(trouble: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grader_that_hangs_is_replaced(trouble: Problem, monkeypatch):
     with Grader(1, timeout=0.3) as grader:
         late = grade(grader, trouble, "while True: pass")
         assert late == Grade(None, 0.0, None, "grader timed out after 0.3 s")
@@ -146,20 +146,20 @@ FAILURES = [
 ]
 
 
-def test_a_grader_that_fails_grades_nothing(trouble: Problem) -> None:
+def test_a_grader_that_fails_grades_nothing(trouble: Problem):
     with Grader(1, timeout=HANG) as grader:
         for text, detail in FAILURES:
             assert grade(grader, trouble, text) == Grade(None, 0.0, None, detail)
             assert grade(grader, trouble, FINE).correct is True
 
 
-def test_output_of_a_grader_does_not_mix_with_answers(trouble: Problem) -> None:
+def test_output_of_a_grader_does_not_mix_with_answers(trouble: Problem):
     with Grader(1) as grader:
         text = f"import os\nprint('noise')\nos.write(1, b'noise')\n{FINE}"
         assert grade(grader, trouble, text).correct is True
 
 
-def test_a_worker_that_died_between_two_answers_costs_none(trouble: Problem) -> None:
+def test_a_worker_that_died_between_two_answers_costs_none(trouble: Problem):
     with Grader(1) as grader:
         assert grade(grader, trouble, FINE).correct is True
         pid = grader.workers[0].pid
@@ -170,7 +170,7 @@ def test_a_worker_that_died_between_two_answers_costs_none(trouble: Problem) -> 
         assert grade(grader, trouble, FINE).correct is True
 
 
-def test_closing_ends_everything_at_once(trouble: Problem) -> None:
+def test_closing_ends_everything_at_once(trouble: Problem):
     with Grader(1, timeout=HANG) as grader:
         running = grader.submit(trouble, "while True: pass")
         waiting = grader.submit(trouble, FINE)
@@ -197,17 +197,17 @@ def test_closing_ends_everything_at_once(trouble: Problem) -> None:
         ({"judge_url": "localhost:8080"}, "must begin with http"),
     ],
 )
-def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
+def test_bad_options_are_refused(options: dict[str, object], message: str):
     with pytest.raises(ValueError, match=message):
         Grader(**options)  # type: ignore[arg-type]
 
 
-def test_an_unknown_task_is_refused(grader: Grader, puzzle: Problem) -> None:
+def test_an_unknown_task_is_refused(grader: Grader, puzzle: Problem):
     with pytest.raises(ValueError, match="unknown task 'countdwn'; did you mean countdown"):
         grader.submit(dataclasses.replace(puzzle, task="countdwn"), "")
 
 
-def test_a_killed_run_leaves_no_worker_and_no_files(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_no_worker_and_no_files(tmp_path):
     script = (
         "import os, signal\n"
         "from tgr_local.lab.eval.grader import Grader\n"
@@ -226,7 +226,7 @@ def test_a_killed_run_leaves_no_worker_and_no_files(tmp_path: Path) -> None:
     wait_until(lambda: not is_alive(int(pid)))
 
 
-def test_a_killed_run_leaves_no_worker_that_hangs(trouble: Problem, tmp_path: Path) -> None:
+def test_a_killed_run_leaves_no_worker_that_hangs(trouble: Problem, tmp_path):
     """The worker kills its run, and goes on until the processor time for an answer is over."""
     note = tmp_path / "pid"
     text = (
@@ -262,7 +262,7 @@ def is_alive(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
-def test_it_works_from_a_script_without_a_main_guard(tmp_path: Path) -> None:
+def test_it_works_from_a_script_without_a_main_guard(tmp_path):
     script = (
         "from tgr_local.lab.eval.grader import Grader\n"
         "from tgr_local.lab.eval.task import Problem\n"

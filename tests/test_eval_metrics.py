@@ -11,7 +11,7 @@ import pytest
 from tgr_local.lab.eval import metrics
 
 
-def test_pass_at_k_is_the_share_of_all_draws_that_hold_a_right_one() -> None:
+def test_pass_at_k_is_the_share_of_all_draws_that_hold_a_right_one():
     for n, k in itertools.product(range(1, 8), range(1, 8)):
         for c in range(n + 1) if k <= n else ():
             draws = list(itertools.combinations([i < c for i in range(n)], k))
@@ -19,31 +19,31 @@ def test_pass_at_k_is_the_share_of_all_draws_that_hold_a_right_one() -> None:
             assert metrics.pass_at_k(n, c, k) == pytest.approx(share, abs=1e-12)
 
 
-def test_pass_at_k_is_the_formula_of_chen_et_al_where_factorials_are_huge() -> None:
+def test_pass_at_k_is_the_formula_of_chen_et_al_where_factorials_are_huge():
     for n, c, k in [(200, 3, 100), (384, 1, 128), (1000, 500, 1), (4000, 7, 64)]:
         exact = 1 - math.comb(n - c, k) / math.comb(n, k)
         assert metrics.pass_at_k(n, c, k) == pytest.approx(exact, rel=1e-12)
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 0), (4, 1, 5), (4, 5, 1), (4, -1, 1), (0, 0, 1)])
-def test_pass_at_k_refuses_what_cannot_be_drawn(n: int, c: int, k: int) -> None:
+def test_pass_at_k_refuses_what_cannot_be_drawn(n: int, c: int, k: int):
     with pytest.raises(ValueError, match="must be between"):
         metrics.pass_at_k(n, c, k)
 
 
-def test_any_of_first_looks_at_the_first_k() -> None:
+def test_any_of_first_looks_at_the_first_k():
     correct = np.array([False, False, True, False])
     assert [metrics.any_of_first(correct, k) for k in (1, 2, 3, 4)] == [0, 0, 1, 1]
 
 
-def test_auc_by_hand() -> None:
+def test_auc_by_hand():
     assert metrics.auc([1, 2, 4], [0.5, 0.5, 0.5]) == pytest.approx(50)
     assert metrics.auc([1, 2], [0.0, 1.0]) == pytest.approx(50)
     # (1·0.25 + 2·0.75) / 3 over log2 k = 0, 1, 3
     assert metrics.auc([1, 2, 8], [0.0, 0.5, 1.0]) == pytest.approx(100 * 1.75 / 3)
 
 
-def test_auc_is_the_trapezoid_over_log2_k_and_linear() -> None:
+def test_auc_is_the_trapezoid_over_log2_k_and_linear():
     rng = np.random.default_rng(0)
     ks, curves = metrics.doublings(1, 128), rng.random((5, 8))
     areas = [metrics.auc(ks, curve) for curve in curves]
@@ -53,18 +53,18 @@ def test_auc_is_the_trapezoid_over_log2_k_and_linear() -> None:
 
 
 @pytest.mark.parametrize("ks", [[1], [1, 1], [4, 2]])
-def test_auc_needs_increasing_ks(ks: list[int]) -> None:
+def test_auc_needs_increasing_ks(ks: list[int]):
     with pytest.raises(ValueError, match="increasing"):
         metrics.auc(ks, [0.5] * len(ks))
 
 
-def test_doublings() -> None:
+def test_doublings():
     assert metrics.doublings(1, 128) == [1, 2, 4, 8, 16, 32, 64, 128]
     assert metrics.doublings(1, 100) == [1, 2, 4, 8, 16, 32, 64, 100]
     assert metrics.doublings(3, 3) == [3]
 
 
-def test_best_of_k_is_the_mean_over_all_draws() -> None:
+def test_best_of_k_is_the_mean_over_all_draws():
     rng = np.random.default_rng(1)
     values, keys = rng.random(7), np.array([3.0, 1, 4, 1, 5, 1, 2])  # with ties
     for k in range(1, 8):
@@ -87,7 +87,7 @@ def vote(answers: list[str | None], correct: list[bool], order: tuple[int, ...])
     return correct[winner[0]]
 
 
-def test_majority_is_the_mean_over_all_orders() -> None:
+def test_majority_is_the_mean_over_all_orders():
     answers = ["a", "b", None, "b", "c"]
     correct = [True, False, False, False, True]
     for k in (1, 2, 3, 5):
@@ -98,13 +98,13 @@ def test_majority_is_the_mean_over_all_orders() -> None:
         assert np.mean(found) == pytest.approx(exact, abs=0.02)
 
 
-def test_majority_without_votes_is_wrong_and_with_one_answer_is_that() -> None:
+def test_majority_without_votes_is_wrong_and_with_one_answer_is_that():
     rng = np.random.default_rng(0)
     assert metrics.majority_at_k([None, None], np.array([True, True]), 2, rng) == 0
     assert metrics.majority_at_k(["x", "x", None], np.array([True] * 3), 3, rng) == 1
 
 
-def test_a_budget_by_hand() -> None:
+def test_a_budget_by_hand():
     rng = np.random.default_rng(0)
     correct, costs = np.array([True, False]), np.array([3.0, 2.0])
     part, cheap, either, both = metrics.at_budgets(correct, costs, [1, 2, 3, 5], rng)
@@ -119,7 +119,7 @@ def test_a_budget_by_hand() -> None:
 
 
 @pytest.mark.parametrize("ratio", [1.0, 2.5, 3.4])
-def test_a_dear_system_that_is_as_good_a_token_gets_as_much_of_a_budget(ratio: float) -> None:
+def test_a_dear_system_that_is_as_good_a_token_gets_as_much_of_a_budget(ratio: float):
     """Samples at `ratio` times the cost, right so much more often that a token buys the same: the
     budget of eight cheap ones finds no difference."""
     rng = np.random.default_rng(3)
@@ -135,7 +135,7 @@ def test_a_dear_system_that_is_as_good_a_token_gets_as_much_of_a_budget(ratio: f
     assert abs(np.mean(gaps)) < 0.02 + 2 * np.std(gaps) / np.sqrt(len(gaps))
 
 
-def test_a_budget_of_equal_costs_is_pass_at_k() -> None:
+def test_a_budget_of_equal_costs_is_pass_at_k():
     rng = np.random.default_rng(0)
     correct = np.array([True] * 2 + [False] * 6)
     found = [
@@ -149,7 +149,7 @@ def test_a_budget_of_equal_costs_is_pass_at_k() -> None:
     assert found == pytest.approx(expected, abs=0.02)
 
 
-def test_the_interval_of_0_1_values_is_wilsons() -> None:
+def test_the_interval_of_0_1_values_is_wilsons():
     none = metrics.interval(np.zeros(100))
     z2 = 1.959964**2
     assert (none.mean, none.low, none.high) == (0, 0, pytest.approx(z2 / (100 + z2)))
@@ -160,7 +160,7 @@ def test_the_interval_of_0_1_values_is_wilsons() -> None:
     assert (found.low, found.high) == pytest.approx((0.2553, 0.3662), abs=5e-5)
 
 
-def test_an_interval_scales_with_the_largest_possible_value() -> None:
+def test_an_interval_scales_with_the_largest_possible_value():
     values = np.random.default_rng(2).random(40)
     share, points = metrics.interval(values), metrics.interval(100 * values, top=100)
     assert (points.low, points.high) == pytest.approx((100 * share.low, 100 * share.high))
@@ -177,7 +177,7 @@ def covered(found: list[metrics.Interval], truth: float) -> float:
 @pytest.mark.parametrize("n", [30, 100])
 @pytest.mark.parametrize("samples", [1, 4, 33])
 @pytest.mark.parametrize("p", [0.02, 0.05, 0.5, 0.98])
-def test_the_interval_has_the_coverage_that_it_says(p: float, samples: int, n: int) -> None:
+def test_the_interval_has_the_coverage_that_it_says(p: float, samples: int, n: int):
     """Problems of every difficulty, each with the mean of so many samples."""
     rng = np.random.default_rng(7)
     values = rng.binomial(samples, rng.beta(p, 1 - p, (500, n))) / samples
@@ -187,9 +187,7 @@ def test_the_interval_has_the_coverage_that_it_says(p: float, samples: int, n: i
 @pytest.mark.parametrize("gain", [0.0, 0.02])
 @pytest.mark.parametrize("samples", [1, 4, 33])
 @pytest.mark.parametrize("p", [0.02, 0.5, 0.9])
-def test_a_paired_difference_has_the_coverage_that_it_says(
-    p: float, samples: int, gain: float
-) -> None:
+def test_a_paired_difference_has_the_coverage_that_it_says(p: float, samples: int, gain: float):
     rng = np.random.default_rng(8)
     chances = rng.beta(p, 1 - p, (500, 60))
     better = rng.binomial(samples, chances + gain * (1 - chances) / (1 - p)) / samples
@@ -198,7 +196,7 @@ def test_a_paired_difference_has_the_coverage_that_it_says(
     assert covered(found, gain) >= 0.92
 
 
-def test_a_paired_difference_is_narrower_than_its_sides() -> None:
+def test_a_paired_difference_is_narrower_than_its_sides():
     rng = np.random.default_rng(5)
     difficulty = 0.9 * rng.random(80)
     found = metrics.paired(difficulty + 0.1 * rng.random(80), difficulty)
@@ -209,7 +207,7 @@ def test_a_paired_difference_is_narrower_than_its_sides() -> None:
         metrics.paired([1.0], [1.0, 2.0])
 
 
-def test_a_paired_difference_is_its_opposite_the_other_way_round() -> None:
+def test_a_paired_difference_is_its_opposite_the_other_way_round():
     a, b = np.random.default_rng(6).integers(0, 2, (2, 50)).astype(float)
     one, other = metrics.paired(a, b), metrics.paired(b, a)
     assert (one.mean, one.low, one.high) == pytest.approx((-other.mean, -other.high, -other.low))
@@ -217,7 +215,7 @@ def test_a_paired_difference_is_its_opposite_the_other_way_round() -> None:
     assert equal.low == pytest.approx(-equal.high) and 0.05 < equal.high < 0.1
 
 
-def test_rank_correlation_by_hand() -> None:
+def test_rank_correlation_by_hand():
     assert metrics.rank_correlation([1, 2, 3, 9], [0, 1, 5, 7]).mean == pytest.approx(1)
     assert metrics.rank_correlation([1, 2, 3], [3, 2, 1]).mean == pytest.approx(-1)
     # ranks 0, 1.5, 1.5, 3 and 0, 1, 2, 3: cov 4.5/4, variances 4.5/4 and 5/4
@@ -228,13 +226,13 @@ def test_rank_correlation_by_hand() -> None:
         assert math.isnan(metrics.rank_correlation(x, y).mean)
 
 
-def test_rank_correlation_of_noise_covers_zero() -> None:
+def test_rank_correlation_of_noise_covers_zero():
     rng = np.random.default_rng(11)
     found = [metrics.rank_correlation(*rng.normal(size=(2, 60))) for _ in range(200)]
     assert 0.9 <= np.mean([one.low <= 0 <= one.high for one in found]) <= 0.99
 
 
-def test_self_bleu_of_equal_and_of_foreign_texts() -> None:
+def test_self_bleu_of_equal_and_of_foreign_texts():
     pytest.importorskip("sacrebleu")
     same = ["the cat sat on the mat today", "the cat sat on the mat today"]
     assert metrics.self_bleu(same) == pytest.approx(100)

@@ -54,14 +54,14 @@ def go_with(
     return {sample.key: sample for sample in samples.read(path)}
 
 
-def test_nodes_make_the_samples_of_one_engine(engine: Engine, tmp_path: Path) -> None:
+def test_nodes_make_the_samples_of_one_engine(engine: Engine, tmp_path):
     alone = go(engine, tmp_path / "1", toy(), SamplePlan(4, (42,)))[1]
     nodes, said = [Near(engine, "a"), Near(engine, "b")], list[str]()
     assert timeless(go_with(engine, tmp_path / "2", nodes, said)) == timeless(alone)
     assert all(node.n_made and not node.problems for node in nodes) and not said
 
 
-def test_samples_of_a_lost_node_are_made_by_the_others(engine: Engine, tmp_path: Path) -> None:
+def test_samples_of_a_lost_node_are_made_by_the_others(engine: Engine, tmp_path):
     alone = go(engine, tmp_path / "1", toy(), SamplePlan(4, (42,)))[1]
     nodes, said = [Near(engine, "a", 1), Near(engine, "b"), Near(engine, "c", 0)], list[str]()
     assert timeless(go_with(engine, tmp_path / "2", nodes, said)) == timeless(alone)
@@ -69,7 +69,7 @@ def test_samples_of_a_lost_node_are_made_by_the_others(engine: Engine, tmp_path:
     assert [node.n_made for node in nodes] == [1, 11, 0]
 
 
-def test_without_any_node_the_run_ends_and_can_be_resumed(engine: Engine, tmp_path: Path) -> None:
+def test_without_any_node_the_run_ends_and_can_be_resumed(engine: Engine, tmp_path):
     path = tmp_path / "s"
     with pytest.raises(TgrError, match=r"no node is left: b is lost .it is gone.; the samples so"):
         go_with(engine, path, [Near(engine, "b", 3)], [])
@@ -78,7 +78,7 @@ def test_without_any_node_the_run_ends_and_can_be_resumed(engine: Engine, tmp_pa
     assert timeless(go_with(engine, path, [Near(engine, "c")], [])) == timeless(alone)
 
 
-def test_a_sample_that_ends_every_node_is_recorded(engine: Engine) -> None:
+def test_a_sample_that_ends_every_node_is_recorded(engine: Engine):
     phase = toy()
     nodes = [Near(engine, name, 0) for name in "abcd"]
     pool = NodePool(nodes, lambda _: None)
@@ -92,7 +92,7 @@ def test_a_sample_that_ends_every_node_is_recorded(engine: Engine) -> None:
     assert sample.lacks_text, "the next run makes it again"
 
 
-def test_who_waits_for_a_node_can_be_cancelled(engine: Engine) -> None:
+def test_who_waits_for_a_node_can_be_cancelled(engine: Engine):
     class Slow(Near):
         def make(self, job: Job, prompt: list[int] | None, cancel: Cancel) -> tuple[Sample, int]:
             started.set()
@@ -113,7 +113,7 @@ def test_who_waits_for_a_node_can_be_cancelled(engine: Engine) -> None:
     thread.join()
 
 
-def test_a_node_with_another_model_or_version_is_refused() -> None:
+def test_a_node_with_another_model_or_version_is_refused():
     own = {"sha256": "a" * 64, "tgr-local": "1"}
     ray_nodes.check_facts("node x", {"facts": dict(own)}, own)
     with pytest.raises(TgrError, match=r"node x has another model file .sha256 bbbbbbbbbbbb"):
@@ -125,21 +125,21 @@ def test_a_node_with_another_model_or_version_is_refused() -> None:
 
 
 @pytest.mark.parametrize("address", ["arithmetic3", "host", "host:", ":1", "a b:1", ""])
-def test_an_invalid_address_is_refused(address: str) -> None:
+def test_an_invalid_address_is_refused(address: str):
     with pytest.raises(ValueError, match="must be HOST:PORT"):
         ray_nodes.check_address(address)
     for valid in ("auto", "local", "10.0.0.1:6379", "ray://head:10001", "[::1]:6379"):
         ray_nodes.check_address(valid)
 
 
-def test_without_ray_there_is_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_there_is_a_way_out(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", None)
     with pytest.raises(InstallError, match=r"pip install 'tgr-local\[ray\]'"):
         ray_nodes.import_ray()
 
 
-def test_ray_makes_the_same_samples(tmp_path: Path) -> None:
+def test_ray_makes_the_same_samples(tmp_path):
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install 'tgr-local[ray]'")
     words = [

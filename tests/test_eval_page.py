@@ -22,7 +22,7 @@ def built(folder: Path) -> Page:
     return report.build([run_folder.read(folder)])
 
 
-def test_the_page_has_no_external_files(tmp_path: Path) -> None:
+def test_the_page_has_no_external_files(tmp_path):
     found = built(write(tmp_path / "run", both()))
     text = page.as_html(found)
     assert text.count("<figure") == 8  # no systems that differ in s or K, no seeds, one model
@@ -34,14 +34,14 @@ def test_the_page_has_no_external_files(tmp_path: Path) -> None:
     assert page.as_html(found) == text  # the same samples, the same page
 
 
-def test_the_verdict_comes_first(tmp_path: Path) -> None:
+def test_the_verdict_comes_first(tmp_path):
     text = page.as_html(built(write(tmp_path / "run", both())))
     (sentence,) = re.findall(r'<p class="verdict"><strong>Verdict.</strong> (.*?)</p>', text)
     assert sentence.startswith("At equal cost (60 forward tokens a problem), tgr-latent solves ")
     assert text.index(sentence) < text.index("<details>") < text.index("<h2>")
 
 
-def test_sensitivity_is_drawn_from_systems_that_differ_in_one_option(tmp_path: Path) -> None:
+def test_sensitivity_is_drawn_from_systems_that_differ_in_one_option(tmp_path):
     config = dataclasses.asdict(SearchConfig())
     some = [
         {"name": name, "method": "tgr-latent", "config": config | {"rollout_len": s}}
@@ -58,7 +58,7 @@ def captions(folders: list[Path]) -> dict[str, plots.Plot]:
     return {" ".join(plot.caption.split()[:4]): plot for plot in found}
 
 
-def test_the_aucs_of_the_seeds_are_points_beside_their_box(tmp_path: Path) -> None:
+def test_the_aucs_of_the_seeds_are_points_beside_their_box(tmp_path):
     grades = {1: "correct", 2: "wrong", 3: "correct"}
     samples = [
         dataclasses.replace(one, seed=seed, correct=one.correct and grades[seed] == "correct")
@@ -80,7 +80,7 @@ def points(svg: str, number: int) -> list[float]:
     return [float(x) for x, style in uses if f"fill: {plot_panels.color(number)}" in style]
 
 
-def test_the_bars_are_as_long_as_the_aucs(tmp_path: Path) -> None:
+def test_the_bars_are_as_long_as_the_aucs(tmp_path):
     """37.5 and 87.5."""
     (svg,) = captions([write(tmp_path / "run", both())])["AUC of each system,"].panels
     paths = re.findall(r'<path d="([^"]*)"[^>]*style="fill: var\(--s(\d)\)"', svg)
@@ -91,7 +91,7 @@ def test_the_bars_are_as_long_as_the_aucs(tmp_path: Path) -> None:
     assert spans["1"] / spans["0"] == pytest.approx(87.5 / 37.5, rel=1e-3)
 
 
-def test_models_of_several_sizes_have_a_line_of_their_gains(tmp_path: Path) -> None:
+def test_models_of_several_sizes_have_a_line_of_their_gains(tmp_path):
     def of_model(n: int) -> Path:
         about = {"name": f"toy-{n}B", "sha256": str(n) * 64, "description": "", "parameters": n}
         return write(tmp_path / str(n), both(), model=about)
@@ -104,9 +104,7 @@ def test_models_of_several_sizes_have_a_line_of_their_gains(tmp_path: Path) -> N
     assert "Gain of each model" not in captions(folders[:1])
 
 
-def test_the_figures_draw_the_systems_the_places_and_the_intervals_of_the_tables(
-    tmp_path: Path,
-) -> None:
+def test_the_figures_draw_the_systems_the_places_and_the_intervals_of_the_tables(tmp_path):
     """Also where a cell is `-`: a budget that buys less than one sample has no point."""
     systems: dict[str, Any] = {
         "base": (10, ["11000000", "10000000", "11110000", "00000000"] * 3),
@@ -137,7 +135,7 @@ def test_the_figures_draw_the_systems_the_places_and_the_intervals_of_the_tables
     assert n_hidden >= 3
 
 
-def test_the_picture_of_one_answer_draws_its_table_and_names_the_frontier(tmp_path: Path) -> None:
+def test_the_picture_of_one_answer_draws_its_table_and_names_the_frontier(tmp_path):
     systems: dict[str, Any] = {
         "base": (400, ["1", "1", "0", "0"] * 3),
         "cheap": (100, ["1", "0", "0", "0"] * 3),
@@ -167,7 +165,7 @@ def test_the_picture_of_one_answer_draws_its_table_and_names_the_frontier(tmp_pa
     assert ys == pytest.approx([markers(svg, number)[0] for number in ours], abs=0.01)
 
 
-def test_a_page_of_one_answer_has_its_picture_after_its_table(tmp_path: Path) -> None:
+def test_a_page_of_one_answer_has_its_picture_after_its_table(tmp_path):
     folder = graded(tmp_path / "run", {"base": (9, "10"), "best": (19, "11")}, k=[1], metric="one")
     text = page.as_html(built(folder))
     assert text.count("<figure") == 2 and "var(--page)" in text[text.index("<figure") :]
@@ -190,7 +188,7 @@ def error_bars(svg: str, number: int) -> list[tuple[float, float]]:
     ]
 
 
-def test_pictures_take_their_colours_from_the_page(tmp_path: Path) -> None:
+def test_pictures_take_their_colours_from_the_page(tmp_path):
     text = page.as_html(built(write(tmp_path / "run", both())))
     pictures = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
     assert not re.findall(r"#[0-9a-f]{6}\b(?=;)", pictures)
@@ -208,7 +206,7 @@ def luminance(color: str) -> float:
 
 
 @pytest.mark.parametrize("colors", [page.LIGHT, page.DARK], ids=["light", "dark"])
-def test_everything_can_be_read_on_a_light_and_on_a_dark_page(colors: dict[str, str]) -> None:
+def test_everything_can_be_read_on_a_light_and_on_a_dark_page(colors: dict[str, str]):
     def contrast(a: str, b: str) -> float:
         low, high = sorted((luminance(colors[a]), luminance(colors[b])))
         return (high + 0.05) / (low + 0.05)
@@ -218,6 +216,6 @@ def test_everything_can_be_read_on_a_light_and_on_a_dark_page(colors: dict[str, 
     assert min(contrast(f"s{i}", "page") for i in range(len(plot_panels.COLORS))) >= 3
 
 
-def test_systems_differ_in_marker_or_colour() -> None:
+def test_systems_differ_in_marker_or_colour():
     looks = {(plot_panels.color(i), plot_panels.marker(i)) for i in range(50)}
     assert len(looks) == 50

@@ -39,7 +39,7 @@ def with_levels(folder: Path, levels: dict[str, str]) -> Path:
     return folder
 
 
-def by_level(tmp_path: Path) -> Comparison:
+def by_level(tmp_path) -> Comparison:
     """Five problems of level 2, six of level 10, and one of level 3."""
     rows = ["10"] * 5 + ["11"] * 6 + ["00"]
     better = ["11"] * 5 + ["11"] * 5 + ["00"] * 2
@@ -48,7 +48,7 @@ def by_level(tmp_path: Path) -> Comparison:
     return compared(with_levels(folder, levels))
 
 
-def test_accuracy_by_level_by_hand(tmp_path: Path) -> None:
+def test_accuracy_by_level_by_hand(tmp_path):
     found = by_level(tmp_path)
     (profile,) = found.profiles
     assert (profile.name, profile.groups, profile.sizes) == ("level", ["2", "10"], [5, 6])
@@ -64,7 +64,7 @@ def test_accuracy_by_level_by_hand(tmp_path: Path) -> None:
     assert "1 problems are in none of them" in table.note
 
 
-def test_the_picture_of_a_profile_has_the_intervals_of_its_table(tmp_path: Path) -> None:
+def test_the_picture_of_a_profile_has_the_intervals_of_its_table(tmp_path):
     pytest.importorskip("matplotlib")
     found = by_level(tmp_path)
     (plot,) = (p for p in plots.of_task(found) if p.caption.startswith("Accuracy by group"))
@@ -80,7 +80,7 @@ def test_the_picture_of_a_profile_has_the_intervals_of_its_table(tmp_path: Path)
         )
 
 
-def test_problems_of_one_group_or_of_none_have_no_profile(tmp_path: Path) -> None:
+def test_problems_of_one_group_or_of_none_have_no_profile(tmp_path):
     rows = ["10"] * 6
     folder = graded(tmp_path / "run", {"base": (10, rows), "tgr-latent": (20, rows)})
     assert compared(folder).profiles == [] and profiles.of_task([]) == []
@@ -88,7 +88,7 @@ def test_problems_of_one_group_or_of_none_have_no_profile(tmp_path: Path) -> Non
     assert compared(folder).profiles == []
 
 
-def test_groups_change_neither_the_digest_nor_a_grade() -> None:
+def test_groups_change_neither_the_digest_nor_a_grade():
     task = TASKS["arithmetic4"]
     problems = task.load(limit=20, seed=1)
     assert {"+", "-"} & {problem.groups["operators"] for problem in problems}
@@ -103,7 +103,7 @@ def test_groups_change_neither_the_digest_nor_a_grade() -> None:
 # ---- anchor density ----
 
 
-def test_a_boundary_has_the_cosines_of_its_candidates() -> None:
+def test_a_boundary_has_the_cosines_of_its_candidates():
     (found,) = boundaries.measured([fake_step(0, "abc", None)], SearchConfig())
     step = fake_step(0, "abc", None)
     assert step.candidates is not None and step.origin is not None
@@ -112,7 +112,7 @@ def test_a_boundary_has_the_cosines_of_its_candidates() -> None:
     assert found["pairwise"] == pytest.approx([float(anchors[0] @ anchors[1])], abs=1e-4)
 
 
-def test_of_many_candidates_some_pairs_are_recorded() -> None:
+def test_of_many_candidates_some_pairs_are_recorded():
     rng = np.random.default_rng(0)
     anchors = rng.normal(size=(40, 6))
     anchors /= np.linalg.norm(anchors, axis=1, keepdims=True)
@@ -131,7 +131,7 @@ def test_of_many_candidates_some_pairs_are_recorded() -> None:
     assert np.mean(found) == pytest.approx(np.mean(every), abs=0.05)
 
 
-def dense(tmp_path: Path) -> Comparison:
+def dense(tmp_path) -> Comparison:
     shown: dict[str, list[dict[str, Any]]] = {
         "p": [{"pairwise": [0.2, 0.4], "to_chain": [0.9]}, {"to_chain": [0.7]}],
         "q": [{"pairwise": [0.9], "to_chain": [0.8, 0.6]}],
@@ -140,7 +140,7 @@ def dense(tmp_path: Path) -> Comparison:
     return compared(write(tmp_path / "run", [*both()[:4], *made]))
 
 
-def test_anchor_density_by_hand(tmp_path: Path) -> None:
+def test_anchor_density_by_hand(tmp_path):
     found = dense(tmp_path).outcomes
     table = table_geometry.density(found)
     pairs, chain = table.rows
@@ -150,13 +150,13 @@ def test_anchor_density_by_hand(tmp_path: Path) -> None:
     assert pairs[4] == "0.400" and chain[4] == "0.750" and pairs[-1] == "2"
 
 
-def test_the_picture_of_density_has_both_cosines(tmp_path: Path) -> None:
+def test_the_picture_of_density_has_both_cosines(tmp_path):
     pytest.importorskip("matplotlib")
     (plot,) = (p for p in plots.of_task(dense(tmp_path)) if p.caption.startswith("Anchor density"))
     assert len(plot.panels) == 2 and plot.legend == [("tgr-latent", 1)]
 
 
-def test_cosines_that_are_not_of_every_candidate_are_refused() -> None:
+def test_cosines_that_are_not_of_every_candidate_are_refused():
     one = sample("tgr-latent", "p", 0, boundaries=[])
     terms = {name: [1.0, 2.0] for name in ("V", "P_bum", "P_uni", "S")}
     boundary = {"chosen": 0, "to_chain": [0.5], **terms}
@@ -165,7 +165,7 @@ def test_cosines_that_are_not_of_every_candidate_are_refused() -> None:
         samples.parse(line)
 
 
-def test_a_report_has_the_profile_after_the_two_comparisons(tmp_path: Path) -> None:
+def test_a_report_has_the_profile_after_the_two_comparisons(tmp_path):
     by_level(tmp_path)
     (section,) = report.build([run_folder.read(tmp_path / "run")]).sections
     assert section.tables[section.n_first].title == "By level"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from eval_doubles import exercise
@@ -32,7 +31,7 @@ def fenced(code: str) -> str:
     return f"calc.py::f\n```python\n{code}\n```"
 
 
-def test_a_function_a_method_and_a_file_are_placed() -> None:
+def test_a_function_a_method_and_a_file_are_placed():
     assert changed_file(fenced("def one():\n    return 2"), FILE, "one") == FILE.replace(
         "return 1", "return 2"
     )
@@ -48,7 +47,7 @@ def test_a_function_a_method_and_a_file_are_placed() -> None:
     )
 
 
-def test_search_and_replace_applies_or_is_no_answer() -> None:
+def test_search_and_replace_applies_or_is_no_answer():
     def block(old: str, new: str) -> str:
         return f"calc.py\n<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE"
 
@@ -73,7 +72,7 @@ def grade(problem: Problem, code: str) -> tuple[bool | None, str]:
     return found.correct, found.detail
 
 
-def test_the_repaired_file_is_right_and_the_defective_one_wrong() -> None:
+def test_the_repaired_file_is_right_and_the_defective_one_wrong():
     for problem in bugs(20):
         known = problem.reference
         assert grade(problem, known["repaired"]) == (True, "")
@@ -81,7 +80,7 @@ def test_the_repaired_file_is_right_and_the_defective_one_wrong() -> None:
         assert known["file"] in problem.messages[-1]["content"]
 
 
-def test_answers_are_run() -> None:
+def test_answers_are_run():
     (problem,) = bugs(1)
     known = problem.reference
     # The same results by other means, and a change of nothing: both have to be run.
@@ -90,7 +89,7 @@ def test_answers_are_run() -> None:
     assert refused[0] is False and refused[1] != FALSE_PASS
 
 
-def test_an_answer_that_only_the_shown_tests_accept_is_a_false_pass() -> None:
+def test_an_answer_that_only_the_shown_tests_accept_is_a_false_pass():
     (problem,) = bugs(1)
     reference = {
         **problem.reference,
@@ -105,7 +104,7 @@ def test_an_answer_that_only_the_shown_tests_accept_is_a_false_pass() -> None:
     assert grade(made, "def f(x):\n    return +x") == (True, "")
 
 
-def test_problems_come_from_the_seed_alone(tmp_path: Path) -> None:
+def test_problems_come_from_the_seed_alone(tmp_path):
     task = tasks.get("bugs")
     assert task.load(limit=5, seed=1) == task.load(tmp_path, limit=5, seed=1)
     assert task.load(limit=5, seed=1) != task.load(limit=5, seed=2)
@@ -117,9 +116,7 @@ def test_problems_come_from_the_seed_alone(tmp_path: Path) -> None:
         task.load(limit=-1)
 
 
-def test_an_exercise_is_asked_and_graded_by_its_unit_tests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exercise_is_asked_and_graded_by_its_unit_tests(tmp_path, monkeypatch):
     exercise(tmp_path / "exercism-python", "twice")
     task = tasks.get("aider-edit")
     (problem,) = task.load(tmp_path)
@@ -138,14 +135,14 @@ def test_an_exercise_is_asked_and_graded_by_its_unit_tests(
         task.load(tmp_path)
 
 
-def test_an_exercise_reads_no_file_outside(tmp_path: Path) -> None:
+def test_an_exercise_reads_no_file_outside(tmp_path):
     exercise(tmp_path, "twice", solution="../../../../secret.py")
     with pytest.raises(ValueError, match="lies outside of the exercise"):
         tasks.get("aider-edit").load(tmp_path)
 
 
 @pytest.mark.parametrize("config", [b"{", b"[]", b"\xff"])
-def test_a_damaged_exercise_is_named(tmp_path: Path, config: bytes) -> None:
+def test_a_damaged_exercise_is_named(tmp_path, config: bytes):
     exercise(tmp_path, "twice")
     (file,) = tmp_path.rglob("config.json")
     file.write_bytes(config)

@@ -37,7 +37,7 @@ from tgr_local.system.errors import TgrError
 DATA = os.environ.get("TGR_DATA")
 
 
-def test_an_outcome_by_hand(tmp_path: Path) -> None:
+def test_an_outcome_by_hand(tmp_path):
     base, tgr = outcomes(write(tmp_path / "run", both()))
     assert base.passed(1).tolist() == [0.5, 0] and base.passed(2).tolist() == [1, 0]
     assert base.passed_first(1).tolist() == [0, 0] and tgr.passed_first(1).tolist() == [1, 1]
@@ -63,7 +63,7 @@ def with_two_seeds(folder: Path) -> Path:
     return write(folder, both() + again, seeds=[42, 7])
 
 
-def test_any_of_the_first_k_is_computed_seed_by_seed(tmp_path: Path) -> None:
+def test_any_of_the_first_k_is_computed_seed_by_seed(tmp_path):
     base, tgr = outcomes(with_two_seeds(tmp_path / "run"))
     assert base.passed_first(1).tolist() == [0, 0] and base.passed_first(2).tolist() == [1, 0.5]
     assert tgr.passed_first(1).tolist() == [0.5, 0.5]
@@ -73,7 +73,7 @@ def test_any_of_the_first_k_is_computed_seed_by_seed(tmp_path: Path) -> None:
     assert table.rows[0] == ["base", "0.0 [0.0, 65.8]", "75.0 [23.7, 96.7]"]
 
 
-def test_each_seed_has_an_auc_of_its_own(tmp_path: Path) -> None:
+def test_each_seed_has_an_auc_of_its_own(tmp_path):
     base, tgr = outcomes(with_two_seeds(tmp_path / "run"))
     assert base.auc_of_seed(42, [1, 2]) == pytest.approx((75 + 0) / 2)
     assert base.auc_of_seed(7, [1, 2]) == pytest.approx(75)
@@ -87,18 +87,18 @@ def test_each_seed_has_an_auc_of_its_own(tmp_path: Path) -> None:
     assert "AUC of each seed" in [table.title for table in section.tables]
 
 
-def test_one_seed_has_no_table_of_seeds(tmp_path: Path) -> None:
+def test_one_seed_has_no_table_of_seeds(tmp_path):
     assert not table_accuracy.by_seed(outcomes(write(tmp_path / "run", both()))).rows
 
 
-def test_latent_statistics_have_a_standard_deviation_over_boundaries(tmp_path: Path) -> None:
+def test_latent_statistics_have_a_standard_deviation_over_boundaries(tmp_path):
     shown = [{"apcs": 0.5, "n_eff": 2.0}, {"apcs": 0.7}]
     made = [sample("tgr-latent", p, 0, boundaries=shown) for p in "pq"]
     (row,) = table_geometry.latent(outcomes(write(tmp_path / "run", [*both()[:4], *made]))).rows
     assert row[1] == "0.6 ± 0.12" and row[3] == "2 ± 0" and row[2] == "-"
 
 
-def test_a_report_may_ask_for_a_k_that_all_seeds_together_have(tmp_path: Path) -> None:
+def test_a_report_may_ask_for_a_k_that_all_seeds_together_have(tmp_path):
     again = [dataclasses.replace(one, seed=7) for one in both()]
     run = run_folder.read(write(tmp_path / "run", both() + again, seeds=[42, 7]))
     base, _ = summary.outcomes([run], [1, 4])["toy"]
@@ -107,7 +107,7 @@ def test_a_report_may_ask_for_a_k_that_all_seeds_together_have(tmp_path: Path) -
     assert base.ks == (1,), "there are no 16 samples"
 
 
-def test_accepted_over_proposed_is_that_of_all_proposals(tmp_path: Path) -> None:
+def test_accepted_over_proposed_is_that_of_all_proposals(tmp_path):
     """Not the mean of the samples' rates: a sample with few proposals would count too much."""
     steps = [
         [{}, {"proposals": 1, "accepted": 1}],
@@ -124,7 +124,7 @@ def test_accepted_over_proposed_is_that_of_all_proposals(tmp_path: Path) -> None
     assert table.rows == [["tgr-latent", "1", "500", "0.002"]]
 
 
-def test_an_acceptance_rate_is_a_mean_over_boundaries(tmp_path: Path) -> None:
+def test_an_acceptance_rate_is_a_mean_over_boundaries(tmp_path):
     """However many proposals the search made at each: one boundary here has 999 of 1,002."""
     found = [(0.75, 1, 1), (0.5, 2, 1), (0.25, 0, 0), (0.0, 999, 0)]
     steps = [
@@ -137,7 +137,7 @@ def test_an_acceptance_rate_is_a_mean_over_boundaries(tmp_path: Path) -> None:
     assert table.rows == [["tgr-latent", "2", "1e+03", "0.002", "0.5", "0.375", "2.67"]]
 
 
-def test_budgets_are_filled_by_every_system(tmp_path: Path) -> None:
+def test_budgets_are_filled_by_every_system(tmp_path):
     base, tgr = outcomes(write(tmp_path / "run", both()))
     budgets = outcome.common_budgets([base, tgr])
     assert [budget.mean for budget in budgets][-2:] == [30, 60]
@@ -151,7 +151,7 @@ def test_budgets_are_filled_by_every_system(tmp_path: Path) -> None:
     assert outcome.common_budgets(fixed)[-1].of == {"p": 40, "q": 40}
 
 
-def test_ungraded_samples_are_left_out_with_a_note(tmp_path: Path) -> None:
+def test_ungraded_samples_are_left_out_with_a_note(tmp_path):
     samples = both()
     samples[2] = dataclasses.replace(samples[2], correct=None, detail="grader died")
     base, tgr = outcomes(write(tmp_path / "run", samples[:-1]))
@@ -165,7 +165,7 @@ def test_ungraded_samples_are_left_out_with_a_note(tmp_path: Path) -> None:
     ]
 
 
-def test_texts_that_a_limit_or_a_loop_cut_are_counted(tmp_path: Path) -> None:
+def test_texts_that_a_limit_or_a_loop_cut_are_counted(tmp_path):
     samples = both()
     for i, finish in enumerate(("length", "loop")):
         samples[i] = dataclasses.replace(samples[i], finish=finish)
@@ -174,7 +174,7 @@ def test_texts_that_a_limit_or_a_loop_cut_are_counted(tmp_path: Path) -> None:
     assert cut.startswith("Texts that a limit cut before their end: base 2 of 4. ")
 
 
-def test_all_numbers_of_a_table_are_about_the_same_problems(tmp_path: Path) -> None:
+def test_all_numbers_of_a_table_are_about_the_same_problems(tmp_path):
     samples = both()
     samples[2] = dataclasses.replace(samples[2], correct=None)
     base, tgr = outcomes(write(tmp_path / "run", samples))
@@ -183,7 +183,7 @@ def test_all_numbers_of_a_table_are_about_the_same_problems(tmp_path: Path) -> N
     assert [row[-2:] for row in table.rows] == [["1", "2"], ["1", "2"]]
 
 
-def test_runs_with_other_k_are_compared_at_those_that_they_share(tmp_path: Path) -> None:
+def test_runs_with_other_k_are_compared_at_those_that_they_share(tmp_path):
     four = [dataclasses.replace(one, index=one.index + 2) for one in both()] + both()
     folders = [
         write(tmp_path / "two", both()),
@@ -195,7 +195,7 @@ def test_runs_with_other_k_are_compared_at_those_that_they_share(tmp_path: Path)
         assert {len(table.rows) for table in tables.of_task(comparison.of(found), [])[:2]} == {4}
 
 
-def test_runs_of_other_data_are_not_compared(tmp_path: Path) -> None:
+def test_runs_of_other_data_are_not_compared(tmp_path):
     folders = [write(tmp_path / name, both()) for name in ("one", "two")]
     path = folders[1] / "problems.jsonl"
     path.write_text(path.read_text().replace("what is q", "what was q"))
@@ -203,7 +203,7 @@ def test_runs_of_other_data_are_not_compared(tmp_path: Path) -> None:
         outcomes(*folders)
 
 
-def test_the_tables_agree_with_the_samples(tmp_path: Path) -> None:
+def test_the_tables_agree_with_the_samples(tmp_path):
     page = report.build([run_folder.read(write(tmp_path / "run", both()))])
     text = report.as_markdown(page)
     assert "| base | 25.0 [3.3, 76.3] | 50.0 [9.5, 90.5] | 37.5 [6.3, 84.2] | - | 2 | 4 |" in text
@@ -222,7 +222,7 @@ def test_the_tables_agree_with_the_samples(tmp_path: Path) -> None:
     assert report.as_markdown(page, brief=True).strip() == f"{head}\n{tasks}".strip()
 
 
-def test_a_case_shows_the_candidates_and_the_choice(tmp_path: Path) -> None:
+def test_a_case_shows_the_candidates_and_the_choice(tmp_path):
     page = report.build([run_folder.read(write(tmp_path / "run", both()))])
     case = page.sections[0].cases[0]
     assert case.title == "tgr-latent correct, base wrong" and case.prompt == "<what is p?>"
@@ -236,7 +236,7 @@ def test_a_case_shows_the_candidates_and_the_choice(tmp_path: Path) -> None:
     )
 
 
-def test_systems_of_several_runs_have_different_labels(tmp_path: Path) -> None:
+def test_systems_of_several_runs_have_different_labels(tmp_path):
     model = {"name": "toy-8B", "sha256": "1" * 64, "description": "", "parameters": 8}
     one, two = write(tmp_path / "one", both()), write(tmp_path / "two", both(), model=model)
     labels = [outcome.label for outcome in outcomes(one, two)]
@@ -250,7 +250,7 @@ def test_systems_of_several_runs_have_different_labels(tmp_path: Path) -> None:
     assert outcomes(one, four)[2].label == f"base ({four})"
 
 
-def test_runs_of_one_system_are_one_outcome(tmp_path: Path) -> None:
+def test_runs_of_one_system_are_one_outcome(tmp_path):
     alone = [sample("base", p, i, seed=7, correct=True) for p in "pq" for i in range(2)]
     folders = [
         write(tmp_path / "one", both()),
@@ -267,7 +267,7 @@ def test_runs_of_one_system_are_one_outcome(tmp_path: Path) -> None:
     assert "Unfinished. Samples so far: tgr-latent 4 of 8." in text
 
 
-def test_a_table_is_made_of_what_an_interrupted_run_has(tmp_path: Path) -> None:
+def test_a_table_is_made_of_what_an_interrupted_run_has(tmp_path):
     def drawn(system: str, problem: str, n: int) -> list[Sample]:
         return [sample(system, problem, i, correct=i == 0) for i in range(n)]
 
@@ -300,13 +300,13 @@ def read_systems(folder: Path) -> list[dict[str, Any]]:
     return manifest.read(folder).systems
 
 
-def test_a_budget_that_is_not_filled_is_not_finished(tmp_path: Path) -> None:
+def test_a_budget_that_is_not_filled_is_not_finished(tmp_path):
     base, tgr = outcomes(write(tmp_path / "run", both(), budget=100))
     assert (base.n_planned, tgr.n_planned) == (8, 4)  # at 30 and at 60 tokens a sample
     assert set(outcome.common_budgets([base, tgr])[-1].of.values()) == {60}
 
 
-def test_the_best_base_is_chosen_by_what_is_compared(tmp_path: Path) -> None:
+def test_the_best_base_is_chosen_by_what_is_compared(tmp_path):
     systems = [
         {"name": name, "method": "base", "config": dataclasses.asdict(SearchConfig())}
         for name in ("dear", "cheap")
@@ -323,7 +323,7 @@ def test_the_best_base_is_chosen_by_what_is_compared(tmp_path: Path) -> None:
     assert at_tokens.note.endswith("cheap is the best of 2 base systems by the share at 80 tokens.")
 
 
-def test_self_bleu_compares_equal_numbers_of_texts(tmp_path: Path) -> None:
+def test_self_bleu_compares_equal_numbers_of_texts(tmp_path):
     pytest.importorskip("sacrebleu")
     words = [
         "the old lamp burns all night", "a river runs past the mill",
@@ -340,12 +340,12 @@ def test_self_bleu_compares_equal_numbers_of_texts(tmp_path: Path) -> None:
     assert table.columns[-1] == "Self-BLEU@2" and table.rows[0][1] == table.rows[1][1]
 
 
-def test_a_run_without_samples_is_reported_too(tmp_path: Path) -> None:
+def test_a_run_without_samples_is_reported_too(tmp_path):
     page = report.build([run_folder.read(write(tmp_path / "run", []))])
     assert "## toy" in report.as_markdown(page)
 
 
-def test_the_papers_numbers_are_marked() -> None:
+def test_the_papers_numbers_are_marked():
     (table,) = paper.reported("ablation", "aime25", "Qwen3-8B-Q4_K_M")
     assert table.title == "Reported by the paper: Qwen3-8B"
     assert ["w/o P_uni", "31.0", "49.1"] in table.rows and "not measured here" in table.note
@@ -356,7 +356,7 @@ def test_the_papers_numbers_are_marked() -> None:
     assert paper.reported("ablation", "gsm8k", "Qwen3-8B") == []
 
 
-def test_auc_of_each_injection_seed_has_mean_and_sd(tmp_path: Path) -> None:
+def test_auc_of_each_injection_seed_has_mean_and_sd(tmp_path):
     config = dataclasses.asdict(SearchConfig())
     systems = [
         {"name": f"tgr, injection seed {seed}", "method": "tgr-latent",
@@ -374,7 +374,7 @@ def test_auc_of_each_injection_seed_has_mean_and_sd(tmp_path: Path) -> None:
     assert table.title == "AUC of each injection seed"
 
 
-def test_a_task_has_the_rollouts_of_its_own(tmp_path: Path) -> None:
+def test_a_task_has_the_rollouts_of_its_own(tmp_path):
     task = {"name": "toy", "metric": "pass", "problems": 2, "sha256": "",
             "rollout_len": {"tgr-latent": 64}}  # fmt: skip
     folder = write(tmp_path / "run", both(), tasks=[task])
@@ -384,7 +384,7 @@ def test_a_task_has_the_rollouts_of_its_own(tmp_path: Path) -> None:
     assert "- rollout_len on toy: `tgr-latent 64`" in text
 
 
-def test_several_tasks_have_a_table_of_their_mean_auc(tmp_path: Path) -> None:
+def test_several_tasks_have_a_table_of_their_mean_auc(tmp_path):
     """toy: base 37.5, tgr-latent 87.5; other: 100 and 87.5."""
     other = [
         dataclasses.replace(one, task="other", correct=one.correct or one.system == "base")
@@ -412,13 +412,13 @@ def test_several_tasks_have_a_table_of_their_mean_auc(tmp_path: Path) -> None:
     assert not report.build(runs[:1]).all_tasks
 
 
-def test_the_interval_of_a_mean_over_tasks_is_narrower_than_theirs() -> None:
+def test_the_interval_of_a_mean_over_tasks_is_narrower_than_theirs():
     one = Interval(50, 44, 58)
     found = average.over_tasks([one, one, one, one])
     assert (found.mean, found.low, found.high) == pytest.approx((50, 47, 54))
 
 
-def test_the_papers_tasks_have_their_mean_and_change() -> None:
+def test_the_papers_tasks_have_their_mean_and_change():
     tasks = ["aime25", "olympiadbench", "omnimath", "countdown"]
     table = average.theirs("main", tasks, "Qwen3-1.7B-Q8_0")
     assert table.columns == ["system", *tasks[:3], "Avg AUC", "Δ%"]
@@ -434,7 +434,7 @@ def paper_rows() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_papers_tables_are_whole() -> None:
+def test_the_papers_tables_are_whole():
     """The main table: 8 systems, trained ones included, 4 models, 6 tasks, 5 measures."""
     rows = paper_rows()
     main = [row for row in rows if row["table"] == "main"]
@@ -450,7 +450,7 @@ def test_the_papers_tables_are_whole() -> None:
     }  # fmt: skip
 
 
-def test_every_number_of_the_papers_file_is_in_ours() -> None:
+def test_every_number_of_the_papers_file_is_in_ours():
     path = Path(DATA or "", "paper_results.json")
     if not path.is_file():
         pytest.skip("TGR_DATA names no folder with paper_results.json")
@@ -478,9 +478,7 @@ def leaves(value: Any) -> Iterator[str]:
         yield str(value).lstrip("<")
 
 
-def test_a_report_is_written_where_it_is_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_is_written_where_it_is_asked_for(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     folder, page = write(tmp_path / "run", both()), tmp_path / "page.html"
     assert cli.main(["eval", "report", str(folder), "--out", str(page)]) == 0

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import os
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ from tgr_local.options.config import SearchConfig
 from tgr_local.system.errors import TgrError
 
 
-def test_a_seed_depends_on_its_place_only() -> None:
+def test_a_seed_depends_on_its_place_only():
     places = [(s, t, p, i) for s in (1, 2) for t in "xy" for p in ("1", "11") for i in range(9)]
     seeds = [seed_of(*place) for place in places]
     assert len(set(seeds)) == len(places)
@@ -35,7 +34,7 @@ def test_a_seed_depends_on_its_place_only() -> None:
     assert seeds == [seed_of(*place) for place in places]
 
 
-def test_rollouts_are_64_tokens_where_answers_are_programs(engine: Engine) -> None:
+def test_rollouts_are_64_tokens_where_answers_are_programs(engine: Engine):
     tasks = ("humaneval", "countdown")
     request = EvaluationRequest(
         "", tasks, tuple(map(systems.from_text, ("base", "tgr-latent"))), (1,), (42,),
@@ -55,9 +54,7 @@ def test_rollouts_are_64_tokens_where_answers_are_programs(engine: Engine) -> No
     assert lens(given) == [9] * 4
 
 
-def test_every_problem_gets_its_samples_and_each_its_own_seed(
-    engine: Engine, tmp_path: Path
-) -> None:
+def test_every_problem_gets_its_samples_and_each_its_own_seed(engine: Engine, tmp_path):
     took, known = go(engine, tmp_path / "s", toy(), SamplePlan(3, (42, 7)))
     assert took["samples"] == len(known) == 3 * 3 * 2
     assert {key[2:] for key in known} == {
@@ -67,7 +64,7 @@ def test_every_problem_gets_its_samples_and_each_its_own_seed(
     assert len(texts) == len(known)  # a random model does not repeat itself
 
 
-def test_equal_systems_make_equal_samples(engine: Engine, tmp_path: Path) -> None:
+def test_equal_systems_make_equal_samples(engine: Engine, tmp_path):
     texts = []
     for name in ("markov", "markov:lambda_b=0.9"):
         _, known = go(engine, tmp_path / name, toy(name), SamplePlan(2, (42,)))
@@ -75,16 +72,14 @@ def test_equal_systems_make_equal_samples(engine: Engine, tmp_path: Path) -> Non
     assert texts[0] == texts[1]
 
 
-def test_the_number_at_a_time_changes_nothing(engine: Engine, tmp_path: Path) -> None:
+def test_the_number_at_a_time_changes_nothing(engine: Engine, tmp_path):
     alone = go(engine, tmp_path / "1", toy(), SamplePlan(3, (42,)), parallel=1)[1]
     together = go(engine, tmp_path / "9", toy(), SamplePlan(3, (42,)), parallel=0)[1]
     assert timeless(alone) == timeless(together)
 
 
 @pytest.mark.parametrize("name", sorted(methods.METHODS))
-def test_tokens_by_kind_sum_to_the_engines_own_count(
-    engine: Engine, tmp_path: Path, name: str
-) -> None:
+def test_tokens_by_kind_sum_to_the_engines_own_count(engine: Engine, tmp_path, name: str):
     before = engine.stats().n_positions
     few = "n_samples=2,power_steps=1,tree_breadth=1,tree_proposals=2"
     took, known = go(engine, tmp_path / "s", toy(f"{name}:{few}"), SamplePlan(2, (42,)))
@@ -93,7 +88,7 @@ def test_tokens_by_kind_sum_to_the_engines_own_count(
     assert sum(sum(sample.counts.values()) for sample in known.values()) == decoded
 
 
-def test_every_problem_fills_its_budget_and_not_much_more(engine: Engine, tmp_path: Path) -> None:
+def test_every_problem_fills_its_budget_and_not_much_more(engine: Engine, tmp_path):
     budget = 300
     _, known = go(engine, tmp_path / "s", toy("base"), SamplePlan(2, (42,), budget))
     for problem in PROBLEMS:
@@ -104,7 +99,7 @@ def test_every_problem_fills_its_budget_and_not_much_more(engine: Engine, tmp_pa
     assert timeless(again) == timeless(known)
 
 
-def test_a_budget_is_that_of_a_problem_over_all_seeds(engine: Engine, tmp_path: Path) -> None:
+def test_a_budget_is_that_of_a_problem_over_all_seeds(engine: Engine, tmp_path):
     budget = 900
     _, known = go(engine, tmp_path / "s", toy("base"), SamplePlan(1, (42, 7, 9), budget))
     for problem in PROBLEMS:
@@ -113,7 +108,7 @@ def test_a_budget_is_that_of_a_problem_over_all_seeds(engine: Engine, tmp_path: 
         assert {key[3] for key in known if key[2] == problem.id} == {42, 7, 9}
 
 
-def test_samples_of_a_search_have_what_a_report_needs(engine: Engine, tmp_path: Path) -> None:
+def test_samples_of_a_search_have_what_a_report_needs(engine: Engine, tmp_path):
     _, known = go(engine, tmp_path / "s", toy("tgr-latent"), SamplePlan(2, (42,)))
     for key, sample in known.items():
         assert sample.logprob is not None and sample.logprob < 0
@@ -126,9 +121,7 @@ def test_samples_of_a_search_have_what_a_report_needs(engine: Engine, tmp_path: 
     assert all(sample.boundaries == [] for sample in known.values())
 
 
-def test_every_searched_boundary_of_hard_geometry_has_an_acceptance_rate(
-    engine: Engine, tmp_path: Path
-) -> None:
+def test_every_searched_boundary_of_hard_geometry_has_an_acceptance_rate(engine: Engine, tmp_path):
     """The same number of proposals is judged everywhere, and they cost no forward token."""
     system = "hard-geometry:max_chunks=6,kappa_max=1.9"
     took, known = go(engine, tmp_path / "s", toy(system), SamplePlan(4, (42,)))
@@ -147,9 +140,7 @@ def test_every_searched_boundary_of_hard_geometry_has_an_acceptance_rate(
     assert not any("acceptance" in b for s in known.values() for b in s.boundaries)
 
 
-def test_a_prompt_that_cannot_fit_is_recorded_and_the_rest_goes_on(
-    engine: Engine, tmp_path: Path
-) -> None:
+def test_a_prompt_that_cannot_fit_is_recorded_and_the_rest_goes_on(engine: Engine, tmp_path):
     long = Problem("toy", "long", ({"role": "user", "content": "x" * 5000},), None)
     took, known = go(
         engine, tmp_path / "s", toy(problems=[*PROBLEMS, long]), SamplePlan(2, (1,), 50)
@@ -164,8 +155,8 @@ BAD = "a vector to normalise has norm 0, inf or nan"
 
 
 def test_a_sample_that_fails_is_recorded_and_the_rest_goes_on(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    engine: Engine, tmp_path, monkeypatch
+):
     def sometimes(engine: Engine, prompt: Any, config: SearchConfig, **how: Any) -> Any:
         if config.seed % 2:
             raise ValueError(BAD)
@@ -184,7 +175,7 @@ def test_a_sample_that_fails_is_recorded_and_the_rest_goes_on(
         assert not phases.why_empty(toy(), store)
 
 
-def test_a_budget_below_the_first_step_refuses_every_sample(engine: Engine, tmp_path: Path) -> None:
+def test_a_budget_below_the_first_step_refuses_every_sample(engine: Engine, tmp_path):
     for name in sorted(methods.METHODS):
         phase = toy(f"{name}:max_forward_tokens=1")
         took, known = go(engine, tmp_path / name, phase, SamplePlan(2, (1,)))
@@ -195,9 +186,7 @@ def test_a_budget_below_the_first_step_refuses_every_sample(engine: Engine, tmp_
         assert f"none of the 6 samples of {phase.system.name} on toy could be made: max_" in why
 
 
-def test_a_sample_at_which_the_engine_failed_is_made_again(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_at_which_the_engine_failed_is_made_again(engine: Engine, tmp_path, monkeypatch):
     def fails(*_: Any, **__: Any) -> Any:
         raise TgrError("llama_decode failed with status -3")
 
@@ -213,7 +202,7 @@ def test_a_sample_at_which_the_engine_failed_is_made_again(
     assert all(sample.finish != "error" for sample in known.values())
 
 
-def test_an_interrupted_run_resumes_to_the_same_samples(engine: Engine, tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_to_the_same_samples(engine: Engine, tmp_path):
     whole = go(engine, tmp_path / "whole", toy(), SamplePlan(4, (42,)))[1]
     path = tmp_path / "cut"
     for after in (1, 3):
@@ -229,7 +218,7 @@ def test_an_interrupted_run_resumes_to_the_same_samples(engine: Engine, tmp_path
     assert go(engine, path, toy(), SamplePlan(4, (42,)))[0]["samples"] == 0
 
 
-def test_an_incomplete_last_line_is_cut_off_and_made_again(engine: Engine, tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_cut_off_and_made_again(engine: Engine, tmp_path):
     path = tmp_path / "s"
     whole = go(engine, path, toy(), SamplePlan(2, (42,)))[1]
     data = path.read_bytes()
@@ -239,7 +228,7 @@ def test_an_incomplete_last_line_is_cut_off_and_made_again(engine: Engine, tmp_p
         assert timeless(go(engine, path, toy(), SamplePlan(2, (42,)))[1]) == timeless(whole)
 
 
-def test_a_failed_grade_is_made_again(engine: Engine, tmp_path: Path) -> None:
+def test_a_failed_grade_is_made_again(engine: Engine, tmp_path):
     path = tmp_path / "s"
 
     def graded_by(grades: Broken) -> tuple[int, int]:
@@ -266,7 +255,7 @@ def test_a_failed_grade_is_made_again(engine: Engine, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("why", ["skipped: no judge", "cannot be graded here: no package x"])
-def test_a_missing_grade_is_made_when_possible(engine: Engine, tmp_path: Path, why: str) -> None:
+def test_a_missing_grade_is_made_when_possible(engine: Engine, tmp_path, why: str):
     path = tmp_path / "s"
     for grades, n_missing in (
         (Broken(lambda _: True, why), 6),
@@ -285,8 +274,8 @@ def test_a_missing_grade_is_made_when_possible(engine: Engine, tmp_path: Path, w
 
 
 def test_a_full_disk_ends_a_phase_at_once_and_the_run_resumes(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    engine: Engine, tmp_path, monkeypatch
+):
     path, plan = tmp_path / "s", SamplePlan(40, (42,))
     written = 0
 
@@ -313,7 +302,7 @@ def test_a_full_disk_ends_a_phase_at_once_and_the_run_resumes(
     assert 0 < took["samples"] < 120 == len(known)
 
 
-def test_the_progress_line_counts_and_shows_no_score(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_progress_line_counts_and_shows_no_score(capsys):
     """The short samples are done first, so a score of those that are done would be biased."""
     right = made_up("base", "p", 0, correct=True)
     with Live(2) as live:

@@ -17,7 +17,7 @@ GRADES = {"a": "11111", "b": "01001", "c": "00000", "d": "10000", "e": "01111"}
 """Of the first sample of every system, by problem."""
 
 
-def run(tmp_path: Path) -> Path:
+def run(tmp_path) -> Path:
     config = dataclasses.asdict(SearchConfig())
     made = [
         sample(
@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> Path:
     return write(tmp_path / "run", made, "edcba", systems=entries, reference="base")
 
 
-def test_the_first_problems_with_different_grades_are_shown(tmp_path: Path) -> None:
+def test_the_first_problems_with_different_grades_are_shown(tmp_path):
     """In the order of the run, e d c b a; `hot` is a second system of one method."""
     found = outcomes(run(tmp_path))
     shown = cases.side_by_side(found, reference(found))
@@ -48,14 +48,14 @@ def test_the_first_problems_with_different_grades_are_shown(tmp_path: Path) -> N
     assert f"[…{5004 - 1400:,} characters…]" in text
 
 
-def test_without_disagreement_or_a_second_system_nothing_is_shown(tmp_path: Path) -> None:
+def test_without_disagreement_or_a_second_system_nothing_is_shown(tmp_path):
     found = outcomes(run(tmp_path))
     assert not cases.side_by_side(found[:1], found[0])
     assert not cases.side_by_side([found[0], found[0]], found[0])
     assert not cases.side_by_side([], found[0])
 
 
-def test_the_report_states_the_rule_and_marks_right_and_wrong(tmp_path: Path) -> None:
+def test_the_report_states_the_rule_and_marks_right_and_wrong(tmp_path):
     built = report.build([run_folder.read(run(tmp_path))])
     text = report.as_markdown(built)
     assert cases.RULE in text and "#### Problem e" in text
@@ -64,7 +64,7 @@ def test_the_report_states_the_rule_and_marks_right_and_wrong(tmp_path: Path) ->
     assert cases.RULE not in report.as_markdown(built, brief=True)
 
 
-def test_the_page_has_a_column_for_each_system(tmp_path: Path) -> None:
+def test_the_page_has_a_column_for_each_system(tmp_path):
     pytest.importorskip("matplotlib")
     text = page.as_html(report.build([run_folder.read(run(tmp_path))]))
     assert text.count('<section class="right">') == 3 + 1 and text.count("<section") == 8

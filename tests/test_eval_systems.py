@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from surroundings import ROOT
 
@@ -13,7 +11,7 @@ from tgr_local.options import resolve
 from tgr_local.options.config import SearchConfig
 
 
-def test_a_system_is_a_method_with_options() -> None:
+def test_a_system_is_a_method_with_options():
     text = "tgr-latent:lambda_b=0,rank=4,reuse-winner=on"
     found = systems.from_text(text)
     assert (found.name, found.method) == (text, "tgr-latent")
@@ -22,7 +20,7 @@ def test_a_system_is_a_method_with_options() -> None:
     assert config.temperature == 0.9
 
 
-def test_a_factor_scales_the_options_of_the_run() -> None:
+def test_a_factor_scales_the_options_of_the_run():
     options = {"chunk_len": "0.5x", "max_chunks": "2x", "d_z": "0.5x", "eta": "0.5x"}
     config = System("half", "tgr-latent", options).resolve(SearchConfig(chunk_len=32), 192)
     assert (config.chunk_len, config.max_chunks, config.d_z, config.eta) == (16, 48, 96, 0.5)
@@ -43,12 +41,12 @@ def test_a_factor_scales_the_options_of_the_run() -> None:
         ("base:seed=3", "--seeds"),
     ],
 )
-def test_a_bad_system_is_refused(text: str, says: str) -> None:
+def test_a_bad_system_is_refused(text: str, says: str):
     with pytest.raises(ValueError, match=says):
         systems.from_text(text)
 
 
-def test_rollouts_are_longer_where_answers_are_programs_unless_they_are_given() -> None:
+def test_rollouts_are_longer_where_answers_are_programs_unless_they_are_given():
     searching = ("tgr-latent", "tgr-token", "tgr-think", "tgr-latent:rank=4")
     names = ("base", "tgr-latent:rollout_len=8", *searching)
     some = [systems.from_text(name) for name in names]
@@ -58,14 +56,14 @@ def test_rollouts_are_longer_where_answers_are_programs_unless_they_are_given() 
         assert systems.rollout_lens(some, source) == {}
 
 
-def test_two_systems_of_one_name_are_refused() -> None:
+def test_two_systems_of_one_name_are_refused():
     a, b = System("x", "base"), System("x", "markov")
     assert systems.distinct([a, a]) == (a,)
     with pytest.raises(ValueError, match="'x'"):
         systems.distinct([a, b])
 
 
-def test_systems_that_inject_run_at_each_injection_seed() -> None:
+def test_systems_that_inject_run_at_each_injection_seed():
     own = System("own", "tgr-latent", {"injection_seed": "7"})
     some = [System("base", "base"), own, System("search", "tgr-latent", {"rank": "4"})]
     found = systems.at_injection_seeds(some, [1, 2])
@@ -80,7 +78,7 @@ def test_systems_that_inject_run_at_each_injection_seed() -> None:
 
 
 @pytest.mark.parametrize("name", recipe.names())
-def test_every_recipe_has_known_tasks_and_options(name: str) -> None:
+def test_every_recipe_has_known_tasks_and_options(name: str):
     found = recipe.load(name)
     assert set(found.tasks) <= set(tasks.TASKS) and found.tasks
     assert len(found.systems) > 1 and found.title != name
@@ -90,7 +88,7 @@ def test_every_recipe_has_known_tasks_and_options(name: str) -> None:
             system.resolve(model, 192)
 
 
-def test_a_recipe_has_values_of_toml(tmp_path: Path) -> None:
+def test_a_recipe_has_values_of_toml(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(
         "[options]\nstop = ['a', 'b']\n[[systems]]\nmethod = 'base'\nthinking = false\n"
@@ -105,7 +103,7 @@ def test_a_recipe_has_values_of_toml(tmp_path: Path) -> None:
     assert system.resolve(SearchConfig(), 64) == wanted
 
 
-def test_the_recipes_are_those_that_the_documentation_names() -> None:
+def test_the_recipes_are_those_that_the_documentation_names():
     text = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in text for name in recipe.names())
 
@@ -122,7 +120,7 @@ def test_the_recipes_are_those_that_the_documentation_names() -> None:
         pytest.param("seeds = " + "[" * 10**5, "nested", id="deep"),
     ],
 )
-def test_a_bad_recipe_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_a_bad_recipe_is_refused(tmp_path, text: str, says: str):
     path = tmp_path / "mine.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=says):

@@ -28,11 +28,11 @@ pytestmark = pytest.mark.usefixtures("sandboxed")
 
 
 @pytest.fixture
-def load(tmp_path: Path) -> Load:
+def load(tmp_path) -> Load:
     return loader(tmp_path)
 
 
-def test_every_task_keeps_its_promises() -> None:
+def test_every_task_keeps_its_promises():
     for name, task in tasks.TASKS.items():
         assert task.name == name and task.metric in ("pass", "score", "diversity")
         assert 10 < len(task.doc) < 100 and "\n" not in task.doc
@@ -43,7 +43,7 @@ def test_every_task_keeps_its_promises() -> None:
     assert set(CASES) <= set(tasks.TASKS)
 
 
-def test_an_unknown_task_names_the_nearest() -> None:
+def test_an_unknown_task_names_the_nearest():
     with pytest.raises(ValueError, match="unknown task 'MATH-500'; did you mean math500"):
         tasks.get("MATH-500")
     with pytest.raises(
@@ -52,13 +52,13 @@ def test_an_unknown_task_names_the_nearest() -> None:
         tasks.get("m.gguf")
 
 
-def test_naming_the_tasks_imports_none_of_their_packages() -> None:
+def test_naming_the_tasks_imports_none_of_their_packages():
     heavy = {"math_verify", "sympy", "lm_eval", "datasets", "pyarrow", "nltk", "numpy"}
     assert not loaded("from tgr_local.lab.eval.tasks import TASKS; list(TASKS.values())") & heavy
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "json", "csv", "parquet"])
-def test_every_kind_of_file_gives_the_same_rows(tmp_path: Path, kind: str) -> None:
+def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind: str):
     rows = [{"question": "a,\n“b”", "answer": "#### 1"}, {"question": "c", "answer": "#### 2"}]
     file = write(tmp_path, f"gsm8k.{kind}", rows)
     assert [row.fields for row in read_file(file)] == rows
@@ -66,7 +66,7 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path: Path, kind: str) -> No
 
 
 @pytest.mark.parametrize(("name", "content", "message"), BAD_FILES)
-def test_a_bad_file_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_a_bad_file_is_named(tmp_path, name: str, content: bytes, message: str):
     file = tmp_path / name
     file.write_bytes(content)
     with pytest.raises(ValueError, match=re.escape(message)) as error:
@@ -74,16 +74,14 @@ def test_a_bad_file_is_named(tmp_path: Path, name: str, content: bytes, message:
     assert str(file) in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
+def test_a_damaged_parquet_file_is_named(tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     with pytest.raises(ValueError, match="damaged, or not what its name says"):
         tasks.get("gsm8k").load(tmp_path / "a.parquet")
 
 
-def test_the_data_is_found_and_its_absence_explained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_data_is_found_and_its_absence_explained(tmp_path, monkeypatch):
     task = tasks.get("countdown")
     monkeypatch.delenv("TGR_DATA", raising=False)
     with pytest.raises(ValueError, match=r"countdown needs its data: name the file .* TGR_DATA"):
@@ -101,7 +99,7 @@ def test_the_data_is_found_and_its_absence_explained(
         tasks.get("game24").load(fetch=True)
 
 
-def test_a_task_that_is_alone_finds_its_file_in_its_own_folder(tmp_path: Path) -> None:
+def test_a_task_that_is_alone_finds_its_file_in_its_own_folder(tmp_path):
     folder = tmp_path / "anything"
     folder.mkdir()
     source = benchmark("gsm8k").source
@@ -124,7 +122,7 @@ def benchmark(name: str) -> Benchmark:
     return found
 
 
-def test_the_command_takes_the_folder_of_one_task_only(tmp_path: Path) -> None:
+def test_the_command_takes_the_folder_of_one_task_only(tmp_path):
     write(tmp_path, "test.jsonl", [{"problem": "1+1", "question": "1+1", "answer": "#### 2"}])
 
     def problems(*names: str) -> Any:
@@ -138,7 +136,7 @@ def test_the_command_takes_the_folder_of_one_task_only(tmp_path: Path) -> None:
         problems("gsm8k", "math500")
 
 
-def test_a_failed_fetch_names_the_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_fetch_names_the_other_way(monkeypatch):
     datasets = pytest.importorskip("datasets")
     asked = []
 
@@ -155,7 +153,7 @@ def test_a_failed_fetch_names_the_other_way(monkeypatch: pytest.MonkeyPatch) -> 
         tasks.get("gsm8k").load(fetch=True)
 
 
-def test_a_limit_draws_by_the_seed_in_the_files_order(load: Load) -> None:
+def test_a_limit_draws_by_the_seed_in_the_files_order(load: Load):
     rows = [{"input": f"1,{i}", "output": str(i)} for i in range(30)]
     ids = [
         [int(p.id) for p in load("countdown", rows, limit=n, seed=seed)]
@@ -167,7 +165,7 @@ def test_a_limit_draws_by_the_seed_in_the_files_order(load: Load) -> None:
         sample([1], -1, 0)
 
 
-def test_ids_are_unique_even_where_the_files_are_not(load: Load) -> None:
+def test_ids_are_unique_even_where_the_files_are_not(load: Load):
     row = CASES["math500"][0][0]
     assert [p.id for p in load("math500", [row, row, row])] == [
         "test/a/1.json", "test/a/1.json#2", "test/a/1.json#3",
@@ -175,7 +173,7 @@ def test_ids_are_unique_even_where_the_files_are_not(load: Load) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_right_answers_pass_and_wrong_ones_fail(load: Load, name: str) -> None:
+def test_right_answers_pass_and_wrong_ones_fail(load: Load, name: str):
     _, right, wrong = CASES[name]
     (problem,) = load(name)
     assert problem.task == name and json.loads(json.dumps(problem.reference)) == problem.reference
@@ -193,7 +191,7 @@ def test_right_answers_pass_and_wrong_ones_fail(load: Load, name: str) -> None:
     assert grade(problem, "").answer is None
 
 
-def test_the_prompts_are_the_benchmarks_own(load: Load) -> None:
+def test_the_prompts_are_the_benchmarks_own(load: Load):
     def asked(name: str) -> str:
         return load(name)[0].messages[-1]["content"]
 
@@ -212,7 +210,7 @@ def test_the_prompts_are_the_benchmarks_own(load: Load) -> None:
 
 
 @pytest.mark.parametrize("name", ["arithmetic3", "arithmetic6", "arithmetic8", "equations"])
-def test_generated_problems_are_true(name: str) -> None:
+def test_generated_problems_are_true(name: str):
     task = tasks.get(name)
     problems = task.load(limit=60, seed=3)
     assert problems == task.load(limit=60, seed=3) != task.load(limit=60, seed=4)
@@ -233,7 +231,7 @@ def test_generated_problems_are_true(name: str) -> None:
         assert grade(problem, rf"x = \boxed{{{problem.reference + 1}}}").correct is False
 
 
-def test_generated_tasks_take_no_file(tmp_path: Path) -> None:
+def test_generated_tasks_take_no_file(tmp_path):
     task = tasks.get("equations")
     assert len(task.load(tmp_path, fetch=True)) == generated.N_DEFAULT
     with pytest.raises(ValueError, match="equations is generated: it takes a limit and a seed"):
@@ -249,13 +247,13 @@ def test_generated_tasks_take_no_file(tmp_path: Path) -> None:
     [("math500", 500), ("aime25", 30), ("gsm8k", 1319), ("humaneval", 164), ("ifeval", 541),
      ("countdown", 256), ("game24", 100)],
 )  # fmt: skip
-def test_the_public_files_load_whole(name: str, n: int) -> None:
+def test_the_public_files_load_whole(name: str, n: int):
     if not DATA:
         pytest.skip("TGR_DATA names no folder of public data (bench/check_graders.py grades it)")
     assert len(tasks.get(name).load(Path(DATA))) == n
 
 
-def test_a_row_without_a_list_says_so() -> None:
+def test_a_row_without_a_list_says_so():
     row = Row("row 1", {"a": "{}", "b": "[1"})
     with pytest.raises(ValueError, match="row 1: field 'a' is not a list"):
         row.list("a")

@@ -22,7 +22,7 @@ def said(folder: Path, systems: Systems, **changes: Any) -> str:
     return sentence
 
 
-def test_a_clear_lead(tmp_path: Path) -> None:
+def test_a_clear_lead(tmp_path):
     base, other = (10, ["00"] * 12), (10, ["11"] * 8 + ["00"] * 4)
     sentence = said(tmp_path / "run", {"base": base, "better": other})
     assert sentence.startswith(
@@ -38,7 +38,7 @@ def test_a_clear_lead(tmp_path: Path) -> None:
     assert "base is ahead, with this model" in worse
 
 
-def test_overlapping_intervals_conclude_nothing(tmp_path: Path) -> None:
+def test_overlapping_intervals_conclude_nothing(tmp_path):
     base, other = ["1", "0"] * 10, ["0", "1"] * 9 + ["1", "1"]
     sentence = said(tmp_path / "run", {"base": (10, base), "other": (10, other)})
     assert (
@@ -53,7 +53,7 @@ def test_overlapping_intervals_conclude_nothing(tmp_path: Path) -> None:
     )
 
 
-def test_as_many_is_said_where_the_means_are_equal(tmp_path: Path) -> None:
+def test_as_many_is_said_where_the_means_are_equal(tmp_path):
     base, other = ["1", "0"] * 5, ["0", "1"] * 5
     sentence = said(tmp_path / "run", {"base": (10, base), "other": (10, other)})
     assert "other solves as many of 10 problems as base (95% interval " in sentence
@@ -68,14 +68,12 @@ def test_as_many_is_said_where_the_means_are_equal(tmp_path: Path) -> None:
         ("110", "solve the same share of each of 3 problems: no difference can be concluded."),
     ],
 )
-def test_ties(tmp_path: Path, rows: str, why: str) -> None:
+def test_ties(tmp_path, rows: str, why: str):
     sentence = said(tmp_path / "run", {"base": (10, list(rows)), "other": (10, list(rows))})
     assert sentence == f"At equal cost (10 forward tokens a problem), base and other {why}"
 
 
-def test_few_problems_conclude_nothing_even_where_their_interval_excludes_zero(
-    tmp_path: Path,
-) -> None:
+def test_few_problems_conclude_nothing_even_where_their_interval_excludes_zero(tmp_path):
     systems = {"base": (10, ["0"] * 5), "other": (10, ["1"] * 5)}
     sentence = said(tmp_path / "run", systems)
     assert "100.0 percentage points more of 5 problems" in sentence and "ahead" not in sentence
@@ -84,14 +82,14 @@ def test_few_problems_conclude_nothing_even_where_their_interval_excludes_zero(
                                                  in systems.items()})  # fmt: skip
 
 
-def test_one_system_is_compared_with_nothing(tmp_path: Path) -> None:
+def test_one_system_is_compared_with_nothing(tmp_path):
     assert said(tmp_path / "run", {"base": (10, ["1", "0"])}) == (
         "With one try, base solves 50.0% of 2 problems (95% interval 9.5 to 90.5); it is the only "
         "system, so nothing is compared."
     )
 
 
-def test_a_budget_that_buys_no_sample_is_said(tmp_path: Path) -> None:
+def test_a_budget_that_buys_no_sample_is_said(tmp_path):
     systems = {"base": (10, ["0"] * 8), "dear": (40, ["1"] * 8)}
     sentence = said(tmp_path / "run", systems)
     assert sentence.startswith(
@@ -109,7 +107,7 @@ def test_a_budget_that_buys_no_sample_is_said(tmp_path: Path) -> None:
     assert "nothing can be concluded about dear" not in more
 
 
-def test_several_systems(tmp_path: Path) -> None:
+def test_several_systems(tmp_path):
     rows = {
         "base": ["1", "1", "1", "1", "1", "1", "0", "0", "0", "0", "0", "0"] * 2,
         "up": ["1"] * 24,
@@ -127,7 +125,7 @@ def test_several_systems(tmp_path: Path) -> None:
     assert re.fullmatch(pattern, sentence), sentence
 
 
-def test_the_numbers_of_the_sentence_are_those_of_the_table(tmp_path: Path) -> None:
+def test_the_numbers_of_the_sentence_are_those_of_the_table(tmp_path):
     systems = {"base": (10, ["1100", "1000"] * 6), "other": (25, ["1110", "0100"] * 6)}
     found = compared(graded(tmp_path / "run", systems))
     _, table, *_ = tables.of_task(found, [])
@@ -140,14 +138,14 @@ def test_the_numbers_of_the_sentence_are_those_of_the_table(tmp_path: Path) -> N
     assert table.columns[-3].removesuffix(" tokens") in sentence
 
 
-def test_an_unfinished_run_speaks_of_so_far(tmp_path: Path) -> None:
+def test_an_unfinished_run_speaks_of_so_far(tmp_path):
     systems = {"base": (10, ["1"] * 8), "other": (10, ["0"] * 8)}
     assert said(tmp_path / "run", systems, k=[1, 2]).startswith("So far, at equal cost (10 ")
     nothing = verdict.of_task(compared(write(tmp_path / "none", [])))
     assert nothing.startswith("Nothing can be concluded yet: no problem has a graded sample")
 
 
-def test_a_task_without_wrong_answers_has_no_winner(tmp_path: Path) -> None:
+def test_a_task_without_wrong_answers_has_no_winner(tmp_path):
     task = [{"name": "toy", "metric": "diversity", "problems": 8, "sha256": ""}]
     sentence = said(tmp_path / "run", {"base": (10, ["1"] * 8), "other": (10, ["1"] * 8)},
                     tasks=task)  # fmt: skip

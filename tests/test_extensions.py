@@ -23,7 +23,7 @@ from tgr_local.system.errors import CapacityError
 # --- shifted cells ---
 
 
-def test_shifting_equals_rebuilding_in_a_one_layer_model(model: Model, load: Load) -> None:
+def test_shifting_equals_rebuilding_in_a_one_layer_model(model: Model, load: Load):
     """In a model of one layer the cell of a token depends on nothing but the token."""
     engine = load(model(n_layer=1))
     for method in ("markov", "tgr-latent"):
@@ -37,7 +37,7 @@ def test_shifting_equals_rebuilding_in_a_one_layer_model(model: Model, load: Loa
             assert a.cells <= methods.get(method).cells(engine, len(PROMPT), config)
 
 
-def test_shifted_cells_remember_their_context_in_a_deeper_model(engine: Engine) -> None:
+def test_shifted_cells_remember_their_context_in_a_deeper_model(engine: Engine):
     rebuilt = steps_of(engine, "markov", with_(temperature=0.0))
     before = engine.stats().n_positions
     shifted = steps_of(engine, "markov", with_(temperature=0.0, shift_cells=True))
@@ -47,7 +47,7 @@ def test_shifted_cells_remember_their_context_in_a_deeper_model(engine: Engine) 
     assert not np.allclose(shifted[2].logprobs, rebuilt[2].logprobs, atol=1e-3)
 
 
-def test_quantised_keys_are_not_shifted(model: Model, load: Load) -> None:
+def test_quantised_keys_are_not_shifted(model: Model, load: Load):
     engine = load(model(n_head=2), type_k="q8_0")
     with pytest.raises(ValueError, match="which type_k q8_0 would round again; set type_k to f16"):
         steps_of(engine, "markov", with_(shift_cells=True))
@@ -83,7 +83,7 @@ def assert_rolled_out(engine: Engine, config: SearchConfig, steps: list[Step]) -
     np.testing.assert_allclose(steps[0].logprobs, wanted, atol=1e-4)
 
 
-def test_the_best_are_rolled_out_once_more_and_averaged(engine: Engine) -> None:
+def test_the_best_are_rolled_out_once_more_and_averaged(engine: Engine):
     plain = with_(n_mc=2, n_candidates=4, calibration="absolute", max_chunks=1)
     config = dataclasses.replace(plain, reevaluate=2)
     once, again = (steps_of(engine, "tgr-latent", c) for c in (plain, config))
@@ -101,7 +101,7 @@ def test_the_best_are_rolled_out_once_more_and_averaged(engine: Engine) -> None:
     assert_rolled_out(engine, config, again)
 
 
-def test_the_winners_rollout_begins_the_chunk(engine: Engine) -> None:
+def test_the_winners_rollout_begins_the_chunk(engine: Engine):
     config = with_(reuse_winner=True, calibration="absolute", n_mc=2)
     plain, reused = (
         steps_of(engine, "tgr-latent", dataclasses.replace(config, reuse_winner=reuse))
@@ -116,7 +116,7 @@ def test_the_winners_rollout_begins_the_chunk(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("rollout_len", [6, 7, 20])
-def test_a_rollout_longer_than_a_chunk_is_the_chunk(engine: Engine, rollout_len: int) -> None:
+def test_a_rollout_longer_than_a_chunk_is_the_chunk(engine: Engine, rollout_len: int):
     config = with_(reuse_winner=True, calibration="absolute", rollout_len=rollout_len)
     steps = steps_of(engine, "tgr-latent", config)
     for step in steps:
@@ -135,12 +135,12 @@ def test_a_rollout_longer_than_a_chunk_is_the_chunk(engine: Engine, rollout_len:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 4, 5, 7, 10, 11])
-def test_a_reused_rollout_keeps_to_the_limit_of_new_tokens(engine: Engine, limit: int) -> None:
+def test_a_reused_rollout_keeps_to_the_limit_of_new_tokens(engine: Engine, limit: int):
     steps = steps_of(engine, "tgr-latent", with_(reuse_winner=True, max_tokens=limit))
     assert len(text_of(steps)) == limit and steps[-1].finish == "length"
 
 
-def test_a_reused_rollout_is_reported_like_any_text(engine: Engine) -> None:
+def test_a_reused_rollout_is_reported_like_any_text(engine: Engine):
     seen: list[int] = []
     config = with_(reuse_winner=True, top_logprobs=2)
     steps = steps_of(
@@ -160,7 +160,7 @@ def test_a_reused_rollout_is_reported_like_any_text(engine: Engine) -> None:
 )
 def test_a_weight_of_zero_is_the_papers_ablation(
     engine: Engine, options: dict[str, Any], term: str
-) -> None:
+):
     """Only the term that is left can decide, and a term that is off cannot."""
     for step in steps_of(engine, "tgr-latent", with_(n_candidates=6, **options)):
         scores = found(step).scores
@@ -168,7 +168,7 @@ def test_a_weight_of_zero_is_the_papers_ablation(
         assert scores.chosen == np.argmax(sign * getattr(scores, term))
 
 
-def test_random_anchor_draws_as_the_method_does_without_rollouts(engine: Engine) -> None:
+def test_random_anchor_draws_as_the_method_does_without_rollouts(engine: Engine):
     config = with_(calibration="absolute")
     steps = steps_of(engine, "random-anchor", config)
     tried = steps_of(engine, "tgr-latent", dataclasses.replace(config, n_candidates=1))
@@ -179,7 +179,7 @@ def test_random_anchor_draws_as_the_method_does_without_rollouts(engine: Engine)
         assert step.candidates is None and step.counts.rollouts == 0
 
 
-def test_long_extensions_are_refused_with_the_numbers(engine: Engine) -> None:
+def test_long_extensions_are_refused_with_the_numbers(engine: Engine):
     config = with_(chunk_len=600, max_chunks=20, rollout_len=4090)
     with pytest.raises(CapacityError, match="chunk_len and rollout_len to 2043"):
         steps_of(engine, "tgr-latent", config)

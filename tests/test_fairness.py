@@ -32,7 +32,7 @@ def write(sequence: Sequence, begun: threading.Event, cancel: Cancel) -> Output:
     return sequence.session.run([task], on_tokens=lambda new: begun.set(), cancel=cancel)[0]
 
 
-def test_a_prompt_leaves_steps_for_a_writer(made: Callable[..., Engine]) -> None:
+def test_a_prompt_leaves_steps_for_a_writer(made: Callable[..., Engine]):
     """A prompt of 2,000 tokens would fit into four batches; a text gets far more."""
     with made(step_seconds=0.001, n_ctx=ENDLESS + 2100) as engine:
         begun, cancel = threading.Event(), Cancel()
@@ -53,7 +53,7 @@ def test_a_prompt_leaves_steps_for_a_writer(made: Callable[..., Engine]) -> None
 
 
 @pytest.mark.parametrize("n_batch", [1, 2, 4])
-def test_writers_beyond_the_batch_all_go_on(made: Callable[..., Engine], n_batch: int) -> None:
+def test_writers_beyond_the_batch_all_go_on(made: Callable[..., Engine], n_batch: int):
     """Ten texts through a batch of n_batch: none gets ahead by more than a turn."""
     with made(n_batch=n_batch, n_ubatch=n_batch) as engine, engine.session(500, 10) as session:
         counts = np.zeros(10, int)
@@ -71,7 +71,7 @@ def test_writers_beyond_the_batch_all_go_on(made: Callable[..., Engine], n_batch
         assert max(spreads[10 // n_batch + 10 :], default=0) <= 10
 
 
-def test_readers_and_writers_share_a_batch_of_one(made: Callable[..., Engine]) -> None:
+def test_readers_and_writers_share_a_batch_of_one(made: Callable[..., Engine]):
     """Two prompts of 300 tokens and a text, one token a step: they end at nearly one time."""
     with made(n_batch=1, n_ubatch=1, n_ctx=ENDLESS + 700) as engine:
         begun, cancel = threading.Event(), Cancel()
@@ -98,7 +98,7 @@ def test_readers_and_writers_share_a_batch_of_one(made: Callable[..., Engine]) -
             assert lengths[0][1] >= 150
 
 
-def test_a_short_prompt_ends_before_a_long_one_that_came_first(made: Callable[..., Engine]) -> None:
+def test_a_short_prompt_ends_before_a_long_one_that_came_first(made: Callable[..., Engine]):
     made_for = {"n_batch": 16, "n_ubatch": 16, "n_ctx": ENDLESS + 100}
     with made(**made_for) as engine, engine.session(ENDLESS + 100, 2) as session:
         long, short = session.sequence(), session.sequence()
@@ -117,7 +117,7 @@ def test_a_short_prompt_ends_before_a_long_one_that_came_first(made: Callable[..
         assert isinstance(ended, CancelledError) and n == 64
 
 
-def test_a_lockstep_group_alone_has_the_same_batches(made: Callable[..., Engine]) -> None:
+def test_a_lockstep_group_alone_has_the_same_batches(made: Callable[..., Engine]):
     """No limit of time divides its prompts: all of them fit into as few decodes as they can."""
     for step_seconds in (0.001, 100.0):
         with made(step_seconds=step_seconds) as engine:

@@ -49,7 +49,7 @@ class Model:
 
 
 @pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family.name)
-def loaded(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Model]:
+def loaded(request, tmp_path_factory: Any) -> Iterator[Model]:
     model = Model(request.param, tmp_path_factory.mktemp("families") / "model.gguf")
     yield model
     model.engine.close()
@@ -66,7 +66,7 @@ def llama_cpp_rows(path: Path, n: int) -> NDArray[np.float64]:
     return llama_cpp_output(path, LONG, n, cache=0, flash=False, n_batch=512, swa_full=False)[1]
 
 
-def test_without_an_injection_it_is_llama_cpp_itself(model: Model) -> None:
+def test_without_an_injection_it_is_llama_cpp_itself(model: Model):
     wanted = llama_cpp_rows(model.path, 8)
     with model.engine.session(256, 2) as session:
         zero = session.injection(np.zeros((model.family.n_layer, model.engine.n_embd)))
@@ -82,7 +82,7 @@ def test_without_an_injection_it_is_llama_cpp_itself(model: Model) -> None:
     model.assert_same(injected, plain)
 
 
-def test_a_remembered_prefix_equals_a_prefill(model: Model) -> None:
+def test_a_remembered_prefix_equals_a_prefill(model: Model):
     """Also where only the whole of it can be used, as in the next turn of a chat."""
     turns = [LONG[:40], LONG + LONG[:30], LONG + LONG[:30] + LONG[10:40]]
     engine = model.engine
@@ -107,7 +107,7 @@ def test_a_remembered_prefix_equals_a_prefill(model: Model) -> None:
 
 
 @pytest.mark.parametrize("first", ["fork", "original", "together"])
-def test_a_fork_equals_a_prefill(model: Model, first: str) -> None:
+def test_a_fork_equals_a_prefill(model: Model, first: str):
     """Whoever goes on first, and though the original was forked twice."""
     with model.engine.session(512, 5) as session:
         original, other = session.sequence(), session.sequence()
@@ -128,7 +128,7 @@ def test_a_fork_equals_a_prefill(model: Model, first: str) -> None:
         model.assert_same(output, fresh)
 
 
-def test_injections_in_one_batch_equal_each_alone(model: Model) -> None:
+def test_injections_in_one_batch_equal_each_alone(model: Model):
     engine, k = model.engine, 4
     with engine.session(512, k + 1) as session:
         prefix = session.sequence()
@@ -149,7 +149,7 @@ def test_injections_in_one_batch_equal_each_alone(model: Model) -> None:
     assert min(np.abs(one - first[0]).max() for one in first[1:]) > 0.01
 
 
-def test_an_injection_after_any_layer_has_an_effect_on_its_text_alone(model: Model) -> None:
+def test_an_injection_after_any_layer_has_an_effect_on_its_text_alone(model: Model):
     engine, n_layer = model.engine, model.family.n_layer
     with engine.session(512, n_layer + 2) as session:
         plain = session.run([greedy_task(engine, session.sequence(), LONG)])[0]
@@ -165,7 +165,7 @@ def test_an_injection_after_any_layer_has_an_effect_on_its_text_alone(model: Mod
         assert np.abs(distributions(output)[0] - distributions(plain)[0]).max() > 0.01
 
 
-def test_texts_of_different_lengths_in_one_batch_equal_each_alone(model: Model) -> None:
+def test_texts_of_different_lengths_in_one_batch_equal_each_alone(model: Model):
     """In several jobs, so that prompts and single tokens share batches."""
     engine, n = model.engine, 5
     with engine.session(1024, 2 * n) as session:
@@ -184,7 +184,7 @@ def test_texts_of_different_lengths_in_one_batch_equal_each_alone(model: Model) 
         np.testing.assert_allclose(ours.norms, theirs.norms, rtol=1e-4)
 
 
-def test_a_prompt_in_pieces_equals_the_whole(model: Model) -> None:
+def test_a_prompt_in_pieces_equals_the_whole(model: Model):
     with model.engine.session(256, 2) as session:
         whole = session.run([greedy_task(model.engine, session.sequence(), LONG)])[0]
         sequence = session.sequence()
@@ -194,7 +194,7 @@ def test_a_prompt_in_pieces_equals_the_whole(model: Model) -> None:
     model.assert_same(pieces, whole)
 
 
-def test_what_a_family_keeps_of_a_text(model: Model) -> None:
+def test_what_a_family_keeps_of_a_text(model: Model):
     engine, family = model.engine, model.family
     assert engine.rolls_back != family.recurrent
     assert (engine.state_bytes > 0) == family.recurrent
@@ -215,7 +215,7 @@ def test_what_a_family_keeps_of_a_text(model: Model) -> None:
 
 
 @pytest.mark.parametrize("method", ["base", "markov"])
-def test_chunks_are_what_the_model_writes_after_what_is_retained(model: Model, method: str) -> None:
+def test_chunks_are_what_the_model_writes_after_what_is_retained(model: Model, method: str):
     """A reset goes back to the query and the newest chunk, whatever the model's memory is."""
     steps = steps_of(model.engine, method)
     assert len(steps) > 1
@@ -230,7 +230,7 @@ def test_chunks_are_what_the_model_writes_after_what_is_retained(model: Model, m
         text = tokens if method == "markov" else text + tokens
 
 
-def test_a_search_runs_to_its_end(model: Model) -> None:
+def test_a_search_runs_to_its_end(model: Model):
     before = model.engine.stats().n_positions
     steps = steps_of(model.engine, "tgr-latent", dataclasses.replace(SMALL, n_candidates=8))
     assert steps[-1].finish is not None and len(text_of(steps)) > SMALL.chunk_len
@@ -239,7 +239,7 @@ def test_a_search_runs_to_its_end(model: Model) -> None:
 
 
 @pytest.mark.parametrize("write", [gemma2, gemma3, gpt_oss])
-def test_the_prompt_is_longer_than_the_window(tmp_path: Path, write: Any) -> None:
+def test_the_prompt_is_longer_than_the_window(tmp_path, write: Any):
     """Else the tests above would not see whether the window is kept."""
     rows = [llama_cpp_rows(write(tmp_path / f"{window}.gguf", window), 1) for window in (12, 64)]
     assert np.abs(rows[0] - rows[1]).max() > 0.01

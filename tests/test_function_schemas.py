@@ -109,7 +109,7 @@ def objects(draw: random.Random, depth: int = 0) -> tuple[dict[str, Any], dict[s
     return schema, {name: pairs[name][1] for name in kept}
 
 
-def test_arguments_are_valid_and_common_json_is_allowed(engine: Engine) -> None:
+def test_arguments_are_valid_and_common_json_is_allowed(engine: Engine):
     draw = random.Random(1)
     for _ in range(150):
         schema, value = objects(draw)
@@ -139,21 +139,19 @@ def test_arguments_are_valid_and_common_json_is_allowed(engine: Engine) -> None:
     ],
     ids=str,
 )
-def test_values_that_clients_write_are_allowed(
-    engine: Engine, schema: Any, texts: list[str]
-) -> None:
+def test_values_that_clients_write_are_allowed(engine: Engine, schema: Any, texts: list[str]):
     grammar = schema_grammar(schema)
     for text in texts:
         engine.check_grammar(grammar, text if text[0] == "{" else f'"{text}"')
 
 
 @pytest.mark.parametrize("text", ["1900-02-29", "2023-02-29", "0000-01-01", "2020-04-31"])
-def test_days_that_no_year_has_are_not_allowed(engine: Engine, text: str) -> None:
+def test_days_that_no_year_has_are_not_allowed(engine: Engine, text: str):
     with pytest.raises(ValueError, match="grammar"):
         engine.check_grammar(schema_grammar({"type": "string", "format": "date"}), f'"{text}"')
 
 
-def test_json_that_a_format_writes_by_itself_is_readable(engine: Engine) -> None:
+def test_json_that_a_format_writes_by_itself_is_readable(engine: Engine):
     """llama.cpp's own rules allow numbers beyond every float and control characters in texts."""
     grammar, _ = calls(TOOL_TEMPLATE, WEATHER)
     own = with_root(grammar, 'json-value "."')
@@ -164,7 +162,7 @@ def test_json_that_a_format_writes_by_itself_is_readable(engine: Engine) -> None
             engine.check_grammar(own, text)
 
 
-def test_a_schema_of_which_a_format_has_no_json_is_named() -> None:
+def test_a_schema_of_which_a_format_has_no_json_is_named():
     """Calls of some templates have texts as they are; numbers and objects are JSON there."""
     parameters = {
         "type": "object", "minProperties": 2,
@@ -186,7 +184,7 @@ def test_a_schema_of_which_a_format_has_no_json_is_named() -> None:
     assert made.complete("root ::= [a-z]*") == "root ::= [a-z]*"
 
 
-def test_parameters_of_alternatives_are_there_in_every_format() -> None:
+def test_parameters_of_alternatives_are_there_in_every_format():
     parameters = {
         "type": "object", "properties": {"url": {"type": "string"}, "id": {"type": "integer"}},
         "anyOf": [{"required": ["url"]}, {"required": ["id"]}],
@@ -200,7 +198,7 @@ def test_parameters_of_alternatives_are_there_in_every_format() -> None:
         assert valid.is_valid(json.loads(texts.draw(draw)))
 
 
-def test_a_property_that_is_named_as_our_rules_are_names_none() -> None:
+def test_a_property_that_is_named_as_our_rules_are_names_none():
     day = {"day": {"type": "string", "format": "date"}, "tgr-1": {"type": "integer"}}
     parameters = {"type": "object", "properties": day, "required": ["day"]}
     _, made = calls(TAGGED, {"name": "f", "parameters": parameters})
@@ -219,17 +217,17 @@ def texts_of_names(n: int) -> list[str]:
     {"type": "object", "properties": {"n": {"allOf": [
         {"type": "integer", "multipleOf": 10**15 + 2 * i + 1} for i in range(5000)]}}},
 ], ids=["required", "properties", "huge steps", "steps"])  # fmt: skip
-def test_the_work_for_many_names_and_steps_is_bounded(parameters: Any) -> None:
+def test_the_work_for_many_names_and_steps_is_bounded(parameters: Any):
     made = followable([{"name": "f", "parameters": parameters}])
     (function,) = made.functions
     assert function["parameters"]["type"] == "object"
 
 
-def test_a_number_that_is_none_is_no_fault() -> None:
+def test_a_number_that_is_none_is_no_fault():
     followable([{"name": "f", "parameters": {"properties": {"n": {"enum": [float("inf"), 1]}}}}])
 
 
-def test_the_parts_of_a_recursive_schema_are_few() -> None:
+def test_the_parts_of_a_recursive_schema_are_few():
     node = {
         "type": "object", "required": ["v"],
         "properties": {"v": {"type": "integer"}} | {
@@ -267,7 +265,7 @@ FREED: list[tuple[Any, list[str]]] = [
 @pytest.mark.parametrize(("schema", "names"), FREED, ids=lambda one: str(one)[:40])
 def test_a_parameter_that_cannot_be_followed_is_freed_by_name(
     engine: Engine, schema: Any, names: list[str]
-) -> None:
+):
     """The call is forced all the same, and the prompt has the schema as it was given."""
     parameters = {**STORE, "properties": {"v": schema}}
     if schema == {"$ref": "#"}:  # not required, or it would have no end
@@ -284,13 +282,13 @@ def test_a_parameter_that_cannot_be_followed_is_freed_by_name(
 
 @pytest.mark.parametrize("parameters", [{}, {"type": "object", "properties": None},
                                         {"type": "object", "properties": []}, None])  # fmt: skip
-def test_parameters_without_any_are_no_fault(parameters: Any) -> None:
+def test_parameters_without_any_are_no_fault(parameters: Any):
     grammar, made = arguments(parameters)
     assert not made.unfollowed and "string" not in grammar
 
 
 @pytest.mark.parametrize("parameters", [[], 0, "x", True, False, {"type": "object", "required": 3}])
-def test_parameters_that_are_no_schema_are_any_object(parameters: Any) -> None:
+def test_parameters_that_are_no_schema_are_any_object(parameters: Any):
     grammar, _ = arguments(parameters)
     texts, draw = Texts(grammar), random.Random(1)
     assert all(isinstance(json.loads(texts.draw(draw)), dict) for _ in range(20))

@@ -89,37 +89,37 @@ def parts(text: str, **options: Any) -> tuple[str, str]:
     return splitter.thinking, splitter.text
 
 
-def test_text_without_tags_is_the_answer() -> None:
+def test_text_without_tags_is_the_answer():
     assert split("he", "llo") == [[("he", "answer")], [("llo", "answer")], []]
 
 
-def test_thinking_ends_where_the_answer_begins() -> None:
+def test_thinking_ends_where_the_answer_begins():
     assert split("<think>\nhm\n</think>\n\n42") == [[("hm\n", "thinking"), ("42", "answer")], []]
     assert parts("<think>\nhm\n</think>\n\n42\n") == ("hm", "42")
     assert parts("a<think>b</think>c<think>d</think>e") == ("bd", "ace")
     assert parts("<think>never closed") == ("never closed", "")
 
 
-def test_a_prompt_may_open_the_thinking() -> None:
+def test_a_prompt_may_open_the_thinking():
     assert parts("hm</think>42", prompt="x<think>\n") == ("hm", "42")
     assert parts("hm</think>42", prompt="<think></think>") == ("", "hm42")
 
 
-def test_an_incomplete_tag_is_not_streamed() -> None:
+def test_an_incomplete_tag_is_not_streamed():
     thinking, answer = [("x", "thinking")], [("y", "answer")]
     assert split("<th", "ink>x</", "think", ">y") == [[], thinking, [], answer, []]
     assert split("a <", "b") == [[("a ", "answer")], [("<b", "answer")], []]
     assert split("a <thin") == [[("a ", "answer")], [("<thin", "answer")]]
 
 
-def test_a_character_over_several_tokens_comes_as_one() -> None:
+def test_a_character_over_several_tokens_comes_as_one():
     llama = "🦙".encode()
     assert split(llama[:1], llama[1:3], llama[3:]) == [[], [], [("🦙", "answer")], []]
     assert split(b"a\xf0\x9f") == [[("a", "answer")], [("\ufffd", "answer")]]
     assert split(b"\xffa") == [[("\ufffda", "answer")], []]
 
 
-def test_a_stop_text_is_cut_with_all_that_follows() -> None:
+def test_a_stop_text_is_cut_with_all_that_follows():
     assert parts("one. two. three", stop=(". t",)) == ("", "one")
     assert parts("one END two", stop=("END", "zzz")) == ("", "one")
     assert split("one E", "N", "D two", stop=("END",)) == [[("one ", "answer")], [], [], []]
@@ -128,7 +128,7 @@ def test_a_stop_text_is_cut_with_all_that_follows() -> None:
     assert parts("<think>a</think>c", stop=("</think>",)) == ("a", "")
 
 
-def test_pieces_do_not_change_the_parts() -> None:
+def test_pieces_do_not_change_the_parts():
     text = "\n<think>\nhé 🦙 <\n</think>\n\nfür <thinkx STO P <b> 42 STOP more <think>x"
     whole = parts(text, stop=("STOP",))
     assert whole == ("hé 🦙 <", "für <thinkx STO P <b> 42")
@@ -152,7 +152,7 @@ def lines_of(text: str, n_indent: int, *cuts: int, **options: Any) -> tuple[list
     return ["".join(delta.text for delta in deltas) for deltas in said], ended
 
 
-def test_a_line_with_too_little_indentation_is_cut_with_all_that_follows() -> None:
+def test_a_line_with_too_little_indentation_is_cut_with_all_that_follows():
     assert lines_of("x:\n    a\n\tb\nc", 1) == (["x:\n    a\n\tb", ""], "line")
     assert lines_of("x:\n    a\n  b", 4) == (["x:\n    a", ""], "line")
     assert lines_of("x\n\n    a", 1) == (["x", ""], "line")  # an empty line has none
@@ -165,7 +165,7 @@ def test_a_line_with_too_little_indentation_is_cut_with_all_that_follows() -> No
     assert lines_of("x\ny", 0) == (["x\ny", ""], "")
 
 
-def test_prompts_that_are_apart_have_seeds_of_their_own(engine: Engine) -> None:
+def test_prompts_that_are_apart_have_seeds_of_their_own(engine: Engine):
     prompt = engine.tokenize("abc")
     config = SearchConfig(max_tokens=12, chunk_len=12, seed=5)
     apart = generate_each(engine, [prompt] * 3, config, method="base", apart=True)
@@ -176,7 +176,7 @@ def test_prompts_that_are_apart_have_seeds_of_their_own(engine: Engine) -> None:
 
 
 @every_method
-def test_the_indentation_of_a_text_ends_it_under_every_method(engine: Engine, method: str) -> None:
+def test_the_indentation_of_a_text_ends_it_under_every_method(engine: Engine, method: str):
     wanted = "if x:\n    y"
     config = dataclasses.replace(
         SMALL, grammar=r'root ::= "if x:\n    y\n  z\n    z" [a-z]*', n_samples=2
@@ -192,7 +192,7 @@ def test_the_indentation_of_a_text_ends_it_under_every_method(engine: Engine, me
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == wanted
 
 
-def test_a_reply_that_is_cancelled_where_its_lines_end_names_them(engine: Engine) -> None:
+def test_a_reply_that_is_cancelled_where_its_lines_end_names_them(engine: Engine):
     config = dataclasses.replace(SMALL, grammar=r'root ::= "if x:\n    y\n  z" [a-z]*')
     request = ReplyRequest(
         engine.tokenize("he"), config, methods.get("base"), verbatim=True,
@@ -215,7 +215,7 @@ def test_a_reply_that_is_cancelled_where_its_lines_end_names_them(engine: Engine
 # --- prompts and configs ---
 
 
-def test_prompts_are_raw_text_a_question_or_a_conversation(engine: Engine) -> None:
+def test_prompts_are_raw_text_a_question_or_a_conversation(engine: Engine):
     assert query_tokens(engine, "he", SMALL, raw=True) == engine.tokenize("he")
     asked = query_tokens(engine, "he", SMALL)
     assert asked == query_tokens(engine, [{"role": "user", "content": "he"}], SMALL)
@@ -225,7 +225,7 @@ def test_prompts_are_raw_text_a_question_or_a_conversation(engine: Engine) -> No
         query_tokens(engine, [{"role": "user", "content": "he"}], SMALL, raw=True)
 
 
-def test_the_advice_of_a_model_applies_without_a_config(engine: Engine) -> None:
+def test_the_advice_of_a_model_applies_without_a_config(engine: Engine):
     assert advised(engine) == SearchConfig()
     assert advised(engine, SMALL) == SMALL
     engine.metadata["tgr.chunk_len"] = "77"
@@ -253,7 +253,7 @@ def test_the_advice_of_a_model_applies_without_a_config(engine: Engine) -> None:
 
 
 @every_method
-def test_a_reply_is_its_steps(engine: Engine, method: str) -> None:
+def test_a_reply_is_its_steps(engine: Engine, method: str):
     reply = generate(engine, "hello", SMALL, method=method, raw=True)
     steps = list(generate_steps(engine, "hello", SMALL, method=method, raw=True))
     assert reply.tokens == [int(token) for step in steps for token in step.tokens]
@@ -265,9 +265,7 @@ def test_a_reply_is_its_steps(engine: Engine, method: str) -> None:
     assert reply.text == text.strip() and reply.thinking == ""
 
 
-def test_a_verbatim_reply_keeps_its_outer_space(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_verbatim_reply_keeps_its_outer_space(engine: Engine, monkeypatch):
     monkeypatch.setattr(engine, "detokenize", lambda tokens, **_: b" x\n" * len(tokens))
     config = dataclasses.replace(SMALL, max_tokens=2)
     options: dict[str, Any] = {"method": "base", "raw": True}
@@ -275,13 +273,13 @@ def test_a_verbatim_reply_keeps_its_outer_space(
     assert generate(engine, "hello", config, verbatim=True, **options).text == " x\n x\n"
 
 
-def test_the_default_method_is_plain_sampling(engine: Engine) -> None:
+def test_the_default_method_is_plain_sampling(engine: Engine):
     assert generate(engine, "hello", SMALL, raw=True).method == "base"
     assert next(generate_steps(engine, "hello", SMALL, raw=True)).candidates is None
 
 
 @every_method
-def test_on_event_and_a_stream_get_everything_in_order(engine: Engine, method: str) -> None:
+def test_on_event_and_a_stream_get_everything_in_order(engine: Engine, method: str):
     heard: list[Event] = []
     reply = generate(engine, "hello", SMALL, method=method, raw=True, on_event=heard.append)
     *streamed, last = stream(engine, "hello", SMALL, method=method, raw=True)
@@ -303,7 +301,7 @@ def test_on_event_and_a_stream_get_everything_in_order(engine: Engine, method: s
 
 
 @every_method
-def test_a_stop_text_is_not_part_of_the_reply(engine: Engine, method: str) -> None:
+def test_a_stop_text_is_not_part_of_the_reply(engine: Engine, method: str):
     config = SearchConfig(chunk_len=8, max_chunks=3, n_candidates=1, rollout_len=4, temperature=0.8)
     whole = generate(engine, "hello", config, method=method, raw=True).text
     stop = next(letter for letter in whole[1:] if "!" <= letter <= "~")
@@ -337,7 +335,7 @@ def test_a_stop_text_is_not_part_of_the_reply(engine: Engine, method: str) -> No
 )
 def test_bad_arguments_leave_nothing(
     engine: Engine, options: dict[str, Any], error: type[Exception], message: str
-) -> None:
+):
     arguments = {"prompt": "hello", "config": SMALL, "raw": True} | options
     for call in (generate, lambda engine, **more: list(stream(engine, **more)), generate_many):
         with pytest.raises(error, match=message):
@@ -349,7 +347,7 @@ def test_bad_arguments_leave_nothing(
 
 
 @pytest.mark.parametrize("method", ["base", "tgr-latent"])
-def test_a_reply_may_end_where_the_caller_has_enough(engine: Engine, method: str) -> None:
+def test_a_reply_may_end_where_the_caller_has_enough(engine: Engine, method: str):
     whole = generate_many(engine, "hello", SMALL, 3, method=method, raw=True)
     heard: dict[int, str] = {}
 
@@ -367,7 +365,7 @@ def test_a_reply_may_end_where_the_caller_has_enough(engine: Engine, method: str
 
 
 @every_method
-def test_replies_together_equal_each_alone(engine: Engine, method: str) -> None:
+def test_replies_together_equal_each_alone(engine: Engine, method: str):
     """Greedy on an F32 file, where rounding changes no choice; otherwise only repeating is
     promised."""
     replies = generate_many(engine, "hello", GREEDY, 5, method=method, raw=True)
@@ -378,7 +376,7 @@ def test_replies_together_equal_each_alone(engine: Engine, method: str) -> None:
 
 
 @every_method
-def test_replies_together_repeat_to_the_bit_and_differ(engine: Engine, method: str) -> None:
+def test_replies_together_repeat_to_the_bit_and_differ(engine: Engine, method: str):
     def run() -> list[list[Any]]:
         replies = generate_many(engine, "hello", SMALL, 6, method=method, raw=True)
         return [[step.logprobs.tolist() for step in reply.steps] for reply in replies]
@@ -388,7 +386,7 @@ def test_replies_together_repeat_to_the_bit_and_differ(engine: Engine, method: s
     assert len({str(reply) for reply in first}) > 2, "two may be the same text, to the bit"
 
 
-def test_more_than_fit_take_turns_and_still_repeat(model: Model, load: Load) -> None:
+def test_more_than_fit_take_turns_and_still_repeat(model: Model, load: Load):
     engine = load(model(), n_ctx=256, n_seq_max=10)
 
     def run() -> list[list[int]]:
@@ -398,7 +396,7 @@ def test_more_than_fit_take_turns_and_still_repeat(model: Model, load: Load) -> 
     assert engine.n_ctx == 256 and is_free(engine)
 
 
-def test_two_groups_share_an_engine(engine: Engine) -> None:
+def test_two_groups_share_an_engine(engine: Engine):
     def run() -> list[list[int]]:
         return [reply.tokens for reply in generate_many(engine, "hello", GREEDY, 3, raw=True)]
 
@@ -406,7 +404,7 @@ def test_two_groups_share_an_engine(engine: Engine) -> None:
     assert in_threads(run, run, run) == [alone] * 3
 
 
-def test_on_event_gets_the_number_of_the_reply(engine: Engine) -> None:
+def test_on_event_gets_the_number_of_the_reply(engine: Engine):
     events: list[tuple[int, Event]] = []
     replies = generate_many(
         engine, "hello", SMALL, 3, raw=True, on_event=lambda i, event: events.append((i, event))
@@ -415,7 +413,7 @@ def test_on_event_gets_the_number_of_the_reply(engine: Engine) -> None:
         assert [e for j, e in events if i == j and isinstance(e, Step)] == reply.steps
 
 
-def test_what_is_no_engine_and_no_engine_config_is_refused(small: Path) -> None:
+def test_what_is_no_engine_and_no_engine_config_is_refused(small: Path):
     with pytest.raises(ValueError, match=r"engine is 'model\.gguf', but must be an Engine"):
         generate("model.gguf", "hello")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="must be an EngineConfig"):
@@ -431,11 +429,11 @@ def test_what_is_no_engine_and_no_engine_config_is_refused(small: Path) -> None:
         ("llama 8x7B Q4_0", 46_702_792_704, "llama 8x7B Q4_0"),
     ],
 )
-def test_the_size_of_a_model_is_that_of_its_file(text: str, n_params: int, size: str) -> None:
+def test_the_size_of_a_model_is_that_of_its_file(text: str, n_params: int, size: str):
     assert described(text, n_params) == size
 
 
-def test_engines_and_replies_say_what_they_are(engine: Engine) -> None:
+def test_engines_and_replies_say_what_they_are(engine: Engine):
     assert repr(engine) == (
         f"<Engine {engine.path.name}: {engine.description}, 2 layers, trained for "
         f"{engine.n_ctx_train} tokens, on CPU>"
@@ -446,13 +444,13 @@ def test_engines_and_replies_say_what_they_are(engine: Engine) -> None:
     assert line.endswith(" s, base>")
 
 
-def test_k_must_be_positive(engine: Engine) -> None:
+def test_k_must_be_positive(engine: Engine):
     for k, says in (("3", "a whole number"), (0, "at least 1")):
         with pytest.raises(ValueError, match=f"k is {k!r}, but must be {says}"):
             generate_many(engine, "hello", SMALL, k, raw=True)  # type: ignore[arg-type]
 
 
-def test_one_that_fails_ends_the_others(engine: Engine) -> None:
+def test_one_that_fails_ends_the_others(engine: Engine):
     def fail(index: int, event: Event) -> None:
         if index == 1 and isinstance(event, Step):
             raise ZeroDivisionError
@@ -464,9 +462,7 @@ def test_one_that_fails_ends_the_others(engine: Engine) -> None:
 
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("method", ["base", "markov"])
-def test_a_cancel_loses_no_tokens_that_nobody_listens_to(
-    engine: Engine, method: str, k: int
-) -> None:
+def test_a_cancel_loses_no_tokens_that_nobody_listens_to(engine: Engine, method: str, k: int):
     cancel, n = Cancel(), engine.stats().n_positions
     one_chunk = SearchConfig(chunk_len=3000, max_tokens=3000, temperature=0.0, loop_guard=0)
 
@@ -489,7 +485,7 @@ def test_a_cancel_loses_no_tokens_that_nobody_listens_to(
         assert reply.text
 
 
-def test_closing_the_engine_ends_them_all(model: Model, load: Load) -> None:
+def test_closing_the_engine_ends_them_all(model: Model, load: Load):
     engine = load(model())
     started = threading.Event()
 
@@ -509,7 +505,7 @@ def test_closing_the_engine_ends_them_all(model: Model, load: Load) -> None:
 # --- the stream ---
 
 
-def test_text_is_streamed_while_the_reply_is_generated(engine: Engine) -> None:
+def test_text_is_streamed_while_the_reply_is_generated(engine: Engine):
     events: Iterator[Event] = stream(engine, "hello", ENDLESS, method="markov", raw=True)
     for event in events:
         if isinstance(event, TextDelta):
@@ -519,7 +515,7 @@ def test_text_is_streamed_while_the_reply_is_generated(engine: Engine) -> None:
     assert is_free(engine)
 
 
-def test_a_stream_that_is_dropped_or_fails_frees_everything(engine: Engine) -> None:
+def test_a_stream_that_is_dropped_or_fails_frees_everything(engine: Engine):
     events = stream(engine, "hello", ENDLESS, raw=True)
     assert is_free(engine)
     next(events)
@@ -559,7 +555,7 @@ def failing_event(engine: Engine) -> None:
         failing_event,
     ],
 )
-def test_an_engine_is_freed_with_its_last_reference(model: Model, use: Callable[..., Any]) -> None:
+def test_an_engine_is_freed_with_its_last_reference(model: Model, use: Callable[..., Any]):
     gc.collect()
     gc.disable()  # which counts objects, not the memory of a model
     try:
@@ -573,7 +569,7 @@ def test_an_engine_is_freed_with_its_last_reference(model: Model, use: Callable[
         gc.enable()
 
 
-def test_load_takes_a_path(model: Model) -> None:
+def test_load_takes_a_path(model: Model):
     with tgr_local.load(model()) as engine:
         assert engine.path == model()
     with pytest.raises(ModelError, match="there is no file"):

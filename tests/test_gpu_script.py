@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 import pytest
 from surroundings import ROOT, environment
@@ -19,7 +18,7 @@ from surroundings import ROOT, environment
         (["--backend", "cpu", "--test"], "cannot import numpy"),
     ],
 )
-def test_it_says_what_is_missing(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_it_says_what_is_missing(tmp_path, arguments: list[str], message: str):
     where = ["--out", str(tmp_path / "out")] if "--out" not in arguments else []
     found = subprocess.run(
         ["bash", str(ROOT / "bench" / "gpu.sh"), *where, *arguments],

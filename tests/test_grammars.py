@@ -67,7 +67,7 @@ class Peer:
 
 
 @pytest.fixture(params=["random", "embedded"])
-def pair(request: pytest.FixtureRequest, model: Model, load: Load) -> Iterator[tuple[Engine, Peer]]:
+def pair(request, model: Model, load: Load) -> Iterator[tuple[Engine, Peer]]:
     path = EMBEDDED if request.param == "embedded" else model()
     if not path.exists():
         pytest.skip(f"{path} is absent")
@@ -111,9 +111,7 @@ def assert_drawn_as_by(
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS, ids=lambda text: text.strip()[:30])
-def test_what_may_come_next_is_what_llama_cpp_allows(
-    pair: tuple[Engine, Peer], grammar: str
-) -> None:
+def test_what_may_come_next_is_what_llama_cpp_allows(pair: tuple[Engine, Peer], grammar: str):
     vocab, text = pair[1].vocab, grammar.encode()
     assert_drawn_as_by(
         pair, Sampling(1.0, grammar=grammar), 16,
@@ -154,7 +152,7 @@ def test_a_grammar_begins_at_its_trigger_as_in_llama_cpp(
     patterns: tuple[str, ...],
     grammar: str,
     text: str,
-) -> None:
+):
     sampling = Sampling(1.0, grammar=grammar, trigger=GrammarTrigger(words, patterns))
     assert_drawn_as_by(
         pair, sampling, 4, lambda: lazy_sampler(pair[1].vocab, grammar, words, patterns),
@@ -171,7 +169,7 @@ def digits_follow(engine: Engine, before: str, trigger: GrammarTrigger, prefix: 
     return bool(re.fullmatch(rb"[0-9]+>?(<\|.*\|>)?", text))
 
 
-def test_no_trigger_counts_within_the_thinking(engine: Engine) -> None:
+def test_no_trigger_counts_within_the_thinking(engine: Engine):
     trigger = GrammarTrigger(("<a",), (), "<t>", ("</t>", "<end>"))
     assert digits_follow(engine, "x<a", trigger)
     assert not digits_follow(engine, "<t>x<a", trigger)
@@ -190,7 +188,7 @@ def test_no_trigger_counts_within_the_thinking(engine: Engine) -> None:
     assert not digits_follow(engine, "<t>" + "x" * 9000 + "</" + "t" * 9000 + "<a", trigger)
 
 
-def test_a_token_that_breaks_the_grammar_at_its_trigger_is_not_drawn(engine: Engine) -> None:
+def test_a_token_that_breaks_the_grammar_at_its_trigger_is_not_drawn(engine: Engine):
     (he,) = engine.tokenize("he")  # completes the trigger, and goes on as the grammar does not
     sampling = Sampling(
         1.0,
@@ -211,14 +209,12 @@ def test_a_token_that_breaks_the_grammar_at_its_trigger_is_not_drawn(engine: Eng
         (GrammarTrigger(("x",), (), "y" * 3000, ("z",)), "a thinking tag of a grammar has 3000"),
     ],
 )
-def test_a_trigger_that_cannot_be_is_refused(
-    engine: Engine, trigger: GrammarTrigger, why: str
-) -> None:
+def test_a_trigger_that_cannot_be_is_refused(engine: Engine, trigger: GrammarTrigger, why: str):
     with pytest.raises(ValueError, match=why):
         written(engine, [1], n_generate=1, sampling=Sampling(grammar=DIGITS, trigger=trigger))
 
 
-def test_a_grammar_reads_what_comes_before_the_reply(engine: Engine) -> None:
+def test_a_grammar_reads_what_comes_before_the_reply(engine: Engine):
     engine.check_grammar(DIGITS, "<a1")
     with pytest.raises(ValueError, match="does not allow grammar_prefix"):
         engine.check_grammar(DIGITS, "<ax")

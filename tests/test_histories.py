@@ -66,17 +66,17 @@ def tool_message(text: str) -> list[dict[str, Any]]:
         ({"type": "thing of tomorrow", "text": 3}, '[thing of tomorrow {"text": 3}]'),
     ],
 )  # fmt: skip
-def test_a_part_is_read_or_named(part: dict[str, Any], text: str) -> None:
+def test_a_part_is_read_or_named(part: dict[str, Any], text: str):
     assert part_text(part) == text
 
 
-def test_lines_stand_apart_from_texts() -> None:
+def test_lines_stand_apart_from_texts():
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"},
              {"type": "image", "source": PNG}, {"type": "text", "text": "c"}]  # fmt: skip
     assert parts_text(parts) == f"ab\n{IMAGE}\nc"
 
 
-def test_a_result_with_an_image_is_read_alike_in_every_api(engine: Engine) -> None:
+def test_a_result_with_an_image_is_read_alike_in_every_api(engine: Engine):
     text = f"see\n{IMAGE}"
     expected = chat_request(engine, {"messages": tool_message(text)}, config=SMALL).prompts
     image = {"type": "image_url", "image_url": {"url": "data:,"}}
@@ -103,7 +103,7 @@ def test_a_result_with_an_image_is_read_alike_in_every_api(engine: Engine) -> No
         assert made.prompts == expected and made.ignored == (place,)
 
 
-def test_items_of_other_tools_are_calls_and_results(engine: Engine) -> None:
+def test_items_of_other_tools_are_calls_and_results(engine: Engine):
     items = [
         {"role": "user", "content": "Look."},
         {"type": "custom_tool_call", "call_id": "t1", "name": "apply_patch", "input": "x"},
@@ -126,7 +126,7 @@ def test_items_of_other_tools_are_calls_and_results(engine: Engine) -> None:
     assert made.ignored == ("input[3]",)
 
 
-def test_a_question_that_is_an_image_is_refused_once(engine: Engine) -> None:
+def test_a_question_that_is_an_image_is_refused_once(engine: Engine):
     """The next question may follow it; one with words is answered, and its image named."""
     image = {"role": "user", "content": [{"type": "image", "source": PNG}]}
     with pytest.raises(RequestError, match="is of type 'image', but only text is read"):
@@ -140,7 +140,7 @@ def test_a_question_that_is_an_image_is_refused_once(engine: Engine) -> None:
 HALF = "a\ud83d b"
 
 
-def test_half_a_character_in_a_history_is_replaced(engine: Engine, tmp_path: Any) -> None:
+def test_half_a_character_in_a_history_is_replaced(engine: Engine, tmp_path: Any):
     whole = [{"role": "user", "content": "a\ufffd b"}]
     half = [{"role": "user", "content": HALF}]
     expected = chat_request(engine, {"messages": whole}, config=SMALL).prompts
@@ -158,7 +158,7 @@ def test_half_a_character_in_a_history_is_replaced(engine: Engine, tmp_path: Any
     assert messages_request(engine, body, config=SMALL).prompts[0]
 
 
-def test_a_result_may_be_null(engine: Engine) -> None:
+def test_a_result_may_be_null(engine: Engine):
     for role in ("tool", "function"):
         messages = [*tool_message("")[:2], {"role": role, "name": "look", "content": None}]
         made = chat_request(engine, {"messages": messages}, config=SMALL)
@@ -166,12 +166,12 @@ def test_a_result_may_be_null(engine: Engine) -> None:
         assert made.prompts == chat_request(engine, {"messages": messages}, config=SMALL).prompts
 
 
-def test_an_agents_body_is_accepted(engine: Engine) -> None:
+def test_an_agents_body_is_accepted(engine: Engine):
     body = {"messages": USE[:1], "cache_control": {"type": "ephemeral"}, "fallbacks": None}
     assert messages_request(engine, body).ignored == ("cache_control",)
 
 
-def test_tgr_llama_reads_a_history(model: Any) -> None:
+def test_tgr_llama_reads_a_history(model: Any):
     image = {"type": "image_url", "image_url": {"url": "data:,"}}
     messages = [*tool_message(HALF)[:2], tool_message("")[2] | {"content": [image]}]
     with TgrLlama(str(model()), method="base", verbose=False) as llama:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 from surroundings import ROOT
@@ -46,7 +45,7 @@ def edited(text: str, *changes: tuple[str, str]) -> str:
     return text
 
 
-def test_the_patch_of_this_repository_is_read_and_written() -> None:
+def test_the_patch_of_this_repository_is_read_and_written():
     text = hooks_patch.PATCH.read_text(encoding="utf-8")
     patch = hooks_patch.parse(text)
     functions = {hunk.function for file in patch.files for hunk in file.hunks}
@@ -54,7 +53,7 @@ def test_the_patch_of_this_repository_is_read_and_written() -> None:
     assert hooks_patch.written(patch) == text
 
 
-def test_functions_are_found_by_their_place() -> None:
+def test_functions_are_found_by_their_place():
     lines = PLAIN.split("\n")
     found = [hooks_patch.function_around(lines, at) for at in (0, 1, 4, 7, 9, 19)]
     top = hooks_patch.TOP_LEVEL
@@ -84,7 +83,7 @@ def test_functions_are_found_by_their_place() -> None:
         "like the next",
     ],
 )
-def test_a_patch_made_of_two_files_gives_the_second_from_the_first(old: str, new: str) -> None:
+def test_a_patch_made_of_two_files_gives_the_second_from_the_first(old: str, new: str):
     patched = edited(PLAIN, (old, new))
     hunks = hooks_patch.made(PLAIN, patched)
     patch = hooks_patch.Patch("about", [hooks_patch.FilePatch("a.cpp", hunks)])
@@ -94,7 +93,7 @@ def test_a_patch_made_of_two_files_gives_the_second_from_the_first(old: str, new
     assert not missing
 
 
-def test_an_insertion_with_empty_lines_is_stable() -> None:
+def test_an_insertion_with_empty_lines_is_stable():
     """It has its place above the empty line, so that this one follows it."""
     patched = edited(PLAIN, ("    }\n\n    if", "    }\n    call();\n\n    z();\n    if"))
     hunks = hooks_patch.made(PLAIN, patched)
@@ -103,7 +102,7 @@ def test_an_insertion_with_empty_lines_is_stable() -> None:
     assert hooks_patch.made(PLAIN, text) == hunks
 
 
-def test_a_patch_only_inserts() -> None:
+def test_a_patch_only_inserts():
     with pytest.raises(ValueError, match=r"line 13, '', is missing"):
         hooks_patch.made(PLAIN, edited(PLAIN, ("    }\n\n    if", "    }\n    z();\n    if")))
     with pytest.raises(ValueError, match=r"line 3, 'int first\(int x\) \{', is missing"):
@@ -130,9 +129,7 @@ def second_block() -> list[hooks_patch.Hunk]:
     ],
     ids=["file", "other function", "function", "like it", "white space"],
 )
-def test_an_insertion_finds_its_place_in_a_file_that_changed_elsewhere(
-    change: tuple[str, str],
-) -> None:
+def test_an_insertion_finds_its_place_in_a_file_that_changed_elsewhere(change: tuple[str, str]):
     moved = edited(PLAIN, change)
     text, missing = hooks_patch.inserted(moved, second_block())
     assert not missing
@@ -151,16 +148,14 @@ def test_an_insertion_finds_its_place_in_a_file_that_changed_elsewhere(
         ([("y += 1;", "y += 2;"), ("y += 1;", "y += 2;")], "the lines around it have changed"),
     ],
 )
-def test_an_insertion_without_its_place_is_named(
-    changes: list[tuple[str, str]], message: str
-) -> None:
+def test_an_insertion_without_its_place_is_named(changes: list[tuple[str, str]], message: str):
     moved = edited(PLAIN, *changes)
     text, (why,) = hooks_patch.inserted(moved, second_block())
     assert why.startswith("'call();' in second: ") and message in why
     assert text == moved
 
 
-def test_the_line_that_is_still_there_is_named() -> None:
+def test_the_line_that_is_still_there_is_named():
     hunks = hooks_patch.made(PLAIN, edited(PLAIN, ("    return", "    call();\n    return")))
     _, (why,) = hooks_patch.inserted(edited(PLAIN, ("return y;", "return x;")), hunks)
     assert why.endswith("the lines around it have changed; the line before it is at 4")
@@ -168,14 +163,14 @@ def test_the_line_that_is_still_there_is_named() -> None:
     assert why.endswith("the lines around it have changed; the line after it is at 5")
 
 
-def test_a_line_that_is_no_insertion_is_refused() -> None:
+def test_a_line_that_is_no_insertion_is_refused():
     with pytest.raises(
         ValueError, match=r"patch of a\.cpp has a line that is not an insertion: ' int"
     ):
         hooks_patch.parse("about\n# file a.cpp\n@@ first 0123456789ab 0123456789ab\n int y = x;\n")
 
 
-def test_a_move_to_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_to_another_version(tmp_path, monkeypatch):
     """The steps that csrc/README.md describes: apply, place the rest by hand, write the patch."""
     plain, patched = tmp_path / "plain", tmp_path / "patched"
     moved = edited(PLAIN, ("y += 1;", "y += 2;"))
@@ -209,7 +204,7 @@ def test_a_move_to_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (plain / "src" / "a.cpp").read_text() == by_hand
 
 
-def test_a_file_that_is_as_it_was_keeps_its_time(tmp_path: Path) -> None:
+def test_a_file_that_is_as_it_was_keeps_its_time(tmp_path):
     before, out = tmp_path / "before", tmp_path / "out"
     for folder, changed in ((before, "int x;"), (out, "int y;")):
         (folder / "src").mkdir(parents=True)

@@ -126,7 +126,7 @@ DATA = np.random.default_rng(1).bytes(3_000_000)
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def hub(monkeypatch) -> Iterator[Hub]:
     pytest.importorskip("huggingface_hub")
     from huggingface_hub import constants
 
@@ -156,9 +156,7 @@ def part_of(home: Path) -> Path:
 PULL = ("models", "pull", "someone/some-GGUF:q8_0")
 
 
-def test_a_model_is_fetched_checked_and_found(
-    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_is_fetched_checked_and_found(hub: Hub, home: Path, capsys):
     assert run(*PULL) == 0
     assert capsys.readouterr().out == f"{pulled(home)}\n"
     assert pulled(home).read_bytes() == DATA
@@ -170,22 +168,20 @@ def test_a_model_is_fetched_checked_and_found(
     assert one["sha256"] == hashlib.sha256(DATA).hexdigest() and hub.ranges == [None]
 
 
-def test_a_broken_connection_goes_on_where_it_stopped(hub: Hub, home: Path) -> None:
+def test_a_broken_connection_goes_on_where_it_stopped(hub: Hub, home: Path):
     hub.breaks = [1_500_000, 900_000]
     assert run(*PULL) == 0
     assert pulled(home).read_bytes() == DATA
     assert hub.ranges == [None, "bytes=1500000-", "bytes=2400000-"]
 
 
-def test_a_server_without_ranges_begins_anew(hub: Hub, home: Path) -> None:
+def test_a_server_without_ranges_begins_anew(hub: Hub, home: Path):
     hub.breaks, hub.honours_ranges = [1_500_000], False
     assert run(*PULL) == 0
     assert pulled(home).read_bytes() == DATA
 
 
-def test_a_download_that_fails_is_resumed_by_the_same_command(
-    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_download_that_fails_is_resumed_by_the_same_command(hub: Hub, home: Path, capsys):
     hub.breaks = [1_000_000, 0, 0, 0, 0, 0]
     assert run(*PULL) == 1
     err = capsys.readouterr().err
@@ -195,16 +191,14 @@ def test_a_download_that_fails_is_resumed_by_the_same_command(
     assert pulled(home).read_bytes() == DATA and hub.ranges[-1] == "bytes=1000000-"
 
 
-def test_a_file_with_a_wrong_sha256_is_deleted(
-    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_with_a_wrong_sha256_is_deleted(hub: Hub, home: Path, capsys):
     hub.wrong = b"something else"
     assert run(*PULL) == 1
     assert "has a wrong sha256 and was deleted; try again" in capsys.readouterr().err
     assert os.listdir(pulled(home).parent) == []
 
 
-def test_two_downloads_of_one_file_do_not_mix(hub: Hub, home: Path) -> None:
+def test_two_downloads_of_one_file_do_not_mix(hub: Hub, home: Path):
     (remote,) = files("someone/some-GGUF:Q8_0")
 
     def also(have: int, fresh: int) -> None:
@@ -214,7 +208,7 @@ def test_two_downloads_of_one_file_do_not_mix(hub: Hub, home: Path) -> None:
     assert download.fetch(remote, pulled(home), also)
 
 
-def test_a_split_model_comes_with_all_its_parts(hub: Hub, tmp_path: Path) -> None:
+def test_a_split_model_comes_with_all_its_parts(hub: Hub, tmp_path):
     names = [f"big-Q8_0-0000{i}-of-00002.gguf" for i in (1, 2)]
     hub.files = {name: name.encode() for name in names} | {"mmproj-Q8_0.gguf": b"x"}
     assert run(*PULL, "--to", str(tmp_path)) == 0
@@ -234,16 +228,14 @@ def test_a_split_model_comes_with_all_its_parts(hub: Hub, tmp_path: Path) -> Non
     ],
 )
 def test_an_ambiguous_or_unknown_name_is_refused(
-    hub: Hub, capsys: pytest.CaptureFixture[str], name: str, code: int, message: str
-) -> None:
+    hub: Hub, capsys, name: str, code: int, message: str
+):
     assert run("models", "pull", name) == code
     err = capsys.readouterr().err
     assert re.search(message, err) and err.count("\n") == 1
 
 
-def test_a_full_disk_is_reported_before_the_download(
-    hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_reported_before_the_download(hub: Hub, capsys, monkeypatch):
     import collections
     import shutil
 
@@ -264,17 +256,15 @@ def test_a_full_disk_is_reported_before_the_download(
     ],
 )
 def test_another_file_at_the_destination_is_neither_used_nor_overwritten(
-    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str], there: bytes, message: str
-) -> None:
+    hub: Hub, home: Path, capsys, there: bytes, message: str
+):
     pulled(home).parent.mkdir(parents=True)
     pulled(home).write_bytes(there)
     err = failure(capsys, f"{pulled(home)} exists, but ")
     assert message in err and pulled(home).read_bytes() == there and hub.ranges == []
 
 
-def test_a_folder_or_a_broken_link_at_the_destination_stays(
-    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_or_a_broken_link_at_the_destination_stays(hub: Hub, home: Path, capsys):
     pulled(home).mkdir(parents=True)
     failure(capsys, "exists, but it is not a file")
     pulled(home).rmdir()
@@ -294,8 +284,8 @@ def test_a_folder_or_a_broken_link_at_the_destination_stays(
     ids=["link", "hard link", "pipe", "folder"],
 )
 def test_a_partial_file_that_is_a_link_or_a_pipe_is_not_written_to(
-    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str], make: Callable[[Path, Path], None]
-) -> None:
+    hub: Hub, home: Path, capsys, make: Callable[[Path, Path], None]
+):
     victim = home / "victim"
     victim.write_bytes(b"precious")
     make(part_of(home), victim)
@@ -306,7 +296,7 @@ def test_a_partial_file_that_is_a_link_or_a_pipe_is_not_written_to(
 # ---- bad connections and servers ----
 
 
-def failure(capsys: pytest.CaptureFixture[str], message: str = "") -> str:
+def failure(capsys, message: str = "") -> str:
     """The only line that a pull which fails says."""
     assert run(*PULL) == 1
     out, err = capsys.readouterr()
@@ -331,8 +321,8 @@ def one_byte(request: Any, data: bytes) -> None:
     ids=["empty", "nothing more", "one byte", "overloaded"],
 )
 def test_requests_that_bring_nothing_are_few_and_have_pauses(
-    hub: Hub, capsys: pytest.CaptureFixture[str], answer: Callable[[Any, bytes], None]
-) -> None:
+    hub: Hub, capsys, answer: Callable[[Any, bytes], None]
+):
     hub.answers = [answer]
     err = failure(capsys, "the same command resumes from there")
     assert f"of {len(DATA)} bytes" in err and len(hub.ranges) == download.TRIES
@@ -355,8 +345,8 @@ def dripping(request: Any, data: bytes) -> None:
 
 @pytest.mark.parametrize("answer", [silent, dripping])
 def test_a_connection_that_stalls_or_is_too_slow_is_ended(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[[Any, bytes], None]
-) -> None:
+    hub: Hub, tmp_path, monkeypatch, answer: Callable[[Any, bytes], None]
+):
     """A try is over when its time is, whether or not the server has begun to answer by then."""
     (remote,) = files("someone/some-GGUF:Q8_0")
     direct = dataclasses.replace(remote, url=f"http://localhost:{hub.port}/cdn/{remote.name}")
@@ -369,9 +359,7 @@ def test_a_connection_that_stalls_or_is_too_slow_is_ended(
     wait_until(lambda: len(hub.ranges) == download.TRIES)  # the server's threads may be late
 
 
-def test_a_hub_that_does_not_answer_times_out(
-    hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_that_does_not_answer_times_out(hub: Hub, capsys, monkeypatch):
     monkeypatch.setattr("tgr_local.commands.hub.TIMEOUT", 0.1)
     monkeypatch.setattr(hub, "listing", lambda: hub.over.wait() and {})
     assert failure(capsys, "someone/some-GGUF cannot be read: ").endswith("; try again later\n")
@@ -380,9 +368,7 @@ def test_a_hub_that_does_not_answer_times_out(
 
 
 @pytest.mark.parametrize("place", ["", "file:///etc/passwd"], ids=["itself", "a file"])
-def test_redirections_that_lead_nowhere_are_one_line(
-    hub: Hub, capsys: pytest.CaptureFixture[str], place: str
-) -> None:
+def test_redirections_that_lead_nowhere_are_one_line(hub: Hub, capsys, place: str):
     hub.answers = [lambda r, data: Hub.send(r, 302, b"", {"Location": place or r.path})]
     failure(capsys, "/some-Q8_0.gguf ")
 
@@ -395,23 +381,19 @@ def too_much(request: Any, data: bytes) -> None:
             request.wfile.write(bytes(1 << 20))
 
 
-def test_a_server_that_sends_without_end_does_not_fill_the_disk(
-    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_sends_without_end_does_not_fill_the_disk(hub: Hub, home: Path, capsys):
     hub.answers = [too_much]
     failure(capsys, "sent more than its 3000000 bytes; try again")
     (part,) = pulled(home).parent.iterdir()
     assert part.stat().st_size == 0
 
 
-def test_other_bytes_than_requested_are_refused(
-    hub: Hub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_bytes_than_requested_are_refused(hub: Hub, capsys):
     hub.answers = [lambda r, d: Hub.send(r, 206, d[9:], {"Content-Range": "bytes 9-/*"})]
     failure(capsys, "sent other bytes than requested")
 
 
-def test_a_part_that_the_server_has_no_rest_of_begins_anew(hub: Hub, home: Path) -> None:
+def test_a_part_that_the_server_has_no_rest_of_begins_anew(hub: Hub, home: Path):
     part_of(home).write_bytes(b"junk")
     hub.answers = [
         lambda r, d: Hub.send(r, 416, b"", {"Content-Range": "bytes */3000000"}),
@@ -421,14 +403,12 @@ def test_a_part_that_the_server_has_no_rest_of_begins_anew(hub: Hub, home: Path)
     assert hub.ranges == ["bytes=4-", None]
 
 
-def test_a_part_that_is_too_long_begins_anew(hub: Hub, home: Path) -> None:
+def test_a_part_that_is_too_long_begins_anew(hub: Hub, home: Path):
     part_of(home).write_bytes(bytes(len(DATA) + 1))
     assert run(*PULL) == 0 and pulled(home).read_bytes() == DATA
 
 
-def test_a_disk_that_fills_up_meanwhile_names_the_file(
-    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_disk_that_fills_up_meanwhile_names_the_file(hub: Hub, home: Path, capsys):
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, old[1]))
     try:
@@ -457,8 +437,8 @@ def test_a_disk_that_fills_up_meanwhile_names_the_file(
     ],
 )
 def test_a_listing_that_lacks_what_must_be_known_is_one_line(
-    hub: Hub, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]
-) -> None:
+    hub: Hub, capsys, changes: dict[str, Any]
+):
     hub.changes = changes
     err = failure(capsys, "someone/some-GGUF ")
     assert "does not give size and sha256" in err or " cannot be read: " in err
@@ -469,30 +449,26 @@ def test_a_listing_that_lacks_what_must_be_known_is_one_line(
     "name", ["../x-Q8_0.gguf", "a/../Q8_0.gguf", "\x1b[2J-Q8_0.gguf", ".Q8_0.gguf"]
 )
 def test_file_names_outside_the_folder_or_with_control_characters_are_ignored(
-    hub: Hub, home: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+    hub: Hub, home: Path, capsys, name: str
+):
     hub.files = {name: DATA}
     failure(capsys, "has no GGUF file")
     assert not (home / "data").exists()
 
 
-def test_a_thousand_files_are_not_all_named(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_thousand_files_are_not_all_named(hub: Hub, capsys):
     hub.files = {f"{number}.gguf": b"x" for number in range(1000)}
     assert run("models", "pull", "someone/some-GGUF") == 2
     err = capsys.readouterr().err
     assert err.endswith(" and 980 more\n") and len(err) < 500
 
 
-def test_a_split_model_without_all_its_parts_is_refused(
-    hub: Hub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_split_model_without_all_its_parts_is_refused(hub: Hub, capsys):
     hub.files = {f"big-Q8_0-0000{number}-of-00003.gguf": b"x" for number in (1, 3)}
     failure(capsys, "has 2 parts of big-Q8_0.gguf, but some are missing")
 
 
-def test_without_huggingface_hub_the_way_out_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_huggingface_hub_the_way_out_is_named(capsys, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
     assert run(*PULL) == 1
     assert "run: pip install 'tgr-local[hub]'" in capsys.readouterr().err

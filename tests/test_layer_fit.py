@@ -49,14 +49,14 @@ def device() -> Iterator[dict[str, Any]]:
 # --- options ---
 
 
-def test_words_for_numbers_of_layers() -> None:
+def test_words_for_numbers_of_layers():
     assert parse(EngineConfig, "n_gpu_layers", "auto") == EngineConfig().n_gpu_layers == AUTO_LAYERS
     assert parse(EngineConfig, "n_gpu_layers", "all") == -1
     with pytest.raises(ValueError, match="n_cpu_moe is 'auto', but must be a whole number"):
         parse(EngineConfig, "n_cpu_moe", "auto")
 
 
-def test_a_model_that_is_larger_than_a_gpu_needs_ram_too(model: Model) -> None:
+def test_a_model_that_is_larger_than_a_gpu_needs_ram_too(model: Model):
     path = model(**WIDE)
     size = path.stat().st_size
     fitted, all_there = EngineConfig(), EngineConfig(n_gpu_layers=-1)
@@ -76,7 +76,7 @@ def on_device(engine: Engine) -> list[bool]:
 
 def test_as_many_layers_as_the_device_has_memory_for(
     model: Model, load: Load, device: dict[str, Any]
-) -> None:
+):
     path = model(**WIDE)
     here = outputs(load(path, **SMALL))
     found, notes = [], []
@@ -98,7 +98,7 @@ def test_as_many_layers_as_the_device_has_memory_for(
 
 def test_it_leaves_room_for_the_cache_that_was_asked_for(
     model: Model, load: Load, device: dict[str, Any]
-) -> None:
+):
     found = []
     for n_ctx in (256, 16384):
         native.pretend_available(64 * MIB)
@@ -109,7 +109,7 @@ def test_it_leaves_room_for_the_cache_that_was_asked_for(
     assert found[0] == 7 > found[1] > 0
 
 
-def test_a_number_of_layers_is_kept(model: Model, load: Load, device: dict[str, Any]) -> None:
+def test_a_number_of_layers_is_kept(model: Model, load: Load, device: dict[str, Any]):
     for n_gpu_layers in (-1, 2, 0):
         engine = load(model(), **device, n_gpu_layers=n_gpu_layers)
         n = 3 if n_gpu_layers < 0 else n_gpu_layers
@@ -117,7 +117,7 @@ def test_a_number_of_layers_is_kept(model: Model, load: Load, device: dict[str, 
         engine.close()
 
 
-def test_without_a_device_nothing_is_chosen(model: Model, load: Load) -> None:
+def test_without_a_device_nothing_is_chosen(model: Model, load: Load):
     engine = load(model(), n_gpu_layers=AUTO_LAYERS)
     assert (engine.layer_fit is not None) == any(on_device(engine))
     assert layers_in_ram(engine) is None
@@ -126,9 +126,7 @@ def test_without_a_device_nothing_is_chosen(model: Model, load: Load) -> None:
 # --- experts ---
 
 
-def test_experts_that_stay_in_ram_compute_the_same(
-    tmp_path: Path, load: Load, device: dict[str, Any]
-) -> None:
+def test_experts_that_stay_in_ram_compute_the_same(tmp_path, load: Load, device: dict[str, Any]):
     path = families.qwen3moe(tmp_path / "experts.gguf")
     here = outputs(load(path))
     n_splits = []
@@ -146,7 +144,7 @@ def test_experts_that_stay_in_ram_compute_the_same(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there a process can be limited later")
-def test_memory_that_runs_out_lowers_it_once(model: Model, load: Load) -> None:
+def test_memory_that_runs_out_lowers_it_once(model: Model, load: Load):
     """The server says that it has all of this machine's memory, but is not given so much."""
     if gpu_devices():
         pytest.skip("a GPU of this machine would take its part")

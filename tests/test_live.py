@@ -26,7 +26,7 @@ from tgr_local.options.config import SearchConfig
 from tgr_local.search.steps import Progress
 
 
-def test_there_is_a_bar_for_each_candidate() -> None:
+def test_there_is_a_bar_for_each_candidate():
     assert score_bars([-2.0, -1.0, -1.5]) == "▁█▅"
     assert score_bars([0.5]) == "▁"
     assert score_bars([-np.inf, -2.0, np.nan, -1.0]) == "▁▁▁█"
@@ -62,7 +62,7 @@ def screen_rows(output: str, height: int = 1000) -> list[str]:
 
 
 @pytest.fixture
-def out(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+def out(monkeypatch) -> io.StringIO:
     """What a terminal of 60 columns and 20 rows gets."""
     out = io.StringIO()
     console = Console(
@@ -72,7 +72,7 @@ def out(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return out
 
 
-def test_the_live_view_leaves_only_the_text(out: io.StringIO) -> None:
+def test_the_live_view_leaves_only_the_text(out: io.StringIO):
     asked = "a question\nwith an escape: \x1b[2J" + " long" * 20
 
     def paused() -> Iterator[Any]:
@@ -101,16 +101,14 @@ LONG = "# Title\n\n" + "".join(f"{i}. item **{i}**\n" for i in range(1, 61)) + "
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.001])
-def test_an_answer_higher_than_the_screen_is_in_the_scrollback_once(
-    out: io.StringIO, pause: float
-) -> None:
+def test_an_answer_higher_than_the_screen_is_in_the_scrollback_once(out: io.StringIO, pause: float):
     show_live(pieces_of(LONG, pause))  # type: ignore[arg-type]
     items = [f"{i}. item {i}" for i in range(1, 61)]
     rows = [row.rstrip() for row in screen_rows(out.getvalue(), 20)]
     assert rows == ["Title", "", *items, "", "end 2*3*4"]
 
 
-def test_rows_that_are_above_the_region_are_counted(out: io.StringIO) -> None:
+def test_rows_that_are_above_the_region_are_counted(out: io.StringIO):
     """A table of 16 rows on a screen of 20: the region has ten, and the table is printed whole."""
     rows = [f"| {i} | row {i} |" for i in range(16)]
     table = "\n".join(["| n | name |", "|---|---|", *rows, ""])
@@ -129,7 +127,7 @@ def test_rows_that_are_above_the_region_are_counted(out: io.StringIO) -> None:
     assert "rows above" not in final and all(f"row {i}" in final for i in range(16))
 
 
-def test_an_interrupted_answer_is_printed_as_far_as_it_came(out: io.StringIO) -> None:
+def test_an_interrupted_answer_is_printed_as_far_as_it_came(out: io.StringIO):
     def stopped() -> Iterator[Any]:
         events = pieces_of("**one** and\n\n- two\n- thr", 0.0)
         yield from itertools.islice(events, 20)
@@ -140,12 +138,12 @@ def test_an_interrupted_answer_is_printed_as_far_as_it_came(out: io.StringIO) ->
     assert screen_rows(out.getvalue(), 20) == ["one and", "", "- two"]
 
 
-def test_without_markdown_the_answer_is_as_it_was_written(out: io.StringIO) -> None:
+def test_without_markdown_the_answer_is_as_it_was_written(out: io.StringIO):
     show_live(pieces_of("**one**\n# two\n", 0.0), markdown=False)  # type: ignore[arg-type]
     assert screen_rows(out.getvalue(), 20) == ["**one**", "# two"]
 
 
-def test_a_finished_reply_looks_as_it_did(out: io.StringIO) -> None:
+def test_a_finished_reply_looks_as_it_did(out: io.StringIO):
     print_reply("**two**", thinking="one\n")
     assert screen_rows(out.getvalue(), 20) == ["one", "", "two"]
 
@@ -163,12 +161,12 @@ def test_a_finished_reply_looks_as_it_did(out: io.StringIO) -> None:
         (1, "0.5 s"),
     ],
 )
-def test_the_cost_of_a_reply_fits_the_width(width: int, line: str) -> None:
+def test_the_cost_of_a_reply_fits_the_width(width: int, line: str):
     reply = list(fake_stream(FakeEngine("f"), "x", SearchConfig(), method="tgr-latent"))[-1]
     assert cost_line([reply], width) == line
 
 
-def test_the_time_of_reading_is_told_apart() -> None:
+def test_the_time_of_reading_is_told_apart():
     reply = list(fake_stream(FakeEngine("f"), "x", SearchConfig()))[-1]
     first, *rest = reply.steps
     slow = dataclasses.replace(first, seconds=dataclasses.replace(first.seconds, rebuild=0.6))
@@ -176,7 +174,7 @@ def test_the_time_of_reading_is_told_apart() -> None:
     assert cost_line([reply]) == "9 tokens, 1.9 s (0.6 s reading), 6.9 tokens/s, seed 42"
 
 
-def test_the_cost_says_what_went_wrong() -> None:
+def test_the_cost_says_what_went_wrong():
     reply = list(fake_stream(FakeEngine("f"), "x", SearchConfig()))[-1]
     cut = dataclasses.replace(reply, finish="length", text=" ", limit="max_tokens")
     assert cost_line([cut], 40) == "0.5 s, cut by max_tokens, no answer"
@@ -189,7 +187,7 @@ def test_the_cost_says_what_went_wrong() -> None:
     assert "2 replies" in cost_line([cut, reply]) and "1 cut by" in cost_line([cut, reply])
 
 
-def test_the_progress_fits_the_width() -> None:
+def test_the_progress_fits_the_width():
     pace = Pace()
     for event in itertools.islice(fake_stream(FakeEngine("f"), "x", SearchConfig()), 2):
         pace.update(event)

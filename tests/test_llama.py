@@ -60,15 +60,15 @@ def agree(path: Path, prompts: list[str]) -> None:
             )
 
 
-def test_greedy_text_on_a_foreign_model_is_llama_cpps(stories: Path) -> None:
+def test_greedy_text_on_a_foreign_model_is_llama_cpps(stories: Path):
     agree(stories, STORIES)
 
 
-def test_greedy_text_on_the_embedded_model_is_llama_cpps() -> None:
+def test_greedy_text_on_the_embedded_model_is_llama_cpps():
     agree(embedded_model(), SUMS)
 
 
-def test_a_chat_on_the_embedded_model_is_llama_cpps() -> None:
+def test_a_chat_on_the_embedded_model_is_llama_cpps():
     messages: Any = [{"role": "user", "content": "What is 12 + 5?"}]
     options: dict[str, Any] = {"max_tokens": 60, "temperature": 0.0}
     expected = theirs(embedded_model()).create_chat_completion(messages, **options)
@@ -86,7 +86,7 @@ def test_a_chat_on_the_embedded_model_is_llama_cpps() -> None:
         assert typed.choices[0].message.content == message["content"]
 
 
-def test_tokens_and_bytes_are_llama_cpps(stories: Path) -> None:
+def test_tokens_and_bytes_are_llama_cpps(stories: Path):
     other = theirs(stories)
     with TgrLlama(stories, **SAME) as llama:
         for text in ("Once upon a time", " two  spaces", "é🦙", "<s>hi</s>", ""):
@@ -103,7 +103,7 @@ def test_tokens_and_bytes_are_llama_cpps(stories: Path) -> None:
         assert llama.metadata["general.architecture"] == "llama"
 
 
-def test_prompt_logprobs_on_a_foreign_model_are_llama_cpps(stories: Path) -> None:
+def test_prompt_logprobs_on_a_foreign_model_are_llama_cpps(stories: Path):
     prompt = "Once upon a time"
     options: dict[str, Any] = {"max_tokens": 3, "temperature": 0.0, "logprobs": 2, "echo": True}
     expected: Any = theirs(stories, logits_all=True)(prompt, **options)
@@ -117,7 +117,7 @@ def test_prompt_logprobs_on_a_foreign_model_are_llama_cpps(stories: Path) -> Non
         assert max(a.values()) == pytest.approx(max(b.values()), abs=2e-2)
 
 
-def test_embeddings_are_llama_cpps(ours: TgrLlama, model: Callable[..., Path]) -> None:
+def test_embeddings_are_llama_cpps(ours: TgrLlama, model: Callable[..., Path]):
     other = theirs(model(), embedding=True)
     for normalize in (False, True):
         expected = [other.embed(text, normalize=normalize) for text in ("hello", "the 🦙")]
@@ -137,9 +137,7 @@ def test_embeddings_are_llama_cpps(ours: TgrLlama, model: Callable[..., Path]) -
         ours.embed("a" * 5000, truncate=False)
 
 
-def test_options_of_an_instance_are_defaults_of_its_requests(
-    model: Callable[..., Path],
-) -> None:
+def test_options_of_an_instance_are_defaults_of_its_requests(model: Callable[..., Path]):
     config = SearchConfig(chunk_len=4, max_chunks=2, n_candidates=2, rollout_len=2)
     messages = [{"role": "user", "content": "he"}]
     with TgrLlama(model(), config=config, method="markov", seed=7, **SAME) as llama:
@@ -174,12 +172,12 @@ def test_options_of_an_instance_are_defaults_of_its_requests(
 )
 def test_unsupported_parameters_are_refused(
     ours: TgrLlama, parameters: dict[str, Any], message: str
-) -> None:
+):
     with pytest.raises(ValueError, match=message):
         ours(**{"prompt": "he"} | parameters)
 
 
-def test_neutral_values_of_other_samplers_are_accepted(ours: TgrLlama) -> None:
+def test_neutral_values_of_other_samplers_are_accepted(ours: TgrLlama):
     made = ours(
         "he", typical_p=1.0, tfs_z=1.0, mirostat_mode=0, mirostat_tau=5.0, mirostat_eta=0.1,
         suffix="", stop=[], top_k=-1, grammar=llama_cpp.LlamaGrammar.from_string('root ::= "ab"'),
@@ -200,7 +198,7 @@ def test_neutral_values_of_other_samplers_are_accepted(ours: TgrLlama) -> None:
         TgrLlama(type_k=99)
 
 
-def test_importing_loads_nothing_that_is_optional() -> None:
+def test_importing_loads_nothing_that_is_optional():
     code = (
         "import sys, tgr_local; from tgr_local import TgrLlama, ControlVector; "
         "from tgr_local.apis import aio; "

@@ -47,7 +47,7 @@ def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 # ---- the signatures ----
 
 
-def test_every_option_of_the_class_is_here_and_its_default_is_accepted() -> None:
+def test_every_option_of_the_class_is_here_and_its_default_is_accepted():
     theirs, ours = parameters(llama_cpp.Llama.__init__), parameters(TgrLlama.__init__)
     assert theirs.keys() - {"kwargs"} <= ours.keys()
     given = {
@@ -62,7 +62,7 @@ def test_every_option_of_the_class_is_here_and_its_default_is_accepted() -> None
 
 
 @pytest.mark.parametrize("name", ONLY)
-def test_an_option_that_is_not_supported_says_what_is_instead(name: str) -> None:
+def test_an_option_that_is_not_supported_says_what_is_instead(name: str):
     with pytest.raises(ValueError, match=f"{name} is 'other', which is not supported: "):
         TgrLlama(**{name: "other"})
 
@@ -75,14 +75,14 @@ def test_an_option_that_is_not_supported_says_what_is_instead(name: str) -> None
         ("n_ctx", "x"), ("lora_path", 3), ("model_path", b"x"), ("model_path", []), ("config", {}),
     ],
 )  # fmt: skip
-def test_an_option_of_another_type_is_named_with_its_value(name: str, value: Any) -> None:
+def test_an_option_of_another_type_is_named_with_its_value(name: str, value: Any):
     with pytest.raises(ValueError, match=f"^{name} is {re.escape(repr(value))}, "):
         TgrLlama(**{name: value})
     with pytest.raises(ValueError, match=r"^lora_scale is 'x', but must be a number"):
         TgrLlama(lora_path="a.gguf", lora_scale="x")  # type: ignore[arg-type]
 
 
-def test_a_parameter_of_another_type_is_named_with_its_value(llama: TgrLlama) -> None:
+def test_a_parameter_of_another_type_is_named_with_its_value(llama: TgrLlama):
     for name in ("control_vector", "cancel"):
         with pytest.raises(ValueError, match=f"^{name} is 3, but must be of type "):
             llama("a", max_tokens=1, **{name: 3})
@@ -97,7 +97,7 @@ def test_a_parameter_of_another_type_is_named_with_its_value(llama: TgrLlama) ->
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_the_parameters_of_a_method_are_theirs_in_their_order(name: str) -> None:
+def test_the_parameters_of_a_method_are_theirs_in_their_order(name: str):
     theirs, ours = parameters(getattr(llama_cpp.Llama, name)), parameters(getattr(TgrLlama, name))
     assert [*ours][: len(theirs)] == [*theirs]
     positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -108,7 +108,7 @@ def test_the_parameters_of_a_method_are_theirs_in_their_order(name: str) -> None
         }
 
 
-def test_an_unknown_or_repeated_parameter_is_refused_as_python_does(llama: TgrLlama) -> None:
+def test_an_unknown_or_repeated_parameter_is_refused_as_python_does(llama: TgrLlama):
     with pytest.raises(TypeError, match=r"^TgrLlama.__init__\(\) got an unexpected .* 'nosuch'$"):
         TgrLlama(nosuch=3)  # type: ignore[call-arg]
     complete: Callable[..., Any] = llama
@@ -118,7 +118,7 @@ def test_an_unknown_or_repeated_parameter_is_refused_as_python_does(llama: TgrLl
         complete("a", None, 3, max_tokens=1)
 
 
-def test_the_other_methods_take_what_theirs_take() -> None:
+def test_the_other_methods_take_what_theirs_take():
     assert TgrLlama.__call__ is TgrLlama.create_completion
     for name in ("create_embedding", "from_pretrained", "set_cache", "set_seed", "reset"):
         theirs = parameters(getattr(llama_cpp.Llama, name))
@@ -127,7 +127,7 @@ def test_the_other_methods_take_what_theirs_take() -> None:
         )
 
 
-def test_every_public_name_is_here_or_says_what_is_instead(llama: TgrLlama) -> None:
+def test_every_public_name_is_here_or_says_what_is_instead(llama: TgrLlama):
     unlike = {"logits_to_logprobs", "longest_token_prefix", "pooling_type", "model"}
     for name in dir(llama_cpp.Llama):
         if name.startswith("_") or name in unlike:
@@ -143,7 +143,7 @@ def test_every_public_name_is_here_or_says_what_is_instead(llama: TgrLlama) -> N
 # ---- the programs of the README ----
 
 
-def test_a_completion_as_the_readme_has_it(llama: TgrLlama) -> None:
+def test_a_completion_as_the_readme_has_it(llama: TgrLlama):
     prompt = "Q: Name the planets in the solar system? A: "
     output = llama(prompt, max_tokens=32, stop=["Q:", "\n"], echo=True)
     assert output["object"] == "text_completion"
@@ -153,7 +153,7 @@ def test_a_completion_as_the_readme_has_it(llama: TgrLlama) -> None:
     assert by_place["choices"] == llama(prompt, max_tokens=8, temperature=0.0)["choices"]
 
 
-def test_a_chat_as_the_readme_has_it(llama: TgrLlama) -> None:
+def test_a_chat_as_the_readme_has_it(llama: TgrLlama):
     messages = [
         {"role": "system", "content": "You are a helpful assistant that outputs in JSON."},
         {"role": "user", "content": "What is 12 + 5?"},
@@ -176,7 +176,7 @@ def test_a_chat_as_the_readme_has_it(llama: TgrLlama) -> None:
     assert text == (again["choices"][0]["message"]["content"] or "")
 
 
-def test_functions_as_the_readme_has_them() -> None:
+def test_functions_as_the_readme_has_them():
     with TgrLlama(method="base", seed=1, chat_format="chatml-function-calling") as llama:
         tool = {
             "type": "function",
@@ -200,7 +200,7 @@ def test_functions_as_the_readme_has_them() -> None:
     assert isinstance(json.loads(call["function"]["arguments"])["age"], int)
 
 
-def test_embeddings_as_the_readme_has_them() -> None:
+def test_embeddings_as_the_readme_has_them():
     with TgrLlama(embedding=True, pooling_type=1) as llama:
         made = llama.create_embedding(["Hello, world!", "Goodbye, world!"])
         assert [one["index"] for one in made["data"]] == [0, 1]
@@ -209,7 +209,7 @@ def test_embeddings_as_the_readme_has_them() -> None:
         assert len(vectors) == 2 and count >= 2
 
 
-def test_a_grammar_from_each_source(llama: TgrLlama, tmp_path: Path) -> None:
+def test_a_grammar_from_each_source(llama: TgrLlama, tmp_path):
     (file := tmp_path / "g.gbnf").write_text('root ::= "yes"')
     schema = json.dumps({"enum": ["yes"]})
     grammars = [
@@ -230,7 +230,7 @@ def test_a_grammar_from_each_source(llama: TgrLlama, tmp_path: Path) -> None:
 # ---- tokens ----
 
 
-def test_tokens_are_generated_one_by_one(llama: TgrLlama) -> None:
+def test_tokens_are_generated_one_by_one(llama: TgrLlama):
     prompt = llama.tokenize(b"12 + 23 = ")
     expected = llama(prompt, max_tokens=100, temperature=0.0, repeat_penalty=1.0)
     tokens = []
@@ -259,7 +259,7 @@ def test_tokens_are_generated_one_by_one(llama: TgrLlama) -> None:
         [*llama.generate([])]
 
 
-def test_a_criterion_ends_the_text(llama: TgrLlama) -> None:
+def test_a_criterion_ends_the_text(llama: TgrLlama):
     seen: list[int] = []
 
     def after_three(ids: Any, logits: Any) -> bool:
@@ -286,7 +286,7 @@ def test_a_criterion_ends_the_text(llama: TgrLlama) -> None:
         llama("1", logits_processor=llama_cpp.LogitsProcessorList([len]))  # type: ignore[call-overload]
 
 
-def test_the_tokenizer_and_what_does_nothing(llama: TgrLlama) -> None:
+def test_the_tokenizer_and_what_does_nothing(llama: TgrLlama):
     tokenizer = llama.tokenizer()
     assert tokenizer.decode(tokenizer.encode("12 + 5", add_bos=False)) == "12 + 5"
     assert tokenizer.encode("12") == llama.tokenize(b"12", special=True)
@@ -303,7 +303,7 @@ def test_the_tokenizer_and_what_does_nothing(llama: TgrLlama) -> None:
 # ---- from_pretrained ----
 
 
-def test_a_model_that_was_pulled_is_found_without_the_network(home: Path) -> None:
+def test_a_model_that_was_pulled_is_found_without_the_network(home: Path):
     folder = home / "data/tgr-local/models/Qwen/Qwen2-0.5B-Instruct-GGUF"
     for name, pulled in (
         ("*q8_0.gguf", "Qwen/Qwen2-0.5B-Instruct-GGUF:q8_0"),

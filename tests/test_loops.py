@@ -55,9 +55,7 @@ def words() -> Any:
         ([], 2, False),
     ],
 )
-def test_a_loop_is_an_end_of_equal_parts(
-    words: Any, tokens: list[int], parts: int, loops: bool
-) -> None:
+def test_a_loop_is_an_end_of_equal_parts(words: Any, tokens: list[int], parts: int, loops: bool):
     words.tokenize(" ".join(map(chr, range(0x4E00, 0x4E00 + 200))))  # so many tokens have a text
     assert is_loop(words, tokens, parts) is loops
 
@@ -73,17 +71,17 @@ def ends(words: Any, text: str, step: int, **kind: Any) -> int | None:
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_the_guard_of_people_leaves_tables_lists_and_code(words: Any, name: str) -> None:
+def test_the_guard_of_people_leaves_tables_lists_and_code(words: Any, name: str):
     assert ends(words, HONEST[name], 64) is None
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_the_guard_of_people_ends_what_never_ends(words: Any, name: str) -> None:
+def test_the_guard_of_people_ends_what_never_ends(words: Any, name: str):
     text, latest = LOOPS[name]
     assert ends(words, text, 512) in range(1, latest + 1)
 
 
-def test_few_copies_of_a_long_part_are_enough(words: Any) -> None:
+def test_few_copies_of_a_long_part_are_enough(words: Any):
     """Five of prose; eight of code; in a fence and with markup prose is code."""
     prose = " ".join(f"{one}{other}ment" for one in "abcdefgh" for other in "abcdefghijk") + ".\n"
     size = len(words.tokenize(prose))
@@ -100,7 +98,7 @@ def test_few_copies_of_a_long_part_are_enough(words: Any) -> None:
     assert is_loop(words, words.tokenize(prose * 5), N, text_before=closed)
 
 
-def test_a_list_may_count_its_rounds(words: Any) -> None:
+def test_a_list_may_count_its_rounds(words: Any):
     """The numbers of items alone may differ, and only in a list of sentences."""
     item = "The pump is to be switched off before anybody opens the lid of the large green tank "
     item += "on the roof of the house next to the old mill"

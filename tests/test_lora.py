@@ -25,7 +25,7 @@ from tgr_local.system.errors import ModelError, PrefixError, TgrError
 
 
 @pytest.fixture
-def adapter(small: Path, tmp_path: Path) -> Path:
+def adapter(small: Path, tmp_path) -> Path:
     return write_adapter(tmp_path / "adapter.gguf", pairs_for(small))
 
 
@@ -36,8 +36,8 @@ def output(engine: Engine) -> Any:
 
 @pytest.mark.parametrize("scales", [(1.0,), (0.5,), (-0.7,), (0.4, 0.9)], ids=str)
 def test_an_adapter_is_the_model_with_merged_weights(
-    small: Path, tmp_path: Path, scales: tuple[float, ...], load: Load
-) -> None:
+    small: Path, tmp_path, scales: tuple[float, ...], load: Load
+):
     added = [(pairs_for(small, seed=i), scale) for i, scale in enumerate(scales)]
     files = [write_adapter(tmp_path / f"{i}.gguf", pairs) for i, (pairs, _) in enumerate(added)]
     lora = tuple(f"{file}:{scale}" for file, scale in zip(files, scales, strict=True))
@@ -50,7 +50,7 @@ def test_an_adapter_is_the_model_with_merged_weights(
     np.testing.assert_allclose(mine.states, wanted.states, atol=2e-4, rtol=0)
 
 
-def test_every_weight_of_an_adapter_is_added(small: Path, tmp_path: Path, load: Load) -> None:
+def test_every_weight_of_an_adapter_is_added(small: Path, tmp_path, load: Load):
     """One weight at a time changes what the model says, as merging it does."""
     base = distributions(output(load(small)))[0]
     for i, name in enumerate((*NAMES[:7], "output.weight", EMBEDDING)):
@@ -62,7 +62,7 @@ def test_every_weight_of_an_adapter_is_added(small: Path, tmp_path: Path, load: 
         assert abs(ours - base).max() > 1e-2, name
 
 
-def test_a_cache_that_grows_keeps_the_adapter(small: Path, adapter: Path, load: Load) -> None:
+def test_a_cache_that_grows_keeps_the_adapter(small: Path, adapter: Path, load: Load):
     engine = load(small, lora=(str(adapter),))
     first = generated(engine)
     before: EngineStats = engine.stats()
@@ -71,9 +71,7 @@ def test_a_cache_that_grows_keeps_the_adapter(small: Path, adapter: Path, load: 
         assert generated(engine) == first != generated(load(small))
 
 
-def test_quantized_weights_take_an_adapter(
-    model: Model, small: Path, tmp_path: Path, load: Load
-) -> None:
+def test_quantized_weights_take_an_adapter(model: Model, small: Path, tmp_path, load: Load):
     quantized = model(dtype="Q8_0")
     added = pairs_for(small), 1.0
     file = write_adapter(tmp_path / "adapter.gguf", added[0])
@@ -86,7 +84,7 @@ def test_quantized_weights_take_an_adapter(
 # --- other scales while it is loaded ---
 
 
-def test_scales_can_be_changed(small: Path, tmp_path: Path, load: Load) -> None:
+def test_scales_can_be_changed(small: Path, tmp_path, load: Load):
     files = [write_adapter(tmp_path / f"{i}.gguf", pairs_for(small, seed=i)) for i in range(2)]
 
     def with_scales(*scales: float) -> Engine:
@@ -113,7 +111,7 @@ def test_scales_can_be_changed(small: Path, tmp_path: Path, load: Load) -> None:
     assert_same(output(engine), output(first))
 
 
-def test_scales_are_not_changed_under_a_session(small: Path, adapter: Path, load: Load) -> None:
+def test_scales_are_not_changed_under_a_session(small: Path, adapter: Path, load: Load):
     engine = load(small, lora=(f"{adapter}:0.5",))
     before = output(engine)
     with engine.session(64, 1) as session:
@@ -132,9 +130,7 @@ def test_scales_are_not_changed_under_a_session(small: Path, adapter: Path, load
     assert_same(output(engine), before)
 
 
-def test_what_is_remembered_has_one_set_of_scales(
-    small: Path, adapter: Path, tmp_path: Path
-) -> None:
+def test_what_is_remembered_has_one_set_of_scales(small: Path, adapter: Path, tmp_path):
     saved, options = tmp_path / "saved", KEEPING | {"lora": (str(adapter),)}
 
     def read(engine: Engine) -> Any:
@@ -174,7 +170,7 @@ def remember(engine: Engine) -> None:
         session.remember(sequence)
 
 
-def test_a_saved_prefix_belongs_to_its_adapters(small: Path, adapter: Path, tmp_path: Path) -> None:
+def test_a_saved_prefix_belongs_to_its_adapters(small: Path, adapter: Path, tmp_path):
     saved = tmp_path / "saved"
     with_one = EngineConfig(**KEEPING | {"lora": (str(adapter),)})
     with Engine(small, with_one) as engine:
@@ -192,7 +188,7 @@ def test_a_saved_prefix_belongs_to_its_adapters(small: Path, adapter: Path, tmp_
 
 def test_hashes_and_measured_strengths_are_of_model_and_adapters(
     small: Path, adapter: Path, load: Load
-) -> None:
+):
     plain, whole, half = (
         load(small, lora=lora) for lora in ((), (str(adapter),), (f"{adapter}:0.5",))
     )
@@ -208,8 +204,8 @@ def test_hashes_and_measured_strengths_are_of_model_and_adapters(
 
 @pytest.mark.parametrize("which", ["model", "adapter"])
 def test_states_are_not_kept_under_the_hash_of_a_file_that_came_later(
-    small: Path, tmp_path: Path, which: str
-) -> None:
+    small: Path, tmp_path, which: str
+):
     model = tmp_path / "model.gguf"
     shutil.copy(small, model)
     lora = write_adapter(tmp_path / "adapter.gguf", pairs_for(small))
@@ -228,8 +224,8 @@ def test_states_are_not_kept_under_the_hash_of_a_file_that_came_later(
 
 
 def test_a_file_that_is_replaced_while_its_hash_is_made_is_noticed(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    small: Path, tmp_path, monkeypatch
+):
     model = tmp_path / "model.gguf"
     shutil.copy(small, model)
     with Engine(model, EngineConfig(**EXACT)) as engine:
@@ -249,7 +245,7 @@ def test_a_file_that_is_replaced_while_its_hash_is_made_is_noticed(
 # --- the front ends ---
 
 
-def test_front_ends_name_the_adapter(small: Path, adapter: Path) -> None:
+def test_front_ends_name_the_adapter(small: Path, adapter: Path):
     config = EngineConfig(**EXACT | {"lora": (f"{adapter}:0.5",)})
     found = {one.name: one.detail for one in doctor.examine(str(small), config)}
     assert found["adapter"].startswith(f"{adapter}: scale 0.5, ")
@@ -261,7 +257,7 @@ def test_front_ends_name_the_adapter(small: Path, adapter: Path) -> None:
         assert engine.adapters[0].path == adapter
 
 
-def test_files_and_scales_are_read_from_one_text() -> None:
+def test_files_and_scales_are_read_from_one_text():
     made = adapters.named_adapters(("a.gguf", "b:c.gguf:0.25", "~/d.gguf:-1", "C:\\x.gguf"))
     assert [(str(one.path), one.scale) for one in made] == [
         ("a.gguf", 1.0), ("b:c.gguf", 0.25), (str(Path.home() / "d.gguf"), -1.0),
@@ -277,8 +273,8 @@ def test_files_and_scales_are_read_from_one_text() -> None:
 
 
 def test_files_that_are_no_adapter_of_the_model_are_refused(
-    small: Path, model: Model, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+    small: Path, model: Model, tmp_path, capfd
+):
     one = {NAMES[0]: pairs_for(small, NAMES[:1])[NAMES[0]]}
     a, b = one[NAMES[0]]
     text = tmp_path / "text.gguf"

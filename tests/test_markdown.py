@@ -66,7 +66,7 @@ def rows(text: str, width: int = WIDE) -> list[str]:
         ("text\n---\nmore", ["text", "", "─" * WIDE, "", "more"]),
     ],
 )
-def test_every_element_has_its_form(source: str, shown: list[str]) -> None:
+def test_every_element_has_its_form(source: str, shown: list[str]):
     assert rows(source) == shown
 
 
@@ -86,11 +86,11 @@ def test_every_element_has_its_form(source: str, shown: list[str]) -> None:
         "f[x](5",
     ],
 )
-def test_mathematics_stays_as_it_was_written(text: str) -> None:
+def test_mathematics_stays_as_it_was_written(text: str):
     assert rows(text) == [text]
 
 
-def test_bold_beside_other_scripts_and_punctuation() -> None:
+def test_bold_beside_other_scripts_and_punctuation():
     shown = written("这是**重点**内容。**Note:** ok, (**x**)", 1)
     assert plain(shown) == ["这是重点内容。Note: ok, (x)"]
     assert re.findall(r"\x1b\[1m(.*?)\x1b\[0m", shown) == ["重点", "Note:", "x"]
@@ -128,11 +128,11 @@ The end: \\boxed{5}
 
 @pytest.mark.parametrize("n_letters", [1, 7])
 @pytest.mark.parametrize("width", [20, 80])
-def test_it_ends_the_same_however_it_grows(n_letters: int, width: int) -> None:
+def test_it_ends_the_same_however_it_grows(n_letters: int, width: int):
     assert written(DOCUMENT, n_letters, width) == written(DOCUMENT, len(DOCUMENT), width)
 
 
-def test_finished_parts_are_printed_at_once() -> None:
+def test_finished_parts_are_printed_at_once():
     growing = MarkdownText()
     growing.feed("first\n\n- one\n- two\n")
     shown = "".join(as_printed(terminal(), piece) for piece in growing.take())
@@ -143,7 +143,7 @@ def test_finished_parts_are_printed_at_once() -> None:
 
 
 @pytest.mark.parametrize("end", ["*", "**", "#", "```", "```py", "|--", "1.", "-", "> "])
-def test_what_may_become_something_else_is_not_shown_yet(end: str) -> None:
+def test_what_may_become_something_else_is_not_shown_yet(end: str):
     growing = MarkdownText()
     growing.feed(f"text\n{end}")
     growing.take()
@@ -154,7 +154,7 @@ def test_what_may_become_something_else_is_not_shown_yet(end: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["#1", "a", "-1", "\\boxed", "1.5", "> a", "- a", "(", "$"])
-def test_what_is_clear_is_shown_at_once(text: str) -> None:
+def test_what_is_clear_is_shown_at_once(text: str):
     growing = MarkdownText()
     growing.feed(text)
     growing.take()
@@ -168,7 +168,7 @@ WORDS = (
 )  # fmt: skip
 
 
-def test_no_word_is_lost_or_doubled() -> None:
+def test_no_word_is_lost_or_doubled():
     rng = random.Random(0)
     for _ in range(60):
         text = "".join(rng.choice(WORDS) for _ in range(rng.randrange(30)))
@@ -191,7 +191,7 @@ def test_no_word_is_lost_or_doubled() -> None:
     ],
 )
 @pytest.mark.parametrize("n_letters", [1, 1000])
-def test_no_control_character_reaches_the_terminal(text: str, n_letters: int) -> None:
+def test_no_control_character_reaches_the_terminal(text: str, n_letters: int):
     shown = re.sub(r"\x1b\[[0-9;]*m", "", written(text, n_letters))
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
 
@@ -211,7 +211,7 @@ def test_no_control_character_reaches_the_terminal(text: str, n_letters: int) ->
         "\n" * 20_000,
     ],
 )
-def test_a_hostile_text_is_shown(text: str) -> None:
+def test_a_hostile_text_is_shown(text: str):
     written(text, len(text))
     growing = MarkdownText()
     for start in range(0, len(text), 20_000):
@@ -220,30 +220,30 @@ def test_a_hostile_text_is_shown(text: str) -> None:
         growing.growing()
 
 
-def test_a_long_text_without_blocks_is_complete() -> None:
+def test_a_long_text_without_blocks_is_complete():
     lines = [f"line {i}" for i in range(4000)]
     assert rows("\n".join(lines)) == lines
     assert len("".join(rows("x" * 100_000, width=80))) == 100_000
 
 
-def test_a_long_code_block_is_one_block() -> None:
+def test_a_long_code_block_is_one_block():
     code = [f"x{i} = {i} * 2 * 3" for i in range(1200)]
     text = "\n".join(["before", "```py", *code, "```", "after"])
     assert rows(text) == ["before", "", "```py", *code, "```", "", "after"]
 
 
 @pytest.mark.parametrize("n_letters", [3, 1000])
-def test_code_with_tabs_is_whole(n_letters: int) -> None:
+def test_code_with_tabs_is_whole(n_letters: int):
     code = 'int main() {\n\tif (x) {\n\t\tputs("x");\n\t}\n\treturn 0;\n}'
     shown = plain(written(f"```c\n{code}\n```\n", n_letters))
     assert shown == ["```c", *code.expandtabs(4).split("\n"), "```"]
 
 
-def test_wide_characters_fit_the_width() -> None:
+def test_wide_characters_fit_the_width():
     assert rows("重" * 25, width=20) == ["重" * 10, "重" * 10, "重" * 5]
 
 
-def test_plain_text_is_not_formatted() -> None:
+def test_plain_text_is_not_formatted():
     shown = written("**a**\n- b\n\n", 1, growing=PlainText())
     assert shown == "**a**\n- b\n"
     assert plain(written("some words here", 3, 10, PlainText("dim"))) == [
@@ -261,7 +261,7 @@ def test_plain_text_is_not_formatted() -> None:
     ]
 
 
-def test_long_lines_are_broken_between_words() -> None:
+def test_long_lines_are_broken_between_words():
     assert (
         wrapped("/name N     what it does with N", 24)
         == "/name N     what it does\n            with N"

@@ -50,16 +50,14 @@ every_run = pytest.mark.parametrize(
 
 
 @every_run
-def test_every_decoded_position_is_counted(
-    engine: Engine, method: str, options: dict[str, Any]
-) -> None:
+def test_every_decoded_position_is_counted(engine: Engine, method: str, options: dict[str, Any]):
     before = engine.stats().n_positions
     steps = steps_of(engine, method, with_(**options))
     assert engine.stats().n_positions - before == spent(steps)
 
 
 @every_method
-def test_steps_are_numbered_and_only_the_last_has_a_finish(engine: Engine, method: str) -> None:
+def test_steps_are_numbered_and_only_the_last_has_a_finish(engine: Engine, method: str):
     steps = steps_of(engine, method)
     assert [step.index for step in steps] == list(range(len(steps)))
     assert [step.finish is None for step in steps] == [True] * (len(steps) - 1) + [False]
@@ -69,7 +67,7 @@ def test_steps_are_numbered_and_only_the_last_has_a_finish(engine: Engine, metho
 
 
 @every_run
-def test_a_budget_is_kept_or_refused(engine: Engine, method: str, options: dict[str, Any]) -> None:
+def test_a_budget_is_kept_or_refused(engine: Engine, method: str, options: dict[str, Any]):
     config = with_(**options)
     whole = spent(steps_of(engine, method, config))
     refused: list[int] = []
@@ -92,8 +90,8 @@ def test_a_budget_is_kept_or_refused(engine: Engine, method: str, options: dict[
 
 @every_run
 def test_cells_and_sequences_are_bounds_that_no_run_exceeds(
-    engine: Engine, method: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    engine: Engine, method: str, options: dict[str, Any], monkeypatch
+):
     config = with_(temperature=0.0, **options)
     held_at_once = sequences_held(engine, monkeypatch)
     steps = steps_of(engine, method, config)
@@ -106,7 +104,7 @@ def test_cells_and_sequences_are_bounds_that_no_run_exceeds(
 @every_run
 def test_no_run_decodes_more_positions_than_the_method_says(
     engine: Engine, method: str, options: dict[str, Any]
-) -> None:
+):
     config, needs = with_(**options), methods.get(method)
     most = (needs.positions or needs.cells)(engine, len(PROMPT), config)
     assert most / 40 < spent(steps_of(engine, method, config)) <= most
@@ -115,7 +113,7 @@ def test_no_run_decodes_more_positions_than_the_method_says(
 @every_method
 @pytest.mark.parametrize("chunk_len", [8, 40])
 @pytest.mark.parametrize("limit", [1, 7, 8, 9, 39, 40, 41, 80, 1000])
-def test_new_tokens_are_limited(engine: Engine, method: str, limit: int, chunk_len: int) -> None:
+def test_new_tokens_are_limited(engine: Engine, method: str, limit: int, chunk_len: int):
     config = with_(max_tokens=limit, chunk_len=chunk_len, temperature=0.0, power_steps=1)
     steps = steps_of(engine, method, config)
     assert len(text_of(steps)) == min(limit, 4 * chunk_len)
@@ -124,7 +122,7 @@ def test_new_tokens_are_limited(engine: Engine, method: str, limit: int, chunk_l
 
 
 @every_method
-def test_a_deadline_ends_the_reply(engine: Engine, method: str) -> None:
+def test_a_deadline_ends_the_reply(engine: Engine, method: str):
     config = with_(max_seconds=1e-6, chunk_len=900, rollout_len=2)
     (step,) = steps_of(engine, method, config)
     assert step.finish == "budget" and len(step.tokens) < 900
@@ -132,9 +130,7 @@ def test_a_deadline_ends_the_reply(engine: Engine, method: str) -> None:
 
 
 @every_method
-def test_an_end_token_ends_the_reply(
-    engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_end_token_ends_the_reply(engine: Engine, method: str, monkeypatch):
     only((END,), monkeypatch)
     before = engine.stats().n_positions
     (step,) = steps_of(engine, method)
@@ -148,7 +144,7 @@ def test_an_end_token_ends_the_reply(
 @every_run
 def test_the_same_seed_repeats_and_another_differs(
     engine: Engine, method: str, options: dict[str, Any]
-) -> None:
+):
     config = with_(**options)
     first, again = (steps_of(engine, method, config) for _ in range(2))
     assert_identical(first, again)
@@ -157,9 +153,7 @@ def test_the_same_seed_repeats_and_another_differs(
 
 
 @every_run
-def test_cancel_at_any_stage_leaves_nothing(
-    engine: Engine, method: str, options: dict[str, Any]
-) -> None:
+def test_cancel_at_any_stage_leaves_nothing(engine: Engine, method: str, options: dict[str, Any]):
     config, seen = with_(**options), []
     steps_of(engine, method, config, on_event=lambda progress: seen.append(progress.stage))
     assert set(seen) >= {"rebuild", "tokens"}
@@ -184,7 +178,7 @@ def test_cancel_at_any_stage_leaves_nothing(
 
 
 @every_method
-def test_a_run_that_is_dropped_or_fails_leaves_nothing(engine: Engine, method: str) -> None:
+def test_a_run_that_is_dropped_or_fails_leaves_nothing(engine: Engine, method: str):
     stream: Iterator[Step] = methods.get(method).run(Run(engine, Request(PROMPT, SMALL)))
     assert not any(held(engine.stats()).values())  # nothing before the first step is asked for
     next(stream)
@@ -201,7 +195,7 @@ def test_a_run_that_is_dropped_or_fails_leaves_nothing(engine: Engine, method: s
 
 
 @every_method
-def test_a_trajectory_does_not_depend_on_those_beside_it(engine: Engine, method: str) -> None:
+def test_a_trajectory_does_not_depend_on_those_beside_it(engine: Engine, method: str):
     """As a group on an F32 file without flash attention, where a batch's size is no more than
     rounding in the last digits."""
     (alone,) = group_of(engine, method, SMALL, 1)
@@ -216,7 +210,7 @@ def test_a_trajectory_does_not_depend_on_those_beside_it(engine: Engine, method:
 @every_method
 def test_a_query_that_cannot_fit_is_refused_with_the_numbers(
     model: Model, load: Load, engine: Engine, method: str
-) -> None:
+):
     with pytest.raises(ValueError, match="the prompt has no tokens"):
         steps_of(engine, method, prompt=[])
     with pytest.raises(CapacityError, match=r"4104 tokens.* trained for 4096"):
@@ -242,7 +236,7 @@ def changed(config: SearchConfig, name: str) -> Any:
 
 
 @every_method
-def test_options_that_a_method_does_not_use_change_nothing(engine: Engine, method: str) -> None:
+def test_options_that_a_method_does_not_use_change_nothing(engine: Engine, method: str):
     """So they may be hidden from whoever uses it."""
     config = dataclasses.replace(SMALL, search_from=0 if METHODS[method].searches else 1)
     others = {
@@ -257,6 +251,6 @@ def test_options_that_a_method_does_not_use_change_nothing(engine: Engine, metho
 
 
 @every_method
-def test_every_method_says_what_it_does(method: str) -> None:
+def test_every_method_says_what_it_does(method: str):
     about = METHODS[method].about
     assert 20 < len(about) <= 80 and about[-1] != "."

@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,13 +53,13 @@ WHOLE = ["best-of-n", "self-consistency", "vote", "auto", "power", "tot", "got"]
         ("tot", {"tree_breadth": 1, "tree_proposals": 1}),
     ],
 )
-def test_a_choice_of_one_text_is_base(engine: Engine, method: str, options: dict[str, int]) -> None:
+def test_a_choice_of_one_text_is_base(engine: Engine, method: str, options: dict[str, int]):
     steps, base = steps_of(engine, method, with_(**options)), steps_of(engine, "base")
     assert text_of(steps) == text_of(base) and spent(steps) == spent(base)
 
 
 @pytest.mark.parametrize("method", WHOLE)
-def test_the_chosen_text_is_read_after_the_whole_query(engine: Engine, method: str) -> None:
+def test_the_chosen_text_is_read_after_the_whole_query(engine: Engine, method: str):
     steps = steps_of(engine, method)
     assert [len(step.tokens) for step in steps] == [6, 6, 6, 6]
     logprobs = np.concatenate([step.logprobs for step in steps])
@@ -72,9 +71,7 @@ def test_the_chosen_text_is_read_after_the_whole_query(engine: Engine, method: s
 
 
 @pytest.mark.parametrize("method", WHOLE)
-def test_a_stop_text_ends_the_reply(
-    engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_text_ends_the_reply(engine: Engine, method: str, monkeypatch):
     only(tuple(engine.tokenize("x") + engine.tokenize("y")), monkeypatch, temperature=4.0)
     steps = steps_of(engine, method, with_(stop=("xy",), chunk_len=3, max_chunks=10))
     text = engine.detokenize(text_of(steps)).decode()
@@ -83,16 +80,14 @@ def test_a_stop_text_ends_the_reply(
 
 
 @pytest.mark.parametrize("method", WHOLE)
-def test_a_grammar_binds_the_whole_text(engine: Engine, method: str) -> None:
+def test_a_grammar_binds_the_whole_text(engine: Engine, method: str):
     config = with_(grammar='root ::= "abc" [xy]{14} "done"', chunk_len=5, max_chunks=6)
     text = engine.detokenize(text_of(steps_of(engine, method, config))).decode()
     assert re.fullmatch("abc[xy]{14}done", text)
 
 
 @pytest.mark.parametrize("method", WHOLE)
-def test_answer_now_ends_the_run_with_the_text_so_far(
-    engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answer_now_ends_the_run_with_the_text_so_far(engine: Engine, method: str, monkeypatch):
     only(tuple(TOKENS[:4]), monkeypatch)  # no end token
     cancel = Cancel()
 
@@ -107,9 +102,7 @@ def test_answer_now_ends_the_run_with_the_text_so_far(
 
 @pytest.mark.parametrize("method", ["best-of-n", "self-consistency"])
 @pytest.mark.parametrize("limit", [{"max_tokens": 4}, {"max_forward_tokens": 60}])
-def test_limited_samples_declare_fewer_cells(
-    engine: Engine, method: str, limit: dict[str, int]
-) -> None:
+def test_limited_samples_declare_fewer_cells(engine: Engine, method: str, limit: dict[str, int]):
     config = with_(n_samples=5, chunk_len=200, max_chunks=10, **limit)
     n_cells = methods.get(method).cells(engine, len(PROMPT), config)
     assert n_cells <= len(PROMPT) + max(5 * 4, 60) + 8
@@ -118,7 +111,7 @@ def test_limited_samples_declare_fewer_cells(
 
 
 @pytest.mark.parametrize("method", OURS)
-def test_every_token_has_its_alternatives(engine: Engine, method: str) -> None:
+def test_every_token_has_its_alternatives(engine: Engine, method: str):
     for step in steps_of(engine, method, with_(top_logprobs=3)):
         assert step.top_ids is not None and step.top_logprobs is not None
         assert [ids.shape for ids in step.top_ids] == [(3,)] * len(step.tokens)
@@ -131,7 +124,7 @@ def test_every_token_has_its_alternatives(engine: Engine, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", OURS)
-def test_a_trace_has_the_figures_of_a_run(engine: Engine, method: str, tmp_path: Path) -> None:
+def test_a_trace_has_the_figures_of_a_run(engine: Engine, method: str, tmp_path):
     reply = generate(engine, "2 + 2 = ?", SMALL, method=method, raw=True)
     prompt = engine.tokenize("2 + 2 = ?")
     written = trace_file.make_trace(
@@ -151,9 +144,7 @@ def test_a_trace_has_the_figures_of_a_run(engine: Engine, method: str, tmp_path:
 # --- tgr-token ---
 
 
-def test_token_rollouts_are_scored_without_anchors_and_the_winner_begins_the_chunk(
-    engine: Engine,
-) -> None:
+def test_token_rollouts_are_scored_without_anchors_and_the_winner_begins_the_chunk(engine: Engine):
     reference = Reference(engine.path)
     written: list[int] = []
     for step in steps_of(engine, "tgr-token"):
@@ -177,7 +168,7 @@ def test_token_rollouts_are_scored_without_anchors_and_the_winner_begins_the_chu
         written += step.tokens.tolist()
 
 
-def test_options_of_anchors_do_not_change_tgr_token(engine: Engine) -> None:
+def test_options_of_anchors_do_not_change_tgr_token(engine: Engine):
     anchored = with_(
         lambda_u=3.0, delta=-1.0, n_mc=3, reevaluate=2,
         sigma=2.0, eta=9.0,
@@ -189,7 +180,7 @@ def test_options_of_anchors_do_not_change_tgr_token(engine: Engine) -> None:
 # --- hard-geometry ---
 
 
-def test_a_rule_that_accepts_every_anchor_is_random_anchor(engine: Engine) -> None:
+def test_a_rule_that_accepts_every_anchor_is_random_anchor(engine: Engine):
     loose = with_(kappa_max=1e9)
     hard, free = (steps_of(engine, name, loose) for name in ("hard-geometry", "random-anchor"))
     assert text_of(hard) == text_of(free)
@@ -209,7 +200,7 @@ def follows(before: Step | None, step: Step, config: SearchConfig) -> bool:
     return kappa <= config.kappa_max
 
 
-def test_an_accepted_anchor_follows_the_rule_and_proposals_are_counted(engine: Engine) -> None:
+def test_an_accepted_anchor_follows_the_rule_and_proposals_are_counted(engine: Engine):
     tried = set()
     for config in (with_(kappa_max=2.1), with_(kappa_max=1.9), with_(sigma=5.0, kappa_max=9.0)):
         first, *others = steps_of(engine, "hard-geometry", config)
@@ -224,7 +215,7 @@ def test_an_accepted_anchor_follows_the_rule_and_proposals_are_counted(engine: E
     assert tried >= {(False, 1), (True, 1)}
 
 
-def test_after_the_last_proposal_the_one_nearest_the_rule_is_taken() -> None:
+def test_after_the_last_proposal_the_one_nearest_the_rule_is_taken():
     rng = np.random.default_rng(5)
     before, z = geometry.unit(rng.standard_normal((2, 30)))
     for sigma in (0.1, 5.0):
@@ -239,7 +230,7 @@ def test_after_the_last_proposal_the_one_nearest_the_rule_is_taken() -> None:
             np.testing.assert_allclose(breach, max(arc - math.pi / 2, 0) + kappa - 0.1)
 
 
-def test_acceptance_is_the_share_of_all_proposals_that_follow_the_rule() -> None:
+def test_acceptance_is_the_share_of_all_proposals_that_follow_the_rule():
     rng = np.random.default_rng(5)
     before, z = geometry.unit(rng.standard_normal((2, 30)))
     config = with_(kappa_max=1.55, sigma=0.1)
@@ -249,7 +240,7 @@ def test_acceptance_is_the_share_of_all_proposals_that_follow_the_rule() -> None
     assert 0 < share < 1 and share == np.mean(np.array(kappas) <= config.kappa_max)
 
 
-def test_acceptance_rises_with_the_width_of_anchors_and_a_bound_on_the_turn_falls() -> None:
+def test_acceptance_rises_with_the_width_of_anchors_and_a_bound_on_the_turn_falls():
     """What docs/methods.md says of κ ≤ 1.6 and of a turn ≤ 1.55; the last step has 1.29 radians."""
     rng, shares, turns = np.random.default_rng(0), [], []
     for d in (192, 1024, 2048, 4096):
@@ -263,7 +254,7 @@ def test_acceptance_rises_with_the_width_of_anchors_and_a_bound_on_the_turn_fall
     np.testing.assert_allclose(turns, [0.39, 0.25, 0.18, 0.09], atol=0.08)
 
 
-def test_the_first_boundary_has_no_turn() -> None:
+def test_the_first_boundary_has_no_turn():
     z = np.eye(30)[0]
     config = with_(kappa_max=0.0, sigma=0.1)
     _, n, passed = hard_geometry.propose(None, z, config, np.random.default_rng(0))

@@ -30,7 +30,7 @@ from tgr_local.search.branches import Branch
 from tgr_local.system.answers import answer_key
 
 
-def test_the_likeliest_of_n_samples_is_kept(engine: Engine) -> None:
+def test_the_likeliest_of_n_samples_is_kept(engine: Engine):
     with branches_of(engine) as branches:
         samples = branches.sample(4)
         assert len({tuple(sample.tokens) for sample in samples}) == 4
@@ -44,7 +44,7 @@ def test_the_likeliest_of_n_samples_is_kept(engine: Engine) -> None:
     assert counts[0].discarded == 3 * 24 and sum(one.chunk for one in counts) == 24
 
 
-def test_ended_samples_are_preferred_to_likelier_unfinished_ones() -> None:
+def test_ended_samples_are_preferred_to_likelier_unfinished_ones():
     def sample(logprob: float, ended: bool) -> Branch:
         return Branch(None, [1], [logprob], [0.0], ended=ended)  # type: ignore[arg-type]
 
@@ -53,7 +53,7 @@ def test_ended_samples_are_preferred_to_likelier_unfinished_ones() -> None:
     assert best_of_n.best([cut, sample(-0.2, False)]) is cut
 
 
-def test_samples_share_the_budget_equally(engine: Engine) -> None:
+def test_samples_share_the_budget_equally(engine: Engine):
     for budget in (9 + 4, 9 + 7, 9 + 8, 9 + 50, 9 + 4 * 24 - 1, 9 + 4 * 24):
         steps = steps_of(engine, "best-of-n", with_(max_forward_tokens=budget))
         assert len(text_of(steps)) == (budget - 9) // 4
@@ -73,13 +73,11 @@ def test_samples_share_the_budget_equally(engine: Engine) -> None:
 )
 def test_the_most_frequent_answer_wins_and_ties_go_to_the_likeliest(
     keys: list[str | None], likelihoods: list[float], kept: int
-) -> None:
+):
     assert self_consistency.elect(keys, likelihoods) == kept
 
 
-def test_self_consistency_keeps_a_sample_of_the_majority(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_self_consistency_keeps_a_sample_of_the_majority(engine: Engine, monkeypatch):
     digits = tuple(engine.tokenize(digit)[0] for digit in "12")
     only((*digits, END), monkeypatch)
     config = with_(n_samples=24)
@@ -98,7 +96,7 @@ def test_self_consistency_keeps_a_sample_of_the_majority(
 # --- power ---
 
 
-def test_the_acceptance_ratio_is_that_of_metropolis_hastings() -> None:
+def test_the_acceptance_ratio_is_that_of_metropolis_hastings():
     new, old = [math.log(0.5), math.log(0.25)], [math.log(0.5), math.log(0.1)]
     ratio = power.log_ratio(new, old, [math.log(0.8)], [math.log(0.2)], 3.0)
     np.testing.assert_allclose(math.exp(ratio), (0.25 / 0.1) ** 3 * 0.2 / 0.8)
@@ -108,7 +106,7 @@ def test_the_acceptance_ratio_is_that_of_metropolis_hastings() -> None:
 
 
 @pytest.mark.parametrize("alpha", [1.0, 2.5, 4.0])
-def test_the_chain_is_in_detailed_balance_with_the_power_of_p(alpha: float) -> None:
+def test_the_chain_is_in_detailed_balance_with_the_power_of_p(alpha: float):
     """The whole transition matrix over all texts of a toy model of two tokens and an end token, of
     at most three tokens: its stationary law is p^α, and in detail."""
     rng = np.random.default_rng(1)
@@ -145,9 +143,7 @@ def test_the_chain_is_in_detailed_balance_with_the_power_of_p(alpha: float) -> N
     np.testing.assert_allclose(flow, flow.T, atol=1e-14)
 
 
-def test_a_chain_on_the_engine_samples_from_the_power_of_p(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chain_on_the_engine_samples_from_the_power_of_p(engine: Engine, monkeypatch):
     """All nine texts of two out of three tokens, for which cold sampling is far from p^α."""
     letters = (0, 25, 248)
     only(letters, monkeypatch)
@@ -174,22 +170,20 @@ def test_a_chain_on_the_engine_samples_from_the_power_of_p(
     assert distance(found, target) < 0.1 < 0.5 < distance(cold, target)
 
 
-def test_at_alpha_one_proposals_are_the_model_and_always_accepted(engine: Engine) -> None:
+def test_at_alpha_one_proposals_are_the_model_and_always_accepted(engine: Engine):
     steps = steps_of(engine, "power", with_(power_alpha=1.0))
     assert steps[-1].figures == {"proposals": 36, "accepted": 36}
 
 
 @pytest.mark.parametrize(("n_tokens", "n_blocks"), [(1, 1), (5, 5), (16, 16), (17, 9), (24, 12)])
-def test_every_block_is_improved_before_the_next(
-    engine: Engine, n_tokens: int, n_blocks: int
-) -> None:
+def test_every_block_is_improved_before_the_next(engine: Engine, n_tokens: int, n_blocks: int):
     """There are 16 blocks at most, of at least one token each."""
     steps = steps_of(engine, "power", with_(max_tokens=n_tokens))
     assert len(text_of(steps)) == n_tokens
     assert steps[-1].figures["proposals"] == 3 * n_blocks
 
 
-def test_without_steps_power_is_cold_sampling(engine: Engine) -> None:
+def test_without_steps_power_is_cold_sampling(engine: Engine):
     steps = steps_of(engine, "power", with_(power_steps=0))
     # whose chunks are as long as the blocks, so that they have the same seeds
     base = steps_of(engine, "base", with_(temperature=0.25, chunk_len=2, max_chunks=12))

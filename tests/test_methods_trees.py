@@ -27,7 +27,7 @@ from tgr_local.search.branches import Branch, text_limit
 from tgr_local.system.errors import CapacityError
 
 
-def test_a_tree_keeps_the_likeliest_thoughts_at_every_level(engine: Engine) -> None:
+def test_a_tree_keeps_the_likeliest_thoughts_at_every_level(engine: Engine):
     with branches_of(engine) as branches:
         tree = tot.Tree(branches)
         grown: list[list[Branch]] = []
@@ -52,9 +52,7 @@ def test_a_tree_keeps_the_likeliest_thoughts_at_every_level(engine: Engine) -> N
     assert text_of(steps_of(engine, "tot")) == kept[0]
 
 
-def test_equal_thoughts_count_once_and_ended_ones_stay(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_thoughts_count_once_and_ended_ones_stay(engine: Engine, monkeypatch):
     only((END, TOKENS[0]), monkeypatch, temperature=5.0)
     with branches_of(engine, with_(tree_breadth=6, tree_proposals=6, chunk_len=1)) as branches:
         tree = tot.Tree(branches)
@@ -65,7 +63,7 @@ def test_equal_thoughts_count_once_and_ended_ones_stay(
         assert len(tree.kept) == 3 and tree.best.ended
 
 
-def test_a_turn_follows_the_chat_template(engine: Engine) -> None:
+def test_a_turn_follows_the_chat_template(engine: Engine):
     turn = got.UserTurn(engine, got.merge_request(2), thinking=True)
     context = engine.tokenize("<|im_start|>assistant\nOne")
     tokens = turn.after(context, [engine.tokenize("Two"), [TOKENS[3], 200]])
@@ -76,23 +74,21 @@ def test_a_turn_follows_the_chat_template(engine: Engine) -> None:
     assert len(tokens) <= turn.n_tokens + len(engine.tokenize("Two")) + 2
 
 
-def test_a_turn_closes_thinking_that_is_open(engine: Engine) -> None:
+def test_a_turn_closes_thinking_that_is_open(engine: Engine):
     turn = got.UserTurn(engine, got.REFINE, thinking=False)
     for context, closes in (("<think>hm", True), ("<think>hm</think>so", False), ("so", False)):
         text = engine.detokenize(turn.after(engine.tokenize(context)), special=True)
         assert text.startswith(b"\n</think>\n\n") == closes
 
 
-def test_a_model_without_a_template_is_asked_in_plain_text(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_without_a_template_is_asked_in_plain_text(engine: Engine, monkeypatch):
     for template in ("", "{{ messages[-1].content }}"):  # the second drops what was said before
         monkeypatch.setattr(engine, "chat_template", template)
         turn = got.UserTurn(engine, got.REFINE, thinking=False)
         assert engine.detokenize(turn.after([])).decode() == f"\n\n{got.REFINE}\n\n"
 
 
-def test_a_rewritten_thought_is_a_text_after_the_query(engine: Engine) -> None:
+def test_a_rewritten_thought_is_a_text_after_the_query(engine: Engine):
     with branches_of(engine) as branches:
         graph = got.Graph(branches)
         assert graph.expand()
@@ -119,9 +115,7 @@ def test_a_rewritten_thought_is_a_text_after_the_query(engine: Engine) -> None:
     assert (figures["merges"], figures["refinements"], figures["thoughts"]) == (1, 1, 5)
 
 
-def test_a_merge_reads_the_best_thought_and_quotes_the_others(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_merge_reads_the_best_thought_and_quotes_the_others(engine: Engine, monkeypatch):
     with branches_of(engine) as branches:
         graph = got.Graph(branches)
         assert graph.expand()
@@ -145,7 +139,7 @@ def test_a_merge_reads_the_best_thought_and_quotes_the_others(
 @pytest.mark.parametrize(("breadth", "proposals"), [(1, 3), (3, 1), (4, 4)])
 def test_trees_and_graphs_of_any_shape_stay_within_their_cells(
     engine: Engine, method: str, breadth: int, proposals: int
-) -> None:
+):
     config = with_(tree_breadth=breadth, tree_proposals=proposals)
     needs = methods.get(method)
     before = engine.stats().n_positions
@@ -164,14 +158,14 @@ def test_trees_and_graphs_of_any_shape_stay_within_their_cells(
 )
 def test_too_many_texts_at_a_time_are_refused_with_what_to_lower(
     model: Model, load: Load, method: str, options: dict[str, Any], message: str
-) -> None:
+):
     engine = load(model(), n_seq_max=64)
     with pytest.raises(CapacityError, match=message):
         steps_of(engine, method, with_(**options))
     assert is_free(engine)
 
 
-def test_prompts_that_cannot_fit_are_refused_with_the_numbers(model: Model, load: Load) -> None:
+def test_prompts_that_cannot_fit_are_refused_with_the_numbers(model: Model, load: Load):
     short = load(model(n_ctx_train=128))
     with pytest.raises(CapacityError, match=r"10 tokens and the prompts .* trained for 128"):
         steps_of(short, "got")

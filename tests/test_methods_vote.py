@@ -45,7 +45,7 @@ def replied(engine: Engine, **options: Any) -> tuple[Counts, dict[str, float], s
 
 
 @pytest.mark.parametrize("votes", [(0, 0), (3, 0), (2, 2), (5, 1), (9, 4)])
-def test_a_posterior_of_whole_votes_is_a_binomial_tail(votes: tuple[int, int]) -> None:
+def test_a_posterior_of_whole_votes_is_a_binomial_tail(votes: tuple[int, int]):
     a, b = votes
     # P(Beta(a + 1, b + 1) > 1/2) = P(Binomial(a + b + 1, 1/2) <= a)
     n = a + b + 1
@@ -53,7 +53,7 @@ def test_a_posterior_of_whole_votes_is_a_binomial_tail(votes: tuple[int, int]) -
     assert vote.ahead(a, b) == pytest.approx(exact, abs=2e-4)
 
 
-def test_votes_by_likelihood_are_a_softmax_that_sums_to_the_number() -> None:
+def test_votes_by_likelihood_are_a_softmax_that_sums_to_the_number():
     found = vote.votes_of([-0.1, -0.2, -0.2], "likelihood")
     assert found.sum() == pytest.approx(3) and found[1] == found[2]
     assert found[0] / found[1] == pytest.approx(math.exp(0.1 / vote.TEMPERATURE))
@@ -61,7 +61,7 @@ def test_votes_by_likelihood_are_a_softmax_that_sums_to_the_number() -> None:
 
 @pytest.mark.parametrize("weight", ["likelihood", "count"])
 @pytest.mark.parametrize("more", [{}, {"vote_keep": 1}, {"vote_keep": 2}])
-def test_every_position_is_counted(embedded: Engine, weight: str, more: dict[str, Any]) -> None:
+def test_every_position_is_counted(embedded: Engine, weight: str, more: dict[str, Any]):
     counts, figures, _, decoded = replied(embedded, vote_weight=weight, vote_bar=2, **more)
     assert counts.total == decoded
     assert figures["samples"] == 6
@@ -69,9 +69,7 @@ def test_every_position_is_counted(embedded: Engine, weight: str, more: dict[str
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_text_that_a_limit_ended_frees_its_cells_once_another_leads(
-    embedded: Engine, seed: int
-) -> None:
+def test_a_text_that_a_limit_ended_frees_its_cells_once_another_leads(embedded: Engine, seed: int):
     # which texts end, and which one leads, changes from wave to wave
     config = dataclasses.replace(
         SETTINGS, max_tokens=150, n_samples=8, vote_wave=1, vote_bar=2, seed=seed
@@ -82,7 +80,7 @@ def test_a_text_that_a_limit_ended_frees_its_cells_once_another_leads(
     assert spent(steps) == embedded.stats().n_positions - before
 
 
-def test_it_stops_once_the_leader_is_sure(embedded: Engine) -> None:
+def test_it_stops_once_the_leader_is_sure(embedded: Engine):
     least, sure, _, _ = replied(embedded, vote_bar=0.0)
     most, all_, _, _ = replied(embedded, vote_bar=2)
     assert least.total < most.total
@@ -91,7 +89,7 @@ def test_it_stops_once_the_leader_is_sure(embedded: Engine) -> None:
     assert 0 < sure["dropped"] <= 2 and all_["dropped"] == 0
 
 
-def test_the_dropped_texts_are_the_least_promising(engine: Engine) -> None:
+def test_the_dropped_texts_are_the_least_promising(engine: Engine):
     with branches_of(engine, with_(vote_keep=2, vote_wave=4, vote_bar=2)) as branches:
         poll = vote.Poll(branches)
         root = branches.read_query()
@@ -105,20 +103,18 @@ def test_the_dropped_texts_are_the_least_promising(engine: Engine) -> None:
         assert [text.sequence.is_dropped for text in texts] == [i not in best for i in range(4)]
 
 
-def test_the_first_of_equal_leaders_wins() -> None:
+def test_the_first_of_equal_leaders_wins():
     assert vote.tally(["a", "b", None, "b"], [1, 0.5, 9, 0.5]) == {"a": 1.0, "b": 1.0}
     assert list(vote.tally(["a", "b", "b"], [1, 0.6, 0.6])) == ["b", "a"]
 
 
-def test_the_worst_window_has_sixteen_tokens() -> None:
+def test_the_worst_window_has_sixteen_tokens():
     worst = (12 * -0.1 + 4 * -2.0) / 16
     assert vote.worst_window([-0.1] * 20 + [-2.0] * 4) == pytest.approx(worst)
     assert vote.worst_window([-1.0, -3.0]) == pytest.approx(-2.0)  # a short text is one window
 
 
-def test_weights_decide_against_the_more_frequent_answer(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_decide_against_the_more_frequent_answer(engine: Engine, monkeypatch):
     answers = itertools.cycle(["a", "a", "b", None])
     monkeypatch.setattr(vote, "answer_key", lambda text: next(answers))
     monkeypatch.setattr(vote, "votes_of", lambda likelihoods, weight: [1.0, 1.5, 3.0, 9.0])
@@ -138,7 +134,7 @@ def test_weights_decide_against_the_more_frequent_answer(
 # ---- auto ----
 
 
-def test_auto_writes_texts_until_the_leader_is_likely_enough(embedded: Engine) -> None:
+def test_auto_writes_texts_until_the_leader_is_likely_enough(embedded: Engine):
     changed = auto.options(SearchConfig())
     assert changed == {"n_samples": 16, "vote_wave": 2, "vote_bar": 0.75}
     for seed in range(3):
@@ -151,7 +147,7 @@ def test_auto_writes_texts_until_the_leader_is_likely_enough(embedded: Engine) -
     assert reply.figures["samples"] == 2  # one text decides nothing
 
 
-def test_auto_leaves_what_the_user_set_and_takes_what_a_budget_pays() -> None:
+def test_auto_leaves_what_the_user_set_and_takes_what_a_budget_pays():
     set_ = SearchConfig(n_samples=3, vote_wave=3)
     assert auto.options(set_) == {"vote_bar": 0.75}
     paid = auto.options(SearchConfig(max_forward_tokens=900))
@@ -160,9 +156,7 @@ def test_auto_leaves_what_the_user_set_and_takes_what_a_budget_pays() -> None:
 
 
 @pytest.mark.parametrize(("comparable", "n"), [(False, 1), (True, 12)])
-def test_free_text_costs_one_sample(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, comparable: bool, n: int
-) -> None:
+def test_free_text_costs_one_sample(engine: Engine, monkeypatch, comparable: bool, n: int):
     """The first sample is that of base, and the reply where no other could equal it."""
     monkeypatch.setattr(vote, "is_comparable", lambda text: comparable)
     monkeypatch.setattr(vote, "answer_key", lambda text: text)
@@ -174,17 +168,13 @@ def test_free_text_costs_one_sample(
         assert text_of(steps) == text_of(base) and spent(steps) == spent(base)
 
 
-def test_a_vote_without_answers_ends_with_its_first_wave(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vote_without_answers_ends_with_its_first_wave(engine: Engine, monkeypatch):
     monkeypatch.setattr(vote, "answer_key", lambda text: None)
     config = with_(max_chunks=99, n_samples=8, vote_wave=3, stop=tuple("aeiou"))
     assert steps_of(engine, "vote", config)[-1].figures["samples"] == 3
 
 
-def test_one_text_without_an_answer_ends_no_vote(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_text_without_an_answer_ends_no_vote(engine: Engine, monkeypatch):
     """The first text of a wave that ends may be a refusal; the others of the wave are written."""
     seen: list[str] = []
 
@@ -198,14 +188,14 @@ def test_one_text_without_an_answer_ends_no_vote(
     assert figures["samples"] == 6 and figures["answers"] > 1
 
 
-def test_a_second_sample_with_the_same_answer_is_enough(embedded: Engine) -> None:
+def test_a_second_sample_with_the_same_answer_is_enough(embedded: Engine):
     config = SearchConfig(chunk_len=32, vote_weight="likelihood")
     reply = generate(embedded, "What is 2+3?", config, method="auto")
     assert reply.text.endswith("{5}.") and reply.figures["samples"] == 2
     assert "2 samples, 100% of the votes, likely enough" in render.summary([reply])
 
 
-def test_a_vote_says_how_it_came_to_its_answer(embedded: Engine) -> None:
+def test_a_vote_says_how_it_came_to_its_answer(embedded: Engine):
     reply = generate(embedded, QUESTION, SETTINGS, method="auto")
     line, figures = render.summary([reply]), reply.figures
     dropped = f", {figures['dropped']:.0f} of them dropped early" if figures["dropped"] else ""
@@ -215,20 +205,20 @@ def test_a_vote_says_how_it_came_to_its_answer(embedded: Engine) -> None:
     assert "votes" not in render.summary([plain])
 
 
-def test_no_chance_is_told_where_no_answer_was_judged(embedded: Engine) -> None:
+def test_no_chance_is_told_where_no_answer_was_judged(embedded: Engine):
     config = dataclasses.replace(SETTINGS, max_tokens=5)  # no text ends
     figures = list(vote.METHOD.run(run_of(embedded, QUESTION, config)))[-1].figures
     assert figures["answers"] == 0 and "posterior" not in figures
 
 
-def test_the_figures_are_those_of_the_run_that_wrote_the_answer(embedded: Engine) -> None:
+def test_the_figures_are_those_of_the_run_that_wrote_the_answer(embedded: Engine):
     config = dataclasses.replace(SETTINGS, thinking_budget=40)
     reply = generate(embedded, QUESTION, config, method="auto")
     assert len(reply.runs) == 2 and reply.figures == reply.steps[-1].figures
 
 
 @pytest.mark.parametrize("method", ["auto", "vote", "self-consistency", "best-of-n", "tot"])
-def test_what_a_limit_leaves_unread_is_counted(embedded: Engine, method: str) -> None:
+def test_what_a_limit_leaves_unread_is_counted(embedded: Engine, method: str):
     """The thinking ends in the middle of the chosen text, whose later chunks nobody asks for."""
     before = embedded.stats().n_positions
     config = SearchConfig(n_samples=4, max_tokens=100, chunk_len=32)
@@ -238,7 +228,7 @@ def test_what_a_limit_leaves_unread_is_counted(embedded: Engine, method: str) ->
 
 
 @pytest.mark.parametrize("question", ["What is 123456*789?", "Make 24 from 4 7 8 8."])
-def test_auto_stops_at_its_bar_or_at_that_of_the_user(embedded: Engine, question: str) -> None:
+def test_auto_stops_at_its_bar_or_at_that_of_the_user(embedded: Engine, question: str):
     for seed in range(3):
         config = SearchConfig(temperature=1.0, seed=seed)
         figures = generate(embedded, question, config, method="auto").figures
@@ -250,7 +240,7 @@ def test_auto_stops_at_its_bar_or_at_that_of_the_user(embedded: Engine, question
         assert figures.get("posterior", 1.0) < 0.5 or figures["sure"]  # a bar of the user's stays
 
 
-def test_auto_stops_where_no_text_ends_within_its_limit(engine: Engine) -> None:
+def test_auto_stops_where_no_text_ends_within_its_limit(engine: Engine):
     config = with_(n_samples=12, max_tokens=5)
     steps = steps_of(engine, "auto", config)
     assert steps[-1].finish == "length" and steps[-1].figures["samples"] == 2

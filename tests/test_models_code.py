@@ -33,7 +33,7 @@ def samples(part: int, n: int) -> list[Sample]:
 
 
 @pytest.mark.parametrize("form", ["function", "file", "replace"])
-def test_every_answer_repairs_the_file(form: Format) -> None:
+def test_every_answer_repairs_the_file(form: Format):
     written = {
         "function": answers.function, "file": answers.whole_file, "replace": answers.replace,
     }[form]  # fmt: skip
@@ -42,7 +42,7 @@ def test_every_answer_repairs_the_file(form: Format) -> None:
         assert change.after == made.repaired
 
 
-def test_the_prompt_is_the_assistants() -> None:
+def test_the_prompt_is_the_assistants():
     for made in drawn(20):
         printed = problems.output(random.Random(0), made)
         block = prompt.file_block(made.path, made.file, "```")
@@ -50,7 +50,7 @@ def test_the_prompt_is_the_assistants() -> None:
         assert problems.user_message(made.path, made.file, "Fix it.", printed) == expected
 
 
-def test_the_second_round_is_the_assistants() -> None:
+def test_the_second_round_is_the_assistants():
     rng = random.Random(1)
     texts = ["".join(text for text, _ in data.second(rng)) for _ in range(12)]
     twice = [text for text in texts if text.count("<|im_start|>assistant\n") == 2]
@@ -62,7 +62,7 @@ def test_the_second_round_is_the_assistants() -> None:
         assert prompt.conversation("", "…", printed[1])[2]["content"] == asked[1]
 
 
-def test_samples_repeat_and_their_specials_are_whole() -> None:
+def test_samples_repeat_and_their_specials_are_whole():
     made = samples(0, 300)
     again = samples(0, 300)
     assert [one.ids.tolist() for one in made] == [one.ids.tolist() for one in again]
@@ -78,7 +78,7 @@ def test_samples_repeat_and_their_specials_are_whole() -> None:
         assert VOCABULARY.tokens[one.ids[-1]] == end
 
 
-def test_a_hole_is_filled_with_what_stood_there() -> None:
+def test_a_hole_is_filled_with_what_stood_there():
     rng = random.Random(2)
     for _ in range(30):
         (prompt_text, _), (middle, weight) = data.hole(rng)
@@ -88,7 +88,7 @@ def test_a_hole_is_filled_with_what_stood_there() -> None:
         assert weight == 1.0 and middle.endswith("<|endoftext|>")
 
 
-def test_the_vocabulary_has_its_size_and_words_of_the_answers() -> None:
+def test_the_vocabulary_has_its_size_and_words_of_the_answers():
     assert len(VOCABULARY) == data.N_TOKENS
     for word in (" return", " for", "::", "```", " assert", "=======\n", " range"):
         assert len(VOCABULARY.encode(word)) == 1

@@ -31,7 +31,7 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
 every_run = pytest.mark.parametrize(("method", "options"), RUNS, ids=str)
 
 
-def append_only(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def append_only(engine: Engine, monkeypatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("a model that cannot roll back was asked to")
 
@@ -46,12 +46,8 @@ def append_only(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     ids=str,
 )
 def test_a_run_is_that_of_a_model_that_can_roll_back(
-    engine: Engine,
-    method: str,
-    options: dict[str, Any],
-    n_prompt: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    engine: Engine, method: str, options: dict[str, Any], n_prompt: int, monkeypatch
+):
     config, prompt = with_(**options), PROMPT[:n_prompt]
     wanted = steps_of(engine, method, config, prompt)
     append_only(engine, monkeypatch)
@@ -72,8 +68,8 @@ def test_a_run_is_that_of_a_model_that_can_roll_back(
 
 @every_run
 def test_its_sequences_and_cells_are_bounds(
-    engine: Engine, method: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    engine: Engine, method: str, options: dict[str, Any], monkeypatch
+):
     append_only(engine, monkeypatch)
     config, held = with_(temperature=0.0, **options), sequences_held(engine, monkeypatch)
     steps = steps_of(engine, method, config)
@@ -83,9 +79,7 @@ def test_its_sequences_and_cells_are_bounds(
 
 
 @every_run
-def test_a_budget_is_kept(
-    engine: Engine, method: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_budget_is_kept(engine: Engine, method: str, options: dict[str, Any], monkeypatch):
     append_only(engine, monkeypatch)
     config = with_(**options)
     whole, kept = spent(steps_of(engine, method, config)), 0
@@ -101,7 +95,7 @@ def test_a_budget_is_kept(
 
 
 @pytest.mark.parametrize("method", sorted(methods.METHODS))
-def test_shifting_is_refused(engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shifting_is_refused(engine: Engine, method: str, monkeypatch):
     append_only(engine, monkeypatch)
     config = with_(shift_cells=True)
     if not methods.get(method).resets:
@@ -112,7 +106,7 @@ def test_shifting_is_refused(engine: Engine, method: str, monkeypatch: pytest.Mo
     assert is_free(engine)
 
 
-def test_a_text_that_is_cut_is_read_again(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_is_cut_is_read_again(engine: Engine, monkeypatch):
     append_only(engine, monkeypatch)
     with branches_of(engine) as branches:
         chain = power.Chain(branches)
@@ -126,7 +120,7 @@ def test_a_text_that_is_cut_is_read_again(engine: Engine, monkeypatch: pytest.Mo
     assert step.counts.rebuild == 0 + 1 + 5 and [branches.cut_cost(n) for n in (0, 3)] == [0, 3]
 
 
-def test_the_alternatives_of_a_prompt(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_alternatives_of_a_prompt(engine: Engine, monkeypatch):
     prompt, text = TOKENS[:9], engine.detokenize(TOKENS[:9]).decode(errors="replace")
     wanted, n_wanted = read_prompt(engine, prompt, text, 3)
     append_only(engine, monkeypatch)

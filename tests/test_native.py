@@ -34,14 +34,14 @@ def run(*names: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, id=f"{part}-{name}") for part, name in TESTS])
-def test_a_part(name: str) -> None:
+def test_a_part(name: str):
     code, printed = run(name)
     if code == SKIPPED:
         pytest.skip(printed)
     assert code == 0, printed
 
 
-def test_every_test_has_a_name_of_its_own_that_the_program_knows() -> None:
+def test_every_test_has_a_name_of_its_own_that_the_program_knows():
     assert len({name for _, name in TESTS}) == len(TESTS) > 40
     code, printed = run("no_such_test")
     assert code == 2 and "no_such_test: there is no such test" in printed

@@ -52,7 +52,7 @@ def drawn(chances: list[float], n: int = 32, boundaries: int = 400) -> np.ndarra
     return RNG.binomial(1, p, (boundaries, len(chances), n)).astype(float)
 
 
-def test_the_variance_between_anchors_by_hand() -> None:
+def test_the_variance_between_anchors_by_hand():
     x = np.array([[1.0, 1.0], [0.0, 1.0]])
     # means 1 and 1/2: variance 1/8; luck (0 + 1/2) / 2 = 1/4, half of it in a mean of two
     assert stats.variances(x, False) == pytest.approx([0.0, 0.0, 0.25])
@@ -63,7 +63,7 @@ def test_the_variance_between_anchors_by_hand() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_binomial_noise_alone_is_no_variance_between_anchors(shared: bool) -> None:
+def test_binomial_noise_alone_is_no_variance_between_anchors(shared: bool):
     found = [stats.variances(x, shared)[0] for x in ALIKE]
     error = np.std(found) / math.sqrt(len(found))
     assert abs(np.mean(found)) < 3 * error
@@ -72,7 +72,7 @@ def test_binomial_noise_alone_is_no_variance_between_anchors(shared: bool) -> No
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_known_variance_between_anchors_is_found(shared: bool) -> None:
+def test_a_known_variance_between_anchors_is_found(shared: bool):
     chances = [0.2, 0.3, 0.4, 0.5, 0.5, 0.6, 0.7, 0.8]
     found = [stats.variances(x, shared) for x in drawn(chances)]
     between, common, rest = np.mean(found, axis=0)
@@ -81,7 +81,7 @@ def test_a_known_variance_between_anchors_is_found(shared: bool) -> None:
     assert rest == pytest.approx(np.mean([p * (1 - p) for p in chances]), rel=0.05)
 
 
-def test_what_columns_have_in_common_is_no_variance_between_anchors() -> None:
+def test_what_columns_have_in_common_is_no_variance_between_anchors():
     column = RNG.binomial(1, 0.5, (400, 1, 32)).astype(float)
     x = np.where(RNG.random((400, 8, 32)) < 0.1, 1 - column, column)
     between, common, rest = np.mean([stats.variances(one, True) for one in x], axis=0)
@@ -92,12 +92,12 @@ def test_what_columns_have_in_common_is_no_variance_between_anchors() -> None:
     assert stats.best_of_half(same, RNG) == pytest.approx(0.0)
 
 
-def test_too_few_completions_are_refused() -> None:
+def test_too_few_completions_are_refused():
     with pytest.raises(ValueError, match="at least two anchors and completions"):
         stats.variances(np.ones((8, 1)), False)
 
 
-def test_the_best_of_equal_anchors_gains_nothing() -> None:
+def test_the_best_of_equal_anchors_gains_nothing():
     found = [stats.best_of_half(x, RNG, 4) for x in ALIKE]
     error = np.std(found) / math.sqrt(len(found))
     assert abs(np.mean(found)) < 3 * error
@@ -105,7 +105,7 @@ def test_the_best_of_equal_anchors_gains_nothing() -> None:
     assert np.mean(naive) > 10 * error
 
 
-def test_equal_anchors_gain_nothing_where_only_some_texts_are_right() -> None:
+def test_equal_anchors_gain_nothing_where_only_some_texts_are_right():
     """A boundary is informative by its outcome, which favours no anchor."""
     rare = [x for x in drawn([0.005] * 8, boundaries=1000) if 0 < x.mean() < 1]
     assert 500 < len(rare) < 950
@@ -116,7 +116,7 @@ def test_equal_anchors_gain_nothing_where_only_some_texts_are_right() -> None:
         assert abs(np.mean(found)) < 3 * np.std(found) / math.sqrt(len(found))
 
 
-def test_the_best_anchor_gains_what_it_is_better_by() -> None:
+def test_the_best_anchor_gains_what_it_is_better_by():
     one = np.zeros((4, 8))
     one[2] = 1.0
     assert stats.best_of_half(one, RNG) == pytest.approx(0.75)
@@ -124,7 +124,7 @@ def test_the_best_anchor_gains_what_it_is_better_by() -> None:
     assert np.mean(found) == pytest.approx(0.9 - 0.3, abs=0.02)
 
 
-def test_a_choice_is_judged_by_other_completions_than_its_own() -> None:
+def test_a_choice_is_judged_by_other_completions_than_its_own():
     x = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     # column 0 chooses the first anchor (others: 0 and 1/2), column 2 the second (1/2 and 0), and
     # column 1 has equals
@@ -135,14 +135,14 @@ def test_a_choice_is_judged_by_other_completions_than_its_own() -> None:
     assert stats.gain_of_choice(-better, better) == pytest.approx(-0.5)
 
 
-def test_a_choice_by_the_luck_of_a_rollout_gains_nothing() -> None:
+def test_a_choice_by_the_luck_of_a_rollout_gains_nothing():
     """A score that knows each text's own success, and nothing of its anchor."""
     found = [stats.gain_of_choice(x, x) for x in ALIKE]
     assert abs(np.mean(found)) < 3 * np.std(found) / math.sqrt(len(found))
     assert np.mean([stats.gain_of_winner(x, x) for x in ALIKE]) > 0.2
 
 
-def test_a_choice_among_candidates_with_seeds_of_their_own() -> None:
+def test_a_choice_among_candidates_with_seeds_of_their_own():
     luck = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])  # the seed decides, not the anchor
     assert stats.gain_of_winner(luck, luck) == pytest.approx(0.0)
     # a column never has seed 0 twice, so two columns of three have it
@@ -153,7 +153,7 @@ def test_a_choice_among_candidates_with_seeds_of_their_own() -> None:
         stats.apart(stats.gain_of_winner, luck.T, luck.T, RNG)
 
 
-def test_correlations_of_anchors_and_of_texts() -> None:
+def test_correlations_of_anchors_and_of_texts():
     x = drawn([0.1, 0.9], boundaries=1)[0]
     assert stats.correlation(stats.text_moments(2 * x + 1, x)) == pytest.approx(1.0)
     scores = np.broadcast_to([[0.0], [1.0]], x.shape)
@@ -163,13 +163,13 @@ def test_correlations_of_anchors_and_of_texts() -> None:
     assert math.isnan(stats.correlation(np.array([0.0, 0.0, 1.0])))
 
 
-def test_the_best_of_normal_numbers() -> None:
+def test_the_best_of_normal_numbers():
     assert stats.best_of_normal(1) == pytest.approx(0.0, abs=1e-9)
     assert stats.best_of_normal(2) == pytest.approx(1 / math.sqrt(math.pi))
     assert stats.best_of_normal(8) == pytest.approx(1.4236, abs=1e-4)
 
 
-def test_an_interval_over_boundaries() -> None:
+def test_an_interval_over_boundaries():
     parts = np.stack([np.repeat([0.0, 1.0], 50), np.ones(100)], axis=1)
     found = stats.bootstrap(parts, stats.share)
     assert found.mean == pytest.approx(1 / 3)
@@ -179,7 +179,7 @@ def test_an_interval_over_boundaries() -> None:
     assert math.isnan(stats.bootstrap(np.zeros((3, 2)), stats.share).low)
 
 
-def test_the_tables_of_records() -> None:
+def test_the_tables_of_records():
     record = {
         "kind": "shared",
         "setting": "one",
@@ -211,7 +211,7 @@ def test_the_tables_of_records() -> None:
 
 
 @pytest.mark.parametrize("begins", [False, True])
-def test_a_completion_is_what_the_method_writes(begins: bool) -> None:
+def test_a_completion_is_what_the_method_writes(begins: bool):
     """Completion 0 has the seeds of the text itself: without injection it is the `markov` text,
     under an anchor its chunk is the one that the trajectory writes."""
     config = SearchConfig(**RESIDUAL, chunk_len=12, max_chunks=9, relative_strength=0.6, seed=5)
@@ -239,7 +239,7 @@ def test_a_completion_is_what_the_method_writes(begins: bool) -> None:
             assert steered[2].terms[0, 0] == pytest.approx(chunk.logprobs[:4].mean(), abs=1e-3)
 
 
-def test_equal_texts_of_equal_seeds_are_written_once() -> None:
+def test_equal_texts_of_equal_seeds_are_written_once():
     config = SearchConfig(chunk_len=8, max_chunks=4, seed=5)
     with load(None, EngineConfig(**EXACT)) as engine:
         query = query_tokens(engine, "What is 12 + 7 * 3 - 5?", config)
@@ -254,7 +254,7 @@ def test_equal_texts_of_equal_seeds_are_written_once() -> None:
             assert engine.stats().n_positions - before == 3 * once
 
 
-def test_a_run_of_other_options_is_not_continued(tmp_path: Path) -> None:
+def test_a_run_of_other_options_is_not_continued(tmp_path):
     path = tmp_path / "run.jsonl"
     record = {"number": 0, "kind": "shared", "setting": "a"}
     checkpoint = oracle.Checkpoint(path, {"task": "x", "seeds": [1]})
@@ -270,7 +270,7 @@ def test_a_run_of_other_options_is_not_continued(tmp_path: Path) -> None:
         oracle.Checkpoint(path, {"task": "x", "seeds": [2]})
 
 
-def test_a_run_with_former_options_is_continued_where_they_changed_nothing(tmp_path: Path) -> None:
+def test_a_run_with_former_options_is_continued_where_they_changed_nothing(tmp_path):
     path = tmp_path / "run.jsonl"
     oracle.Checkpoint(path, {"options": {"sigma": 0.1, "min_gap": 0.0}})
     oracle.Checkpoint(path, {"options": {"sigma": 0.1}})
@@ -281,8 +281,8 @@ def test_a_run_with_former_options_is_continued_where_they_changed_nothing(tmp_p
 
 @pytest.mark.parametrize("text", ['{"a": 1}\n', '{\n "a": 1\n}\n', "[1]\n", "7\n", "\ud800\n"])
 def test_a_report_on_a_file_of_another_kind_is_one_sentence(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    text: str, tmp_path, monkeypatch, capsys
+):
     path = tmp_path / "other.jsonl"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     monkeypatch.setattr(sys, "argv", ["oracle.py", "x", "--report", "--out", str(path)])
@@ -291,15 +291,13 @@ def test_a_report_on_a_file_of_another_kind_is_one_sentence(
     assert capsys.readouterr().err == says
 
 
-def options_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> argparse.Namespace:
+def options_of(monkeypatch, *words: str) -> argparse.Namespace:
     monkeypatch.setattr(sys, "argv", ["oracle.py", *words])
     found: argparse.Namespace = oracle.parsed()
     return found
 
 
-def test_a_run_by_divergence_measures_its_strengths_first(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_by_divergence_measures_its_strengths_first(monkeypatch, tmp_path, capsys):
     """Its records pay for no measurement, and give the same tables without a model."""
     out = str(tmp_path / "run.jsonl")
     words = [
@@ -328,9 +326,7 @@ def test_a_run_by_divergence_measures_its_strengths_first(
         oracle.report(only, head, records)
 
 
-def test_problems_are_taken_in_the_order_in_which_they_are_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_problems_are_taken_in_the_order_in_which_they_are_named(monkeypatch):
     found = oracle.problems_of(options_of(monkeypatch, "arithmetic6", "--problems", "0-7,0-3"))
     assert [problem.id for problem in found] == ["0-7", "0-3"]
     with pytest.raises(ValueError, match="arithmetic6 has no problem 'x'; remove it from --prob"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,7 +42,7 @@ FULL_AFTER = """(() => {{
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(tmp_path_factory) -> Iterator[Served]:
     with server_of_tasks(tmp_path_factory.mktemp("page")) as running:
         yield running
 
@@ -55,14 +54,14 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.__name__)
-def test_task(browser: Any, server: Served, task: Callable[[Visit], None]) -> None:
+def test_task(browser: Any, server: Served, task: Callable[[Visit], None]):
     """Every task at one of the widths; `page_tasks` as a program does all at both."""
     with visit(browser, server, list(WIDTHS)[TASKS.index(task) % 2]) as one:
         task(one)
         one.check()
 
 
-def test_answer_now_ends_the_thinking(browser: Any, server: Served) -> None:
+def test_answer_now_ends_the_thinking(browser: Any, server: Served):
     with visit(browser, server, 390) as one:
         slow = {"n_candidates": 8, "n_mc": 4, "rollout_len": 24, "chunk_len": 8, "max_chunks": 60}
 
@@ -79,7 +78,7 @@ def test_answer_now_ends_the_thinking(browser: Any, server: Served) -> None:
         one.check()
 
 
-def test_hostile_replies_do_nothing(browser: Any, server: Served) -> None:
+def test_hostile_replies_do_nothing(browser: Any, server: Served):
     with visit(browser, server, 1280) as one:
         page = one.page
         page.on("dialog", lambda dialog: one.faults.append(dialog.message))
@@ -99,7 +98,7 @@ def test_hostile_replies_do_nothing(browser: Any, server: Served) -> None:
         one.check()
 
 
-def test_a_damaged_or_hostile_file_is_refused_whole(browser: Any, server: Served) -> None:
+def test_a_damaged_or_hostile_file_is_refused_whole(browser: Any, server: Served):
     circle = conversation_file("a", "b")
     circle["conversations"][0]["nodes"]["user0"]["parent"] = "assistant1"
     files = {
@@ -122,7 +121,7 @@ def test_a_damaged_or_hostile_file_is_refused_whole(browser: Any, server: Served
         one.check()
 
 
-def test_what_goes_wrong_is_told_with_a_way_out(browser: Any, tmp_path: Path) -> None:
+def test_what_goes_wrong_is_told_with_a_way_out(browser: Any, tmp_path):
     with (
         server_of_tasks(tmp_path, api_key="secret") as server,
         visit(browser, server, 390, key="secret") as one,
@@ -168,7 +167,7 @@ def refuse(one: Visit, status: int, message: str, **about: Any) -> Any:
     return problem
 
 
-def test_the_settings_are_offered_where_one_helps(browser: Any, server: Served) -> None:
+def test_the_settings_are_offered_where_one_helps(browser: Any, server: Served):
     full = {"code": "context_length_exceeded", "n_ctx": 4096}
     with visit(browser, server, 1280) as one:
         one.page.click("#open-settings")
@@ -190,7 +189,7 @@ def test_the_settings_are_offered_where_one_helps(browser: Any, server: Served) 
 
 
 @pytest.mark.parametrize("width", list(WIDTHS))
-def test_a_toast_covers_nothing_that_one_writes(browser: Any, server: Served, width: int) -> None:
+def test_a_toast_covers_nothing_that_one_writes(browser: Any, server: Served, width: int):
     with visit(browser, server, width) as one:
         page = one.page
         good = {"name": "good.txt", "mimeType": "text/plain", "buffer": b"hello"}
@@ -207,7 +206,7 @@ def test_a_toast_covers_nothing_that_one_writes(browser: Any, server: Served, wi
         one.check()
 
 
-def test_settings_begin_with_words(browser: Any, server: Served) -> None:
+def test_settings_begin_with_words(browser: Any, server: Served):
     with visit(browser, server, 1280) as one:
         page = one.page
         page.click("#open-settings")
@@ -223,7 +222,7 @@ def test_settings_begin_with_words(browser: Any, server: Served) -> None:
         one.check()
 
 
-def test_the_gauge_knows_of_a_reply_that_a_reload_ended(browser: Any, server: Served) -> None:
+def test_the_gauge_knows_of_a_reply_that_a_reload_ended(browser: Any, server: Served):
     with visit(browser, server, 1280) as one:
         lost = conversation_file("a", "b")
         nodes = lost["conversations"][0]["nodes"]
@@ -246,7 +245,7 @@ def test_the_gauge_knows_of_a_reply_that_a_reload_ended(browser: Any, server: Se
         one.check()
 
 
-def test_models_are_listed_with_their_memory(browser: Any, server: Served) -> None:
+def test_models_are_listed_with_their_memory(browser: Any, server: Served):
     def listed(route: Any) -> None:
         small, large = ({"needed": 5 * 10**8, "fits": True}, {"needed": 9 * 10**10, "fits": False})
         names = {"small": small, "large": large, "unknown": None}
@@ -297,7 +296,7 @@ def questions(tab: Any) -> list[list[str]]:
     ]
 
 
-def test_two_tabs_lose_nothing_of_each_other(browser: Any, tmp_path: Path) -> None:
+def test_two_tabs_lose_nothing_of_each_other(browser: Any, tmp_path):
     """Each writes while the other does, and has an older version of what the other writes."""
     with server_of_tasks(tmp_path) as server, visit(browser, server, 1280) as one:
         one.ask(QUESTION)
@@ -317,9 +316,7 @@ def test_two_tabs_lose_nothing_of_each_other(browser: Any, tmp_path: Path) -> No
         one.check()
 
 
-def test_what_another_tab_deletes_stays_so_until_it_is_asked_again(
-    browser: Any, tmp_path: Path
-) -> None:
+def test_what_another_tab_deletes_stays_so_until_it_is_asked_again(browser: Any, tmp_path):
     with server_of_tasks(tmp_path) as server, visit(browser, server, 1280) as one:
         page = one.page
         one.ask(QUESTION)
@@ -343,7 +340,7 @@ def test_what_another_tab_deletes_stays_so_until_it_is_asked_again(
         one.check()
 
 
-def test_a_title_and_a_system_prompt_of_another_tab_are_kept(browser: Any, tmp_path: Path) -> None:
+def test_a_title_and_a_system_prompt_of_another_tab_are_kept(browser: Any, tmp_path):
     with server_of_tasks(tmp_path) as server, visit(browser, server, 1280) as one:
         one.ask(QUESTION)
         one.finished(1)
@@ -366,7 +363,7 @@ def test_a_title_and_a_system_prompt_of_another_tab_are_kept(browser: Any, tmp_p
         one.check()
 
 
-def test_settings_of_another_tab_are_kept(browser: Any, tmp_path: Path) -> None:
+def test_settings_of_another_tab_are_kept(browser: Any, tmp_path):
     change = "async (changed) => (await import('./page/store.js')).saveSettings(changed)"
     read = "async () => (await import('./page/store.js')).settings"
     with server_of_tasks(tmp_path) as server, visit(browser, server, 1280) as one:
@@ -386,9 +383,7 @@ def test_settings_of_another_tab_are_kept(browser: Any, tmp_path: Path) -> None:
         assert one.page.evaluate(read)["options"] == {}
 
 
-def test_a_conversation_that_is_deleted_while_it_is_written_stays_deleted(
-    browser: Any, tmp_path: Path
-) -> None:
+def test_a_conversation_that_is_deleted_while_it_is_written_stays_deleted(browser: Any, tmp_path):
     with server_of_tasks(tmp_path) as server, visit(browser, server, 1280) as one:
         page = one.page
         with server.hold():
@@ -407,7 +402,7 @@ def test_a_conversation_that_is_deleted_while_it_is_written_stays_deleted(
 
 def test_days_are_those_of_the_person_and_a_failed_reply_may_have_no_error(
     browser: Any, server: Served
-) -> None:
+):
     file = conversation_file("half")
     file["conversations"][0]["nodes"]["assistant0"]["state"] = "failed"
     with visit(browser, server, 1280) as one:
@@ -429,7 +424,7 @@ def test_days_are_those_of_the_person_and_a_failed_reply_may_have_no_error(
         one.check()
 
 
-def test_a_browser_without_room_is_told(browser: Any, tmp_path: Path) -> None:
+def test_a_browser_without_room_is_told(browser: Any, tmp_path):
     """Once, until something is stored again; a reply is stored as soon as there is room."""
     with server_of_tasks(tmp_path) as server, visit(browser, server, 1280) as one:
         page = one.page
@@ -451,7 +446,7 @@ def test_a_browser_without_room_is_told(browser: Any, tmp_path: Path) -> None:
             assert page.locator("#toast").is_hidden()
 
 
-def test_an_import_without_room_says_how_much_is_stored(browser: Any, server: Served) -> None:
+def test_an_import_without_room_says_how_much_is_stored(browser: Any, server: Served):
     file = conversation_file("a")
     file["conversations"] *= 3
     with visit(browser, server, 1280) as one:

@@ -16,7 +16,7 @@ LONG_AGO = time.time() - 10**5
 
 
 @pytest.fixture
-def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def killed(tmp_path, monkeypatch) -> Path:
     """The draft of a process that was killed before the file had its name."""
 
     def kill(*_: object) -> None:
@@ -30,7 +30,7 @@ def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return draft
 
 
-def test_a_draft_of_a_killed_process_is_removed_after_an_hour(killed: Path) -> None:
+def test_a_draft_of_a_killed_process_is_removed_after_an_hour(killed: Path):
     write_whole(killed.with_name("b"), b"2")
     assert killed.exists()  # another process may be about to complete it
     os.utime(killed, (LONG_AGO, LONG_AGO))
@@ -42,7 +42,7 @@ def test_a_draft_of_a_killed_process_is_removed_after_an_hour(killed: Path) -> N
     assert killed.with_name("b").read_bytes() == b"3"
 
 
-def test_what_cannot_be_removed_stops_nothing(tmp_path: Path) -> None:
+def test_what_cannot_be_removed_stops_nothing(tmp_path):
     (tmp_path / ".tgr-draft-x").mkdir()
     os.utime(tmp_path / ".tgr-draft-x", (LONG_AGO, LONG_AGO))
     write_whole(tmp_path / "a", b"1")
@@ -50,7 +50,7 @@ def test_what_cannot_be_removed_stops_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"1"
 
 
-def test_given_up_files_of_slots_take_no_room(tmp_path: Path) -> None:
+def test_given_up_files_of_slots_take_no_room(tmp_path):
     files = SlotFiles(ServerConfig(slot_save_path=str(tmp_path)))
     given_up, young = tmp_path / ".a.bin.abcd_123.part", tmp_path / ".b.bin.abcd_123.part"
     for path in (given_up, young):

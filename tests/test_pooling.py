@@ -59,7 +59,7 @@ def pooled_by_llama_cpp(path: Path, tokens: list[int], n: int) -> NDArray[np.flo
 
 @exact
 @pytest.mark.parametrize("kind", ["MEAN", "CLS", "LAST"])
-def test_embeddings_are_those_of_llama_cpp(model: Model, tmp_path: Path, kind: str) -> None:
+def test_embeddings_are_those_of_llama_cpp(model: Model, tmp_path, kind: str):
     path = model(pooling=kind)
     with TgrLlama(path, **_cpu()) as ours:
         assert ours.engine.pooling == kind.lower()
@@ -94,7 +94,7 @@ def plain_prompt(document: str, query: str = "he") -> str:
 @exact
 @pytest.mark.parametrize("n_classes", [1, 2, 3])
 @pytest.mark.parametrize("dtype", ["F32", "F16", "Q8_0"])
-def test_scores_are_those_of_llama_cpp(model: Model, n_classes: int, dtype: str) -> None:
+def test_scores_are_those_of_llama_cpp(model: Model, n_classes: int, dtype: str):
     path = model(pooling="RANK", n_classes=n_classes, dtype=dtype)
     with Engine(path, EngineConfig(**EXACT)) as engine:
         assert engine.pooling == "rank" and engine.classifier.shape == (n_classes, engine.n_embd)
@@ -111,7 +111,7 @@ def test_scores_are_those_of_llama_cpp(model: Model, n_classes: int, dtype: str)
     assert [one.n_tokens for one in found] == [len(prompt) for prompt in prompts]
 
 
-def test_a_document_is_text(model: Model) -> None:
+def test_a_document_is_text(model: Model):
     """What looks like a control token or a field of the template is read as letters."""
     with Engine(model(pooling="RANK", n_classes=2), EngineConfig(**EXACT)) as engine:
         for document in DOCUMENTS[3:]:
@@ -125,7 +125,7 @@ def test_a_document_is_text(model: Model) -> None:
             ]
 
 
-def test_a_server_ranks_documents(model: Model, tmp_path: Path) -> None:
+def test_a_server_ranks_documents(model: Model, tmp_path):
     path = model(pooling="RANK", n_classes=2)
     body: dict[str, Any] = {"query": "he", "documents": [*DOCUMENTS[:2], {"text": DOCUMENTS[2]}]}
     with TgrLlama(path, **_cpu()) as llm:
@@ -164,7 +164,7 @@ def test_a_server_ranks_documents(model: Model, tmp_path: Path) -> None:
         assert "a reranker, which makes no embeddings" in answer.json()["error"]["message"]
 
 
-def test_a_text_longer_than_the_cache_is_named_with_its_length(model: Model) -> None:
+def test_a_text_longer_than_the_cache_is_named_with_its_length(model: Model):
     with Engine(model(), EngineConfig(**EXACT, n_ctx=256)) as engine:
         body = EmbeddingsRequest.parse({"input": [[5] * 256]})
         with pytest.raises(ContextError, match="has 256 tokens, but n_ctx is 256") as refused:
@@ -178,7 +178,7 @@ def test_a_text_longer_than_the_cache_is_named_with_its_length(model: Model) -> 
         assert refused.value.n_tokens > 300 and refused.value.n_ctx == 256
 
 
-def test_documents_as_text_embeddings_inference_has_them(model: Model, tmp_path: Path) -> None:
+def test_documents_as_text_embeddings_inference_has_them(model: Model, tmp_path):
     with served(model(pooling="RANK", n_classes=2), tmp_path) as server:
 
         def post(**body: Any) -> Any:
@@ -198,7 +198,7 @@ def test_documents_as_text_embeddings_inference_has_them(model: Model, tmp_path:
         assert post(texts=texts, return_text=True) == with_text
 
 
-def test_models_that_write_no_text_say_so(model: Model, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_that_write_no_text_say_so(model: Model, capsys):
     path = model(pooling="LAST")
     with Engine(path, EngineConfig(**EXACT)) as engine:
         for ask in (
@@ -216,7 +216,7 @@ def test_models_that_write_no_text_say_so(model: Model, capsys: pytest.CaptureFi
     )
 
 
-def test_a_reranker_needs_its_parts(model: Model) -> None:
+def test_a_reranker_needs_its_parts(model: Model):
     with (
         Engine(model(pooling="RANK"), EngineConfig(**EXACT)) as engine,
         pytest.raises(ModelError, match=r"no cls.output.weight and no tokenizer.chat_template.re"),
@@ -224,7 +224,7 @@ def test_a_reranker_needs_its_parts(model: Model) -> None:
         pooling.rerank_tokens(engine, "a", ["b"])
 
 
-def test_a_document_that_is_too_long_is_named(tmp_path: Path) -> None:
+def test_a_document_that_is_too_long_is_named(tmp_path):
     path = write_model(tmp_path / "m.gguf", pooling="RANK", n_classes=2, n_ctx_train=64)
     with Engine(path, EngineConfig(**EXACT)) as engine:
         for long in ("a" * 60, "a" * 10_000):
@@ -234,7 +234,7 @@ def test_a_document_that_is_too_long_is_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def tokenized(monkeypatch) -> list[Any]:
     """The texts that were tokenized for a reranker."""
     made: list[Any] = []
     tokens_within = pooling.tokens_within
@@ -248,8 +248,8 @@ def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_the_documents_of_a_request_have_a_bound_together(
-    model: Model, tokenized: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    model: Model, tokenized: list[Any], monkeypatch
+):
     monkeypatch.setattr(pooling, "RERANK_TOKENS", 2000)
     with Engine(model(pooling="RANK", n_classes=2), EngineConfig(**EXACT)) as engine:
         with pytest.raises(CapacityError, match=r"once for each of 30, have .* may have 2000 "):
@@ -269,9 +269,7 @@ TRICKY = (
 )  # fmt: skip
 
 
-def test_a_query_is_tokenized_once(
-    model: Model, tokenized: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_is_tokenized_once(model: Model, tokenized: list[Any], monkeypatch):
     """And every prompt has the tokens that it has as a whole."""
     with Engine(model(pooling="RANK", n_classes=2), EngineConfig(**EXACT)) as engine:
         plain = engine.metadata["tokenizer.chat_template.rerank"]
@@ -298,7 +296,7 @@ def test_a_query_is_tokenized_once(
         assert not engine.control_texts.is_within_one("\nT")
 
 
-def test_tokenizing_documents_can_be_cancelled(model: Model, tokenized: list[Any]) -> None:
+def test_tokenizing_documents_can_be_cancelled(model: Model, tokenized: list[Any]):
     class CancelledSoon(Cancel):
         def is_set(self) -> bool:
             return len(tokenized) > 3

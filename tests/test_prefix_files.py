@@ -46,7 +46,7 @@ def engine(model: Model, load: Load) -> Engine:
 
 
 @pytest.fixture
-def saved(model: Model, tmp_path: Path) -> Path:
+def saved(model: Model, tmp_path) -> Path:
     """A file with the prompt, read by the default random model with norms."""
     path = tmp_path / "saved"
     with Engine(model(), EngineConfig(**KEEPING)) as engine:
@@ -86,23 +86,23 @@ def round_trip(model: Path, path: Path, **options: Any) -> None:
     ],
 )
 def test_a_loaded_prefix_writes_the_same(
-    model: Model, tmp_path: Path, which: str, kind: str, flash_attn: str
-) -> None:
+    model: Model, tmp_path, which: str, kind: str, flash_attn: str
+):
     path = embedded_model() if which == "embedded" else model()
     round_trip(path, tmp_path / "saved", type_k=kind, type_v=kind, flash_attn=flash_attn)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_every_family_continues(family: Family, tmp_path: Path) -> None:
+def test_every_family_continues(family: Family, tmp_path):
     round_trip(family.write(tmp_path / "model.gguf"), tmp_path / "saved")
 
 
-def test_only_the_owner_reads_it(saved: Path) -> None:
+def test_only_the_owner_reads_it(saved: Path):
     assert stat.S_IMODE(saved.stat().st_mode) == 0o600
     assert list(saved.parent.glob(".*")) == [], "no temporary file is left"
 
 
-def test_the_longest_common_part_is_saved(model: Model, tmp_path: Path) -> None:
+def test_the_longest_common_part_is_saved(model: Model, tmp_path):
     path = tmp_path / "saved"
     with Engine(model(), EngineConfig(**KEEPING)) as engine:
         answer(engine)
@@ -116,7 +116,7 @@ def test_the_longest_common_part_is_saved(model: Model, tmp_path: Path) -> None:
         assert answer(engine)[0].n_reused == 60
 
 
-def test_norms_are_saved_too(model: Model, saved: Path) -> None:
+def test_norms_are_saved_too(model: Model, saved: Path):
     outputs = []
     for file in (saved, None):
         with Engine(model(), EngineConfig(**KEEPING)) as engine:
@@ -128,7 +128,7 @@ def test_norms_are_saved_too(model: Model, saved: Path) -> None:
     np.testing.assert_allclose(ours.norms, theirs.norms, rtol=1e-6)
 
 
-def test_a_prefix_serves_only_its_control_vector(model: Model, tmp_path: Path) -> None:
+def test_a_prefix_serves_only_its_control_vector(model: Model, tmp_path):
     path, (some, other) = tmp_path / "saved", vectors(2)
     with Engine(model(), EngineConfig(**KEEPING)) as engine:
         _, expected = answer(SteeredEngine(engine, some))
@@ -196,15 +196,13 @@ def refused(model: Path, path: Path, words: str = "", **options: Any) -> None:
         ("cells", "many", "cells"),
     ],
 )
-def test_a_false_header_is_refused(
-    model: Model, saved: Path, name: str, value: Any, words: str
-) -> None:
+def test_a_false_header_is_refused(model: Model, saved: Path, name: str, value: Any, words: str):
     start, header, data = parts(saved)
     write(saved, [*start[:2], None], header | {name: value}, data)
     refused(model(), saved, words)
 
 
-def test_every_field_of_the_header_is_needed(model: Model, saved: Path) -> None:
+def test_every_field_of_the_header_is_needed(model: Model, saved: Path):
     start, header, data = parts(saved)
     assert header.keys() == {spec.name for spec in dataclasses.fields(prefix_files.PrefixHeader)}
     for text in (
@@ -216,7 +214,7 @@ def test_every_field_of_the_header_is_needed(model: Model, saved: Path) -> None:
         refused(model(), write(saved, [*start[:2], None], damaged, data), "damaged")
 
 
-def test_a_newer_or_foreign_file_is_refused(model: Model, saved: Path) -> None:
+def test_a_newer_or_foreign_file_is_refused(model: Model, saved: Path):
     (magic, version, n), header, data = parts(saved)
     refused(model(), write(saved, [magic, version + 1, n], header, data), "version 2")
     refused(model(), write(saved, [b"GGUF0000", version, n], header, data), "not a saved prefix")
@@ -224,7 +222,7 @@ def test_a_newer_or_foreign_file_is_refused(model: Model, saved: Path) -> None:
         refused(model(), write(saved, [magic, version, length], header, data), "damaged")
 
 
-def test_every_truncation_and_every_longer_file_is_refused(engine: Engine, saved: Path) -> None:
+def test_every_truncation_and_every_longer_file_is_refused(engine: Engine, saved: Path):
     content = saved.read_bytes()
     (_, _, n), header, _ = parts(saved)
     ends = [0, 1, 8, 15, 16, 17, 16 + n - 1, 16 + n]
@@ -241,7 +239,7 @@ def test_every_truncation_and_every_longer_file_is_refused(engine: Engine, saved
     assert remembered(engine) == []
 
 
-def test_every_flipped_bit_is_noticed(engine: Engine, saved: Path) -> None:
+def test_every_flipped_bit_is_noticed(engine: Engine, saved: Path):
     content = bytearray(saved.read_bytes())
     places = np.random.default_rng(0).integers(0, len(content), 200)
     for place in [*range(40), *places.tolist()]:
@@ -254,7 +252,7 @@ def test_every_flipped_bit_is_noticed(engine: Engine, saved: Path) -> None:
     load_prefix(engine, saved)
 
 
-def test_data_with_a_right_checksum_are_checked_too(model: Model, saved: Path) -> None:
+def test_data_with_a_right_checksum_are_checked_too(model: Model, saved: Path):
     start, header, data = parts(saved)
     for token in (-1, 2**31 - 1):
         changed = struct.pack("<i", token) + data[4:]
@@ -265,14 +263,14 @@ def test_data_with_a_right_checksum_are_checked_too(model: Model, saved: Path) -
 
 
 @exact
-def test_another_model_or_cache_is_refused(model: Model, saved: Path) -> None:
+def test_another_model_or_cache_is_refused(model: Model, saved: Path):
     refused(model(), saved, "cache type", type_k="f16")
     refused(model(), saved, "cache type", flash_attn="on")
     refused(model("llama"), saved, "another model")
     refused(model(), saved, "prefix_cells", prefix_cells=0)
 
 
-def test_other_rotations_are_refused(model: Model, load: Load, tmp_path: Path) -> None:
+def test_other_rotations_are_refused(model: Model, load: Load, tmp_path):
     """A model has some for long texts, and `n_ctx` says which."""
     path = model("phi3", n_ctx_original=512)
     short, long, grows = (load(path, **KEEPING | {"n_ctx": n}) for n in (512, 1024, 0))
@@ -286,13 +284,13 @@ def test_other_rotations_are_refused(model: Model, load: Load, tmp_path: Path) -
         load_prefix(short, tmp_path / "1024")
 
 
-def test_one_prefix_may_be_longer_than_all_together(model: Model, saved: Path) -> None:
+def test_one_prefix_may_be_longer_than_all_together(model: Model, saved: Path):
     with Engine(model(), EngineConfig(**KEEPING | {"prefix_cells": 40})) as engine:
         load_prefix(engine, saved)
         assert answer(engine)[0].n_reused == 99
 
 
-def test_a_full_cache_is_no_error_of_the_engine(model: Model, saved: Path) -> None:
+def test_a_full_cache_is_no_error_of_the_engine(model: Model, saved: Path):
     with Engine(model(), EngineConfig(**KEEPING, n_ctx=256)) as engine:
         with engine.session(256, 1), pytest.raises(PrefixError, match="no room"):
             load_prefix(engine, saved)
@@ -300,7 +298,7 @@ def test_a_full_cache_is_no_error_of_the_engine(model: Model, saved: Path) -> No
         assert answer(engine)[0].n_reused == 99
 
 
-def test_other_things_than_files_are_refused(engine: Engine, tmp_path: Path) -> None:
+def test_other_things_than_files_are_refused(engine: Engine, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "text").write_text("precious")
     answer(engine)
@@ -315,7 +313,7 @@ def test_other_things_than_files_are_refused(engine: Engine, tmp_path: Path) -> 
     assert (tmp_path / "text").read_text() == "precious"
 
 
-def test_a_limit_or_a_cancel_leaves_the_old_file(engine: Engine, saved: Path) -> None:
+def test_a_limit_or_a_cancel_leaves_the_old_file(engine: Engine, saved: Path):
     content = saved.read_bytes()
     (cancel := Cancel()).cancel()
     answer(engine)

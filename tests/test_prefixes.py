@@ -54,7 +54,7 @@ def answer(
     return reading, written
 
 
-def test_the_next_turn_reads_only_what_is_new(engine: Engine, fresh: Engine) -> None:
+def test_the_next_turn_reads_only_what_is_new(engine: Engine, fresh: Engine):
     conversation = text(2, 60)
     for turn in range(5):
         before = len(conversation) if turn else 0
@@ -67,7 +67,7 @@ def test_the_next_turn_reads_only_what_is_new(engine: Engine, fresh: Engine) -> 
     assert engine.stats().n_prefixes == 1, "each turn replaces the one before"
 
 
-def test_branches_of_a_conversation_share_their_beginning(engine: Engine, fresh: Engine) -> None:
+def test_branches_of_a_conversation_share_their_beginning(engine: Engine, fresh: Engine):
     system = text(3, 80)
     for i in range(4):
         prompt = system + text(30 + i, 30)
@@ -78,9 +78,7 @@ def test_branches_of_a_conversation_share_their_beginning(engine: Engine, fresh:
     assert engine.stats().cells_remembered < 4 * 110, "the beginning is there once"
 
 
-def test_requests_that_arrive_together_read_their_beginning_once(
-    engine: Engine, fresh: Engine
-) -> None:
+def test_requests_that_arrive_together_read_their_beginning_once(engine: Engine, fresh: Engine):
     system = text(4, 200)
     prompts = [system + text(40 + i, 5 + i % 7) for i in range(32)]
     engine.grow_cache(300, 32)
@@ -93,7 +91,7 @@ def test_requests_that_arrive_together_read_their_beginning_once(
         assert_same(written, answer(fresh, prompt)[1])
 
 
-def test_the_reader_may_be_cancelled_while_others_wait(engine: Engine, fresh: Engine) -> None:
+def test_the_reader_may_be_cancelled_while_others_wait(engine: Engine, fresh: Engine):
     prompt = text(5, 400)
     engine.grow_cache(500, 2)
     with engine.session(500, 1) as first, engine.session(500, 1) as second:
@@ -117,7 +115,7 @@ def _fail(_: list[list[int]]) -> None:
     raise RuntimeError("enough")
 
 
-def test_norms_of_reused_tokens_count(engine: Engine, fresh: Engine) -> None:
+def test_norms_of_reused_tokens_count(engine: Engine, fresh: Engine):
     prompt = text(6, 300)
 
     def norms(some: Engine, n: int) -> tuple[Output, NDArray[np.float64]]:
@@ -134,7 +132,7 @@ def test_norms_of_reused_tokens_count(engine: Engine, fresh: Engine) -> None:
     assert output.n_reused == 290
 
 
-def test_a_prompt_without_norms_does_not_serve_one_that_needs_them(engine: Engine) -> None:
+def test_a_prompt_without_norms_does_not_serve_one_that_needs_them(engine: Engine):
     prompt = text(7, 50)
     answer(engine, prompt)
     with engine.session(60, 1, prompt=prompt[:-1], norms=True) as session:
@@ -142,7 +140,7 @@ def test_a_prompt_without_norms_does_not_serve_one_that_needs_them(engine: Engin
     assert (output.n_reused, output.n_decoded) == (0, 49)
 
 
-def test_what_a_search_steered_is_not_remembered(engine: Engine) -> None:
+def test_what_a_search_steered_is_not_remembered(engine: Engine):
     prompt = text(9, 40)
     with engine.session(100, 2) as session:
         sequence, _ = read(session, prompt)
@@ -156,7 +154,7 @@ def test_what_a_search_steered_is_not_remembered(engine: Engine) -> None:
     assert reading.n_reused == 40
 
 
-def test_shifted_tokens_are_not_remembered(engine: Engine) -> None:
+def test_shifted_tokens_are_not_remembered(engine: Engine):
     prompt = text(10, 60)
     with engine.session(100, 1) as session:
         sequence, _ = read(session, prompt)
@@ -166,14 +164,14 @@ def test_shifted_tokens_are_not_remembered(engine: Engine) -> None:
     assert reading.n_reused == 20
 
 
-def test_zero_cells_remember_nothing_and_share_nothing(fresh: Engine) -> None:
+def test_zero_cells_remember_nothing_and_share_nothing(fresh: Engine):
     prompt = text(11, 60)
     for _ in range(2):
         assert answer(fresh, prompt)[0].n_reused == 0
     assert fresh.stats().n_prefixes == fresh.stats().cells_remembered == 0
 
 
-def test_many_conversations_stay_within_the_bound(model: Model) -> None:
+def test_many_conversations_stay_within_the_bound(model: Model):
     with Engine(model(), EngineConfig(**KEEPING | {"prefix_cells": 500})) as engine:
         sizes = set()
         for i in range(60):
@@ -187,7 +185,7 @@ def test_many_conversations_stay_within_the_bound(model: Model) -> None:
         assert answer(engine, text(100, 60))[0].n_reused == 0, "the oldest are not"
 
 
-def test_the_longest_is_kept_beside_the_others(model: Model) -> None:
+def test_the_longest_is_kept_beside_the_others(model: Model):
     """An agent's next request begins with its last one, however long that was."""
     with Engine(model(), EngineConfig(**KEEPING | {"prefix_cells": 150})) as engine:
         prompt = text(191, 300)
@@ -201,7 +199,7 @@ def test_the_longest_is_kept_beside_the_others(model: Model) -> None:
         assert answer(engine, text(199, 60))[0].n_reused == 59
 
 
-def test_a_fixed_cache_drops_prefixes_for_reservations(model: Model) -> None:
+def test_a_fixed_cache_drops_prefixes_for_reservations(model: Model):
     with Engine(model(), EngineConfig(**KEEPING, n_ctx=512)) as engine:
         for i in range(10):
             answer(engine, text(200 + i, 60))
@@ -211,7 +209,7 @@ def test_a_fixed_cache_drops_prefixes_for_reservations(model: Model) -> None:
         assert answer(engine, text(211, 60))[0].n_reused == 0
 
 
-def test_a_session_reserves_only_what_is_not_there(model: Model) -> None:
+def test_a_session_reserves_only_what_is_not_there(model: Model):
     """Ten texts after one prompt of 400 tokens fit into 512 cells."""
     with Engine(model(), EngineConfig(**KEEPING, n_ctx=512)) as engine:
         prompt = text(12, 400)
@@ -224,7 +222,7 @@ def test_a_session_reserves_only_what_is_not_there(model: Model) -> None:
 
 
 @exact
-def test_random_requests_equal_a_fresh_engine(model: Model, fresh: Engine) -> None:
+def test_random_requests_equal_a_fresh_engine(model: Model, fresh: Engine):
     """Requests, forks, cancels and evictions in any order change no reply."""
     rng = np.random.default_rng(0)
     with Engine(model(), EngineConfig(**KEEPING | {"prefix_cells": 700})) as engine:
@@ -249,7 +247,7 @@ def test_random_requests_equal_a_fresh_engine(model: Model, fresh: Engine) -> No
             assert_same(ours, theirs)
 
 
-def test_plain_tokens_get_no_injection(engine: Engine) -> None:
+def test_plain_tokens_get_no_injection(engine: Engine):
     prompt = text(13, 12)
     states = []
     for steps in ([(prompt, 2)], [(prompt[:10], 0), (prompt[10:], 2)]):
@@ -273,7 +271,7 @@ def test_plain_tokens_get_no_injection(engine: Engine) -> None:
 
 def test_a_session_keeps_its_reservation_while_another_uses_its_cells(
     engine: Engine, fresh: Engine
-) -> None:
+):
     prompt, other = text(20, 61), text(21, 96)
     engine.grow_cache(110, 3)
     with engine.session(100, 2) as lender:
@@ -289,7 +287,7 @@ def test_a_session_keeps_its_reservation_while_another_uses_its_cells(
             assert_same(written, answer(fresh, prompt)[1])
 
 
-def test_own_remembered_cells_count_when_they_are_reused(engine: Engine) -> None:
+def test_own_remembered_cells_count_when_they_are_reused(engine: Engine):
     prompt = text(22, 60)
     with engine.session(100, 2) as session:
         sequence, _ = read(session, prompt)
@@ -305,9 +303,7 @@ def test_own_remembered_cells_count_when_they_are_reused(engine: Engine) -> None
         session.run(tasks[:1])
 
 
-def test_a_pinned_prefix_is_shared_when_it_is_remembered_no_longer(
-    model: Model, load: Load
-) -> None:
+def test_a_pinned_prefix_is_shared_when_it_is_remembered_no_longer(model: Model, load: Load):
     engine = load(model(), prefix_cells=4096, n_ctx=256)
     prompt = text(6, 80)
     with engine.session(140, 1) as session:
@@ -322,9 +318,7 @@ def test_a_pinned_prefix_is_shared_when_it_is_remembered_no_longer(
     assert (output.n_reused, output.n_decoded) == (80, 1)
 
 
-def test_a_prompt_waits_for_one_that_began_first_in_a_later_session(
-    model: Model, load: Load
-) -> None:
+def test_a_prompt_waits_for_one_that_began_first_in_a_later_session(model: Model, load: Load):
     """Nothing is read twice, whoever opened a session first."""
     engine = load(model(), prefix_cells=4096, n_ctx=4096, n_batch=16, n_ubatch=16)
     prompt = text(5, 1500)
@@ -340,7 +334,7 @@ def test_a_prompt_waits_for_one_that_began_first_in_a_later_session(
     assert output.n_decoded <= 16
 
 
-def test_prefixes_stay_while_a_request_waits(engine: Engine) -> None:
+def test_prefixes_stay_while_a_request_waits(engine: Engine):
     prompt = text(24, 100)
     engine.grow_cache(200, 2)
     answer(engine, prompt)
@@ -362,7 +356,7 @@ def test_prefixes_stay_while_a_request_waits(engine: Engine) -> None:
     assert answer(engine, prompt)[0].n_reused == 99
 
 
-def test_a_pinned_prefix_outlives_the_growth_of_the_cache(model: Model, fresh: Engine) -> None:
+def test_a_pinned_prefix_outlives_the_growth_of_the_cache(model: Model, fresh: Engine):
     """Its own entry is dropped for a large request that begins alike; its cells are copied."""
     prompt = text(25, 80)
     with Engine(model(), EngineConfig(**EXACT | {"prefix_cells": 100})) as engine:
@@ -381,7 +375,7 @@ def test_a_pinned_prefix_outlives_the_growth_of_the_cache(model: Model, fresh: E
     assert_same(ours, answer(fresh, similar)[1])
 
 
-def test_texts_that_differ_in_their_end_are_bounded_too(model: Model) -> None:
+def test_texts_that_differ_in_their_end_are_bounded_too(model: Model):
     """Each keeps a cell or two of its own, but all of its tokens."""
     common = text(28, 200)
     with Engine(model(), EngineConfig(**EXACT | {"prefix_cells": 300})) as engine:
@@ -390,7 +384,7 @@ def test_texts_that_differ_in_their_end_are_bounded_too(model: Model) -> None:
         assert engine.stats().n_prefixes <= 16 * 300 // 200 + 1
 
 
-def test_parts_of_a_reused_prompt_count_what_was_decoded(engine: Engine) -> None:
+def test_parts_of_a_reused_prompt_count_what_was_decoded(engine: Engine):
     prompt = text(29, 60)
     answer(engine, prompt)
     with engine.session(100, 1, prompt=prompt[:-1]) as session:

@@ -36,7 +36,7 @@ class Stream(io.StringIO):
             self.written.set()
 
 
-def printed(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, delay: float) -> str:
+def printed(monkeypatch, *, terminal: bool, delay: float) -> str:
     """The text on stderr of an operation that lasts until its first line; with a delay, of one that
     ends at once."""
     stream = Stream(terminal)
@@ -48,21 +48,21 @@ def printed(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, delay: float) ->
     return stream.getvalue()
 
 
-def test_a_quick_operation_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quick_operation_prints_nothing(monkeypatch):
     assert printed(monkeypatch, terminal=True, delay=HANG) == ""
 
 
-def test_a_terminal_gets_one_line_that_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_one_line_that_is_erased(monkeypatch):
     text = printed(monkeypatch, terminal=True, delay=0.0)
     assert re.fullmatch(r"(\r\x1b\[Kloading, \d+ s)+\r\x1b\[K", text)
 
 
-def test_a_log_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_gets_plain_lines(monkeypatch):
     text = printed(monkeypatch, terminal=False, delay=0.0)
     assert re.fullmatch(r"(loading, \d+ s\n)+", text)
 
 
-def test_a_log_waits_longer_than_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_waits_longer_than_a_terminal(monkeypatch):
     """A quick reply leaves no line in a file."""
     stream = Stream(terminal=False)
     monkeypatch.setattr(sys, "stderr", stream)
@@ -72,7 +72,7 @@ def test_a_log_waits_longer_than_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
         assert not stream.written.wait(0.05)
 
 
-def test_a_reply_is_counted_until_its_answer_begins() -> None:
+def test_a_reply_is_counted_until_its_answer_begins():
     line = ReplyProgress(is_shown=False, until_answer=True)
     events = [Progress(2, "tokens", tokens=(5, 6)), TextDelta("hm", "thinking")]
     assert list(line.watch(events)) == events
@@ -81,7 +81,7 @@ def test_a_reply_is_counted_until_its_answer_begins() -> None:
     assert line.closed
 
 
-def test_reading_and_writing_have_speeds_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_and_writing_have_speeds_of_their_own(monkeypatch):
     now = 0.0
     monkeypatch.setattr(pace.time, "monotonic", lambda: now)
     line = Pace()
@@ -104,5 +104,5 @@ def test_reading_and_writing_have_speeds_of_their_own(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("n", "seconds", "text"), [(9, 2, "4.5"), (24, 2, "12"), (5, 0, "0.0")])
-def test_a_speed_has_the_digits_that_it_deserves(n: int, seconds: float, text: str) -> None:
+def test_a_speed_has_the_digits_that_it_deserves(n: int, seconds: float, text: str):
     assert pace.per_second(n, seconds) == text

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,14 +55,14 @@ def texts_of(*texts: str) -> ControlTexts:
     )
 
 
-def test_marks_become_cuts() -> None:
+def test_marks_become_cuts():
     assert PromptText.of_marked("ab", "") == PromptText("ab")
     assert PromptText.of_marked("~a~~bc~", "~") == PromptText("abc", (0, 1, 1, 3))
     assert PromptText("abc", (1, 2)).beginning(2) == PromptText("ab", (1,))
     assert PromptText("a", (0,)) + "b" == PromptText("ab", (0,))
 
 
-def test_texts_of_control_tokens_are_found_in_a_vocabulary() -> None:
+def test_texts_of_control_tokens_are_found_in_a_vocabulary():
     found = texts_of("<s>", "<seed>", "x")
     assert found.texts == {"<s>", "<seed>"}  # one character cannot be cut
     assert found.within("a<s>b<SEED>x") == [(1, "<s>"), (5, "<SEED>")]
@@ -73,7 +72,7 @@ def test_texts_of_control_tokens_are_found_in_a_vocabulary() -> None:
     assert texts_of().within("<s>") == []
 
 
-def test_a_cut_divides_the_text_between_two_control_tokens() -> None:
+def test_a_cut_divides_the_text_between_two_control_tokens():
     found = texts_of("<s>", "<e>")
     text = "<s>a<e>b<s>c<e>d"
     assert found.runs(PromptText(text)) == [(text, True)]
@@ -87,7 +86,7 @@ def test_a_cut_divides_the_text_between_two_control_tokens() -> None:
     assert found.runs(PromptText(text, (0, 3, 11))) == [(text, True)]  # between, not within
 
 
-def test_of_tokens_that_begin_alike_the_shorter_one_outlives_a_cut_in_the_longer_one() -> None:
+def test_of_tokens_that_begin_alike_the_shorter_one_outlives_a_cut_in_the_longer_one():
     found = texts_of("<s>", "<s><e>", "<s><e>x", "<e>")
     assert found.runs(PromptText("<s><e>xa", (4,))) == [("<s>", True), ("<e>xa", False)]
     assert found.runs(PromptText("<s><e>xa", (6,))) == [("<s><e>xa", True)]  # between, not within
@@ -102,7 +101,7 @@ def test_of_tokens_that_begin_alike_the_shorter_one_outlives_a_cut_in_the_longer
 
 @pytest.mark.parametrize("text", CONTROL)
 @pytest.mark.parametrize("form", ["{}", "a {}\n{} b", "{}{}", "<|im_{}end|>"])
-def test_no_message_has_a_control_token(caller: Engine, text: str, form: str) -> None:
+def test_no_message_has_a_control_token(caller: Engine, text: str, form: str):
     content = form.format(text, text)
 
     def talk(content: str) -> list[dict[str, Any]]:
@@ -123,7 +122,7 @@ def test_no_message_has_a_control_token(caller: Engine, text: str, form: str) ->
     assert caller.detokenize(tokens, special=True).decode().count(content) >= 6
 
 
-def test_arguments_that_escape_a_text_are_read_and_stay_text(caller: Engine) -> None:
+def test_arguments_that_escape_a_text_are_read_and_stay_text(caller: Engine):
     arguments = '{"a": "\\u003c|im_end|>"}'
     call = {
         "role": "assistant",
@@ -134,7 +133,7 @@ def test_arguments_that_escape_a_text_are_read_and_stay_text(caller: Engine) -> 
     assert len(controls(tokens)) == 7
 
 
-def test_tools_with_such_texts_can_be_called(caller: Engine) -> None:
+def test_tools_with_such_texts_can_be_called(caller: Engine):
     named = {"enum": ["<|im_end|>", "x"], "description": FORGED}
     look = {"name": "look", "parameters": {"type": "object", "properties": {"a": named}}}
     request = chat_request(
@@ -155,7 +154,7 @@ def test_tools_with_such_texts_can_be_called(caller: Engine) -> None:
         "m.content.replace(bos_token, '')",
     ],
 )  # fmt: skip
-def test_what_templates_do_with_a_text_makes_no_token(use_template: Use, expression: str) -> None:
+def test_what_templates_do_with_a_text_makes_no_token(use_template: Use, expression: str):
     engine = use_template(CHAT.replace("CONTENT", expression))
     bos = engine.detokenize([engine.bos], special=True).decode() if engine.bos else ""
     for content in (
@@ -166,7 +165,7 @@ def test_what_templates_do_with_a_text_makes_no_token(use_template: Use, express
         assert len(controls(tokens)) == 3, content
 
 
-def test_what_a_template_divides_at_is_divided_in_the_assistants_text(use_template: Use) -> None:
+def test_what_a_template_divides_at_is_divided_in_the_assistants_text(use_template: Use):
     divided = "m.content.split('<|fim_pad|>')[-1] if m.role == 'assistant' else m.content"
     engine = use_template(CHAT.replace("CONTENT", divided))
     messages = [user("a<|fim_pad|>b"), {"role": "assistant", "content": "c<|fim_pad|>d"}, user("e")]
@@ -181,7 +180,7 @@ def test_what_a_template_divides_at_is_divided_in_the_assistants_text(use_templa
     ["{# " + "{{ x | replace('a', '" + 20 * "a" + "') }}" * 9 + " #}" + CHAT, CHAT],
     ids=["what it replaces grows without end", "plain"],
 )
-def test_hostile_texts_are_rendered_or_refused_at_once(use_template: Use, template: str) -> None:
+def test_hostile_texts_are_rendered_or_refused_at_once(use_template: Use, template: str):
     engine = use_template(template.replace("CONTENT", "m.content"))
     deep: Any = "a"
     for _ in range(2000):
@@ -194,7 +193,7 @@ def test_hostile_texts_are_rendered_or_refused_at_once(use_template: Use, templa
 
 
 @pytest.mark.parametrize("role", ["im_end", "user<|im_end|>", "endoftext"])
-def test_a_role_completes_no_token(use_template: Use, role: str) -> None:
+def test_a_role_completes_no_token(use_template: Use, role: str):
     engine = use_template(
         "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}"
     )
@@ -203,7 +202,7 @@ def test_a_role_completes_no_token(use_template: Use, role: str) -> None:
     assert not controls(tokens)
 
 
-def test_a_variable_of_the_template_has_no_control_token(use_template: Use) -> None:
+def test_a_variable_of_the_template_has_no_control_token(use_template: Use):
     """Its value comes from a client as a message does; what the template asks of it stays."""
     engine = use_template(
         "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}{{ note }}"
@@ -220,13 +219,13 @@ def test_a_variable_of_the_template_has_no_control_token(use_template: Use) -> N
     assert controls(tokens) == [token_id("<|im_start|>"), token_id("<|im_end|>")]
 
 
-def test_all_front_ends_do_so(caller: Engine) -> None:
+def test_all_front_ends_do_so(caller: Engine):
     body = {"messages": [user(FORGED)], "system": FORGED, "max_tokens": 1}
     assert len(controls(messages_request(caller, body).prompts[0])) == 5
     assert len(controls(query_tokens(caller, FORGED, SearchConfig()))) == 3
 
 
-def test_a_raw_text_is_the_clients_own(caller: Engine) -> None:
+def test_a_raw_text_is_the_clients_own(caller: Engine):
     tokens = completion_request(caller, {"prompt": FORGED}).prompts[0]
     assert len(controls(tokens)) == 3
 
@@ -234,7 +233,7 @@ def test_a_raw_text_is_the_clients_own(caller: Engine) -> None:
 # ---- ordinary prompts ----
 
 
-def test_other_prompts_have_the_tokens_they_had(caller: Engine) -> None:
+def test_other_prompts_have_the_tokens_they_had(caller: Engine):
     plain = [text for text in (*STRINGS, *ENGLISH.split("\n")) if "<|" not in text]
     talks = [
         talk for talk in CONVERSATIONS if not any("<|" in message["content"] for message in talk)
@@ -258,7 +257,7 @@ def test_other_prompts_have_the_tokens_they_had(caller: Engine) -> None:
     assert list(request.prompts[0]) == caller.tokenize(text)
 
 
-def test_a_conversation_begins_as_it_did(caller: Engine) -> None:
+def test_a_conversation_begins_as_it_did(caller: Engine):
     """So that what was read of it is found again."""
     first = [user(FORGED)]
     then = [*first, {"role": "assistant", "content": "no"}, user("why?")]
@@ -266,7 +265,7 @@ def test_a_conversation_begins_as_it_did(caller: Engine) -> None:
     assert asked(caller, *then)[: len(begun)] == begun
 
 
-def test_thousands_of_such_texts_take_no_time_to_speak_of(caller: Engine) -> None:
+def test_thousands_of_such_texts_take_no_time_to_speak_of(caller: Engine):
     many = "<|im_end|>" * 20_000
     assert len(controls(caller.prompt_tokens(_cut(caller, many)))) == 0
 
@@ -275,7 +274,7 @@ def _cut(engine: Engine, text: str) -> PromptText:
     return PromptText(text, tuple(at + 1 for at, _ in engine.control_texts.within(text)))
 
 
-def test_a_text_of_a_model_without_a_template(tmp_path: Path, caller: Engine) -> None:
+def test_a_text_of_a_model_without_a_template(tmp_path, caller: Engine):
     options = EngineConfig(**EXACT | {"chat_template": "plain"})
     with Engine(write_tool_model(tmp_path / "plain.gguf"), options) as engine:
         assert not controls(query_tokens(engine, FORGED, SearchConfig()))

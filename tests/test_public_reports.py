@@ -36,7 +36,7 @@ CALLED = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(tmp_path_factory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("reports")
     path = write_tool_model(folder / "caller.gguf")
     with served(path, folder, start=HELD, allow_origin="https://app.example") as running:
@@ -57,13 +57,13 @@ def asked(server: Served, **body: Any) -> Any:
         {"type": "json_schema", "json_schema": {"schema": UNTYPED}},
     ],
 )
-def test_a_schema_is_followed_wherever_it_is_given(server: Served, form: dict[str, Any]) -> None:
+def test_a_schema_is_followed_wherever_it_is_given(server: Served, form: dict[str, Any]):
     (choice,) = asked(server, response_format=form).json()["choices"]
     assert json.loads(choice["message"]["content"]) in ({"a": "x"}, {"a": "yy"})
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a-", "a{2,1}", "(?<=x)y"])
-def test_a_pattern_that_cannot_be_followed_is_no_free_text(server: Served, pattern: str) -> None:
+def test_a_pattern_that_cannot_be_followed_is_no_free_text(server: Served, pattern: str):
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
     form = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": schema}}
     refused = asked(server, response_format=form)
@@ -72,7 +72,7 @@ def test_a_pattern_that_cannot_be_followed_is_no_free_text(server: Served, patte
 
 
 @pytest.mark.parametrize("content", ["18 °C", [{"type": "text", "text": "18 °C"}]])
-def test_a_call_without_content_and_results_in_parts_go_on(server: Served, content: Any) -> None:
+def test_a_call_without_content_and_results_in_parts_go_on(server: Served, content: Any):
     result = {"role": "tool", "tool_call_id": "c1", "content": content}
     body = {"messages": [*USER, CALLED, result], "tools": [tool(WEATHER)], "max_tokens": 2}
     assert asked(server, **body).status_code == 200
@@ -80,14 +80,14 @@ def test_a_call_without_content_and_results_in_parts_go_on(server: Served, conte
     assert "18 °C" in shown and '"text"' not in shown and "None" not in shown
 
 
-def test_a_stream_whose_call_is_cut_ends_as_a_stream(server: Served) -> None:
+def test_a_stream_whose_call_is_cut_ends_as_a_stream(server: Served):
     made = asked(server, tools=[tool(WEATHER)], tool_choice="required", stream=True, max_tokens=2)
     found = [event for event in events(made) if isinstance(event, dict)]
     assert made.text.rstrip().endswith("data: [DONE]")
     assert [one["finish_reason"] for event in found for one in event["choices"]][-1] == "length"
 
 
-def test_fields_that_are_null_or_empty_are_as_absent_ones(server: Served) -> None:
+def test_fields_that_are_null_or_empty_are_as_absent_ones(server: Served):
     empty = dict.fromkeys(
         ["stop", "seed", "tools", "tool_choice", "response_format", "functions", "function_call",
          "metadata", "service_tier", "parallel_tool_calls", "logprobs", "top_logprobs",
@@ -117,13 +117,13 @@ CUSTOM = {"type": "custom", "custom": {"name": "freeform", "format": {"type": "t
 )
 def test_tools_and_parameters_of_other_hosts_end_no_chat(
     server: Served, body: dict[str, Any], ignored: Any
-) -> None:
+):
     made = asked(server, **body)
     assert made.status_code == 200, made.text
     assert made.json()["tgr"].get("ignored") == ignored
 
 
-def test_an_agents_turns_keep_their_thinking_in_its_place(server: Served) -> None:
+def test_an_agents_turns_keep_their_thinking_in_its_place(server: Served):
     details = [{"type": "reasoning.text", "text": "first", "format": "unknown", "index": 0}]
     result = {"role": "tool", "tool_call_id": "c1", "content": "18"}
     turns = [
@@ -156,12 +156,12 @@ READ = '{"name": "read", "arguments": {"path": "a.md"}}'
         (f"One writes it like this:\n{READ}\nand gets the file.", 0),
     ],
 )
-def test_calls_as_text_are_calls_of_the_given_functions(text: str, n: int) -> None:
+def test_calls_as_text_are_calls_of_the_given_functions(text: str, n: int):
     found = bare_calls(text, ("read", "list"))
     assert len(found.calls if found else ()) == n
 
 
-def test_embeddings_in_base64_are_the_floats(server: Served) -> None:
+def test_embeddings_in_base64_are_the_floats(server: Served):
     def embedded(kind: str) -> Any:
         body = {"input": "he said", "encoding_format": kind}
         return server.client.post("/v1/embeddings", json=body).json()["data"][0]["embedding"]
@@ -170,7 +170,7 @@ def test_embeddings_in_base64_are_the_floats(server: Served) -> None:
     assert np.allclose(packed, embedded("float"), atol=1e-6)
 
 
-def test_every_event_of_responses_has_its_type_and_its_end_the_response(server: Served) -> None:
+def test_every_event_of_responses_has_its_type_and_its_end_the_response(server: Served):
     body = {"input": "he said", "stream": True, "max_output_tokens": 4, "tgr": BASE}
     made = server.client.post("/v1/responses", json=body).text
     blocks = [block.split("\ndata: ") for block in made.strip().split("\n\n") if "data: {" in block]
@@ -182,7 +182,7 @@ def test_every_event_of_responses_has_its_type_and_its_end_the_response(server: 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("path", ["/health", "/v1/models", "/v1/models/", "//v1//models", "/"])
-def test_monitors_and_doubled_slashes(server: Served, method: str, path: str) -> None:
+def test_monitors_and_doubled_slashes(server: Served, method: str, path: str):
     got = server.client.request(method, server.url + path)
     assert got.status_code == 200
     assert bool(got.content) is (method == "GET")
@@ -190,13 +190,13 @@ def test_monitors_and_doubled_slashes(server: Served, method: str, path: str) ->
     assert server.client.head("/tokenize").status_code == 405
 
 
-def test_a_whole_address_as_for_a_proxy_is_its_path(server: Served) -> None:
+def test_a_whole_address_as_for_a_proxy_is_its_path(server: Served):
     for path, status in (("/v1/models", 200), ("/v1/none", 404), ("", 200)):
         target = {"target": f"{server.url}{path}".encode()}
         assert server.client.get("/", extensions=target).status_code == status
 
 
-def test_a_post_to_an_address_with_a_slash_is_no_redirect(server: Served) -> None:
+def test_a_post_to_an_address_with_a_slash_is_no_redirect(server: Served):
     body = {"messages": USER, "max_tokens": 1, "tgr": BASE}
     assert server.client.post(f"{server.url}//v1/chat/completions/", json=body).status_code == 200
     wrong = server.client.post("/v1/v1/chat/completions", json=body)
@@ -205,7 +205,7 @@ def test_a_post_to_an_address_with_a_slash_is_no_redirect(server: Served) -> Non
     assert wrong.json()["error"]["message"] == message
 
 
-def test_a_compressed_body_is_named_as_such(server: Served) -> None:
+def test_a_compressed_body_is_named_as_such(server: Served):
     body = json.dumps({"messages": USER, "max_tokens": 1, "tgr": BASE}).encode()
 
     def posted(data: bytes, encoding: str) -> Any:
@@ -217,7 +217,7 @@ def test_a_compressed_body_is_named_as_such(server: Served) -> None:
     assert "the body is encoded as gzip" in refused.json()["error"]["message"]
 
 
-def test_a_wrong_address_gets_a_near_one() -> None:
+def test_a_wrong_address_gets_a_near_one():
     known = ["/", "/v1/models", "/models", "/v1/models/{name}", "/v1/chat/completions"]
     known.append("/completion")  # which the first wrong one ends with
     assert unknown("/v1/chat/completion", known).endswith("did you mean /v1/chat/completions?")
@@ -226,7 +226,7 @@ def test_a_wrong_address_gets_a_near_one() -> None:
     assert len(unknown("/" * 5000, known)) < 300
 
 
-def test_a_page_that_may_ask_passes_every_preflight(server: Served) -> None:
+def test_a_page_that_may_ask_passes_every_preflight(server: Served):
     def preflight(origin: str) -> Any:
         return server.client.options(
             CHAT,
@@ -246,6 +246,6 @@ def test_a_page_that_may_ask_passes_every_preflight(server: Served) -> None:
     assert "access-control-allow-origin" not in preflight("https://evil.example").headers
 
 
-def test_a_number_of_many_digits_is_no_call() -> None:
+def test_a_number_of_many_digits_is_no_call():
     text = '{"name": "read", "arguments": {"a": ' + "1" * 5000 + "}}"
     assert bare_calls(text, ("read",)) is None

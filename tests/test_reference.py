@@ -48,7 +48,7 @@ def worst(a: NDArray[Any], b: NDArray[Any]) -> float:
     return float(np.abs(a - b).max())
 
 
-def test_log_softmax_of_hand_checked_rows() -> None:
+def test_log_softmax_of_hand_checked_rows():
     rows = np.array([[0.0, 0.0, 0.0, 0.0], [1000.0, 0.0, 0.0, 0.0]])
     expected = [[-np.log(4)] * 4, [0.0, -1000.0, -1000.0, -1000.0]]
     np.testing.assert_allclose(log_softmax(rows), expected)
@@ -56,9 +56,7 @@ def test_log_softmax_of_hand_checked_rows() -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(("arch", "head_dim"), DECODERS)
-def test_f32_file_and_cache_agree(
-    tmp_path: Path, arch: str, head_dim: int | None, tied: bool
-) -> None:
+def test_f32_file_and_cache_agree(tmp_path, arch: str, head_dim: int | None, tied: bool):
     path = write_model(tmp_path / "m.gguf", arch, head_dim=head_dim, tied=tied)
     ours = Reference(path).forward(TOKENS)
     with native(path) as llm:
@@ -69,7 +67,7 @@ def test_f32_file_and_cache_agree(
 
 
 @pytest.mark.parametrize("n_head_kv", [1, 4])
-def test_one_and_all_kv_heads_agree(tmp_path: Path, n_head_kv: int) -> None:
+def test_one_and_all_kv_heads_agree(tmp_path, n_head_kv: int):
     path = write_model(tmp_path / "m.gguf", n_head_kv=n_head_kv)
     with native(path) as llm:
         logits, _ = run(llm, TOKENS)
@@ -77,7 +75,7 @@ def test_one_and_all_kv_heads_agree(tmp_path: Path, n_head_kv: int) -> None:
 
 
 @pytest.mark.parametrize("arch", ["qwen3", "llama", "phi3"])
-def test_vectors_equal_llama_cpps_control_vector(tmp_path: Path, arch: str) -> None:
+def test_vectors_equal_llama_cpps_control_vector(tmp_path, arch: str):
     path = write_model(tmp_path / "m.gguf", arch, n_layer=3)
     injection = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
     injection[0] = 0  # a control vector cannot reach layer 0
@@ -93,7 +91,7 @@ def test_vectors_equal_llama_cpps_control_vector(tmp_path: Path, arch: str) -> N
     assert worst(states, ours.states) <= 1e-4
 
 
-def test_an_injection_acts_from_its_layer_and_token_on(tmp_path: Path) -> None:
+def test_an_injection_acts_from_its_layer_and_token_on(tmp_path):
     reference = Reference(write_model(tmp_path / "m.gguf", n_layer=3))
     plain = reference.forward(TOKENS)
     nothing = np.zeros((len(TOKENS), 3, 64))
@@ -108,7 +106,7 @@ def test_an_injection_acts_from_its_layer_and_token_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arch", ["qwen3", "llama", "phi3"])
-def test_q8_differs_by_llama_cpps_rounding_of_activations(tmp_path: Path, arch: str) -> None:
+def test_q8_differs_by_llama_cpps_rounding_of_activations(tmp_path, arch: str):
     path = write_model(tmp_path / "m.gguf", arch, dtype="Q8_0")
     with native(path) as llm:
         logits, _ = run(llm, TOKENS)
@@ -120,7 +118,7 @@ def test_q8_differs_by_llama_cpps_rounding_of_activations(tmp_path: Path, arch: 
     assert np.median(errors) <= 1e-5
 
 
-def test_f16_cache_differs_by_its_rounding(tmp_path: Path) -> None:
+def test_f16_cache_differs_by_its_rounding(tmp_path):
     path = write_model(tmp_path / "m.gguf")
     with native(path, F16) as llm:
         logits, _ = run(llm, TOKENS)
@@ -128,14 +126,14 @@ def test_f16_cache_differs_by_its_rounding(tmp_path: Path) -> None:
     assert worst(logits, Reference(path, f16_cache=True).forward(TOKENS).logits) <= 5e-3
 
 
-def test_f16_file_agrees_within_its_rounding(tmp_path: Path) -> None:
+def test_f16_file_agrees_within_its_rounding(tmp_path):
     path = write_model(tmp_path / "m.gguf", dtype="F16")
     with native(path) as llm:
         logits, _ = run(llm, TOKENS)
     assert worst(logits, Reference(path).forward(TOKENS).logits) <= 2e-2
 
 
-def test_seeds_repeat_and_change(tmp_path: Path) -> None:
+def test_seeds_repeat_and_change(tmp_path):
     one, again, other = (
         write_model(tmp_path / f"{i}.gguf", seed=seed).read_bytes()
         for i, seed in enumerate((7, 7, 8))
@@ -143,7 +141,7 @@ def test_seeds_repeat_and_change(tmp_path: Path) -> None:
     assert one == again != other
 
 
-def test_vocabulary_has_bytes_specials_and_a_merge(tmp_path: Path) -> None:
+def test_vocabulary_has_bytes_specials_and_a_merge(tmp_path):
     with native(write_model(tmp_path / "m.gguf")) as llm:
         tokens = llm.tokenize("he\x00 tü<think>".encode(), add_bos=False, special=True)
         assert tokens == [256, 0, 257, 0xC3, 0xBC, token_id("<think>")]
@@ -159,7 +157,7 @@ def load(path: Path, vocab_only: bool = False) -> Any:
 
 
 @pytest.mark.parametrize("write", [write_bert, deepseek32])
-def test_models_to_refuse_are_complete(tmp_path: Path, write: Any) -> None:
+def test_models_to_refuse_are_complete(tmp_path, write: Any):
     path = write(tmp_path / "m.gguf")
     model = load(path)
     assert model
@@ -168,7 +166,7 @@ def test_models_to_refuse_are_complete(tmp_path: Path, write: Any) -> None:
         Reference(path)
 
 
-def test_vocab_only_file_has_a_tokenizer_and_no_weights(tmp_path: Path) -> None:
+def test_vocab_only_file_has_a_tokenizer_and_no_weights(tmp_path):
     path = write_vocab_only(tmp_path / "v.gguf")
     assert not load(path)
     model = load(path, vocab_only=True)

@@ -86,11 +86,11 @@ class Reader(HTMLParser):
         ("<b>x</b>", "&lt;b&gt;x&lt;/b&gt;"),
     ],
 )
-def test_markdown_becomes_html(text: str, expected: str) -> None:
+def test_markdown_becomes_html(text: str, expected: str):
     assert expected in html(text)
 
 
-def test_blocks_begin_at_their_lines() -> None:
+def test_blocks_begin_at_their_lines():
     text = "# a\n\nb\nc\n\n- d\n\n  e\n\n```\nf\n\n```\n\\[\nx\n\\]\n\n| g |\n|---|\n| h |"
     made = blocks(text)
     assert [block["line"] for block in made] == [0, 2, 5, 9, 13, 17]
@@ -102,12 +102,12 @@ def test_blocks_begin_at_their_lines() -> None:
 
 
 @pytest.mark.parametrize("source", ["\\left( x", "x^2^2^2", "\\frac{1}{2" + "2" * 5000])
-def test_a_formula_that_fails_is_shown_as_its_source(source: str) -> None:
+def test_a_formula_that_fails_is_shown_as_its_source(source: str):
     made = html(f"${source}$ and $y$")
     assert f"<code>{source}</code>" in made and "<mi>y</mi>" in made
 
 
-def test_the_time_for_extras_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_for_extras_is_bounded(monkeypatch):
     """Code whose colours take too long is shown without them, and the rest as ever."""
     for seconds, coloured in ((60.0, True), (0.0, False)):
         monkeypatch.setattr(markup, "EXTRA_SECONDS", seconds)
@@ -115,7 +115,7 @@ def test_the_time_for_extras_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         assert "<pre" in made and "<em>b</em>" in made and ("hl-" in made) == coloured
 
 
-def test_a_text_that_takes_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_takes_too_much_is_refused(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(confined, "WALL_SECONDS", 0.1)  # of the three that it takes
         with pytest.raises(RequestError, match="show it as it is"):
@@ -144,12 +144,12 @@ def check(source: str) -> None:
                 assert re.fullmatch(r"[\w.+#%* -]*", value), (name, value)
 
 
-def test_there_are_as_many_hostile_replies_as_the_page_says() -> None:
+def test_there_are_as_many_hostile_replies_as_the_page_says():
     assert len(set(HOSTILE)) == len(HOSTILE) == 50  # docs/page.md
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_hostile_reply_does_nothing(text: str) -> None:
+def test_a_hostile_reply_does_nothing(text: str):
     try:
         source = html(text)
     except RequestError:  # too much of it: the page shows the text as it is
@@ -158,7 +158,7 @@ def test_a_hostile_reply_does_nothing(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_the_second_wall_holds_alone(text: str) -> None:
+def test_the_second_wall_holds_alone(text: str):
     """A parser that lets everything through: the sanitizer still removes it."""
     parser = MarkdownIt("commonmark", {"html": True})
     parser.validateLink = lambda url: True  # type: ignore[method-assign]
@@ -170,12 +170,12 @@ def test_the_second_wall_holds_alone(text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def server(model: Callable[..., Path], tmp_path_factory) -> Iterator[Any]:
     with served(model(), tmp_path_factory.mktemp("render"), api_key="secret") as running:
         yield running
 
 
-def test_render_needs_the_key_and_bounds_its_text(server: Served) -> None:
+def test_render_needs_the_key_and_bounds_its_text(server: Served):
     post = server.client.post
     assert post("/render", json={"text": "*a*"}).status_code == 401
     server.client.headers["Authorization"] = "Bearer secret"
@@ -187,7 +187,7 @@ def test_render_needs_the_key_and_bounds_its_text(server: Served) -> None:
     assert post("/render", content=b'{"text": "half \\ud83d a pair"}').status_code == 400
 
 
-def test_the_page_needs_no_key_and_loads_nothing_from_elsewhere(server: Served) -> None:
+def test_the_page_needs_no_key_and_loads_nothing_from_elsewhere(server: Served):
     del server.client.headers["Authorization"]
     page = server.client.get("/")
     files = re.findall(r'(?:src|href)="([^"]+)"', page.text)

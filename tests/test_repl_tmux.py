@@ -22,7 +22,7 @@ SUMMARY = re.compile(r" s(, [\d.,]+ tokens/s)?(, seed \d+)?\n>>>$")  # below a f
 
 
 @pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Callable[..., Screen]]:
+def terminal(tmp_path) -> Iterator[Callable[..., Screen]]:
     """`terminal(width=40, NO_COLOR="1")`: an open conversation, at its prompt."""
     opened: list[Screen] = []
 
@@ -47,7 +47,7 @@ def ask(screen: Screen, question: str) -> None:
     screen.press("Enter")
 
 
-def test_a_question_to_the_embedded_model(terminal: Callable[..., Screen]) -> None:
+def test_a_question_to_the_embedded_model(terminal: Callable[..., Screen]):
     screen = terminal(double=False, width=200)
     ask(screen, "/set search_from 0")
     ask(screen, "What is 2+3?")
@@ -61,9 +61,7 @@ def test_a_question_to_the_embedded_model(terminal: Callable[..., Screen]) -> No
     screen.until("left with 0")
 
 
-def test_only_the_first_conversation_says_how_to_see_the_search(
-    terminal: Callable[..., Screen],
-) -> None:
+def test_only_the_first_conversation_says_how_to_see_the_search(terminal: Callable[..., Screen]):
     hint = "/method tgr-latent searches whole replies"
     screen = terminal()
     assert hint in screen.until("\n>>>")
@@ -74,9 +72,7 @@ def test_only_the_first_conversation_says_how_to_see_the_search(
     assert hint not in terminal().until("\n>>>")
 
 
-def test_control_c_keeps_the_reply_and_the_keys_typed_during_it(
-    terminal: Callable[..., Screen],
-) -> None:
+def test_control_c_keeps_the_reply_and_the_keys_typed_during_it(terminal: Callable[..., Screen]):
     screen = terminal()
     ask(screen, "wait")
     screen.until("best 1: ")
@@ -96,7 +92,7 @@ def test_control_c_keeps_the_reply_and_the_keys_typed_during_it(
     screen.until("left with 0")
 
 
-def test_a_window_that_is_resized_during_a_reply(terminal: Callable[..., Screen]) -> None:
+def test_a_window_that_is_resized_during_a_reply(terminal: Callable[..., Screen]):
     screen = terminal()
     ask(screen, "slow")
     screen.until("word15")
@@ -109,7 +105,7 @@ def test_a_window_that_is_resized_during_a_reply(terminal: Callable[..., Screen]
     assert "writing · " not in text
 
 
-def test_ten_thousand_pasted_lines_arrive(terminal: Callable[..., Screen], tmp_path: Path) -> None:
+def test_ten_thousand_pasted_lines_arrive(terminal: Callable[..., Screen], tmp_path):
     screen = terminal()
     lines = [f"line {i}" for i in range(10_000)]
     screen.paste(tmp_path, "\n".join(lines))
@@ -121,7 +117,7 @@ def test_ten_thousand_pasted_lines_arrive(terminal: Callable[..., Screen], tmp_p
     assert answer == ["#1 line 0", *lines[1:-1], "line 9999 end"]
 
 
-def test_a_megabyte_in_one_line_arrives(terminal: Callable[..., Screen], tmp_path: Path) -> None:
+def test_a_megabyte_in_one_line_arrives(terminal: Callable[..., Screen], tmp_path):
     screen = terminal()
     screen.paste(tmp_path, "x" * 1_000_000)
     screen.until("[1 line pasted, 1,000,000 characters]")
@@ -132,9 +128,7 @@ def test_a_megabyte_in_one_line_arrives(terminal: Callable[..., Screen], tmp_pat
     screen.until("#3 and now?")
 
 
-def test_a_paste_during_a_reply_waits_in_one_piece(
-    terminal: Callable[..., Screen], tmp_path: Path
-) -> None:
+def test_a_paste_during_a_reply_waits_in_one_piece(terminal: Callable[..., Screen], tmp_path):
     screen = terminal()
     ask(screen, "slow")
     screen.until("word5")
@@ -144,7 +138,7 @@ def test_a_paste_during_a_reply_waits_in_one_piece(
     screen.until("#3 one\ntwo\nthree\n")
 
 
-def test_a_paste_while_the_model_is_loaded_waits_in_one_piece(tmp_path: Path) -> None:
+def test_a_paste_while_the_model_is_loaded_waits_in_one_piece(tmp_path):
     """The double loads until a file is there."""
     gate = tmp_path / "gate"
     before = f"""{INSTALLED}
@@ -169,7 +163,7 @@ fake_engine.FakeEngine.__init__ = load
         screen.close()
 
 
-def test_a_paste_without_marks_is_one_question(terminal: Callable[..., Screen]) -> None:
+def test_a_paste_without_marks_is_one_question(terminal: Callable[..., Screen]):
     screen = terminal()
     screen.send(b"one\rtwo\r\nthree")
     screen.until(">>> one\ntwo\nthree")
@@ -187,8 +181,8 @@ def test_a_paste_without_marks_is_one_question(terminal: Callable[..., Screen]) 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT"])
 @pytest.mark.parametrize("question", ["", "wait"], ids=["prompt", "reply"])
 def test_a_signal_that_ends_restores_the_terminal_and_saves(
-    tmp_path: Path, home: Path, name: str, question: str
-) -> None:
+    tmp_path, home: Path, name: str, question: str
+):
     """The process sends the signal to itself once a file is there."""
     number, gate = signal.Signals[name], tmp_path / "gate"
     before = f"""{INSTALLED}
@@ -220,9 +214,7 @@ threading.Thread(target=end, daemon=True).start()
         screen.close()
 
 
-def test_an_invalid_byte_is_refused_until_it_is_deleted(
-    terminal: Callable[..., Screen],
-) -> None:
+def test_an_invalid_byte_is_refused_until_it_is_deleted(terminal: Callable[..., Screen]):
     screen = terminal()
     screen.send(b"ab\xffcd")
     screen.press("Enter")
@@ -231,9 +223,7 @@ def test_an_invalid_byte_is_refused_until_it_is_deleted(
     screen.until("#1 abcd\n")
 
 
-def test_the_user_pages_through_several_replies_and_chooses_one(
-    terminal: Callable[..., Screen],
-) -> None:
+def test_the_user_pages_through_several_replies_and_chooses_one(terminal: Callable[..., Screen]):
     screen = terminal()
     ask(screen, "one")
     screen.until(SUMMARY.search)
@@ -255,7 +245,7 @@ def test_the_user_pages_through_several_replies_and_chooses_one(
     screen.until("no reply is chosen")
 
 
-def test_blocks_completion_vi_keys_and_history(terminal: Callable[..., Screen]) -> None:
+def test_blocks_completion_vi_keys_and_history(terminal: Callable[..., Screen]):
     screen = terminal()
     screen.type("never mind")
     screen.press("C-c")
@@ -287,7 +277,7 @@ def test_blocks_completion_vi_keys_and_history(terminal: Callable[..., Screen]) 
 )
 def test_without_colours_there_are_no_escapes(
     terminal: Callable[..., Screen], variables: dict[str, str]
-) -> None:
+):
     screen = terminal(**variables)
     ask(screen, "hello")
     text = screen.until(SUMMARY.search)
@@ -295,7 +285,7 @@ def test_without_colours_there_are_no_escapes(
     assert "\x1b" not in screen.text(styled=True)
 
 
-def test_words_stay_whole_without_colours(terminal: Callable[..., Screen]) -> None:
+def test_words_stay_whole_without_colours(terminal: Callable[..., Screen]):
     screen = terminal(width=40, NO_COLOR="1")
     ask(screen, "slow")
     screen.until(SUMMARY.search)
@@ -305,8 +295,8 @@ def test_words_stay_whole_without_colours(terminal: Callable[..., Screen]) -> No
 
 
 def test_a_long_formatted_answer_is_in_the_scrollback_once(
-    terminal: Callable[..., Screen], tmp_path: Path
-) -> None:
+    terminal: Callable[..., Screen], tmp_path
+):
     screen = terminal(width=50, height=12)
     items = [f"{i}. item **{i}**" for i in range(1, 41)]
     screen.paste(tmp_path, "\n".join(["x", "", *items, "", "```py", "x = 2*3", "```", "**end**"]))
@@ -326,7 +316,7 @@ def test_a_long_formatted_answer_is_in_the_scrollback_once(
     screen.until("left with 0")
 
 
-def test_a_narrow_window(terminal: Callable[..., Screen]) -> None:
+def test_a_narrow_window(terminal: Callable[..., Screen]):
     screen = terminal(width=40, height=10, COLUMNS="80")  # whatever a shell has exported
     ask(screen, "slow")
     screen.until("word30")

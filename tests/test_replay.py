@@ -57,7 +57,7 @@ def members(union: Any) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(tmp_path_factory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("replay")
     fast = {"method": "base", "prefix_cells": 32768, "flash_attn": "on", "n_threads": 2}
     with served(write_tool_model(folder / "caller.gguf"), folder, **fast) as running:
@@ -78,7 +78,7 @@ def cycled(examples: list[Any], turns: int) -> list[Any]:
     return [examples[turn % len(examples)] for turn in range(turns)]
 
 
-def test_blocks_of_anthropics_package(server: Served) -> None:
+def test_blocks_of_anthropics_package(server: Served):
     hints = typing_extensions.get_type_hints(anthropic.types.beta.BetaToolResultBlockParam)
     parts = members(typing.get_args(typing.get_args(hints["content"])[1])[0])
     blocks = [example(kind) for kind in members(anthropic.types.beta.BetaContentBlockParam)]
@@ -106,7 +106,7 @@ def test_blocks_of_anthropics_package(server: Served) -> None:
     assert counted["input_tokens"] > 60 * MESSAGES
 
 
-def test_items_of_openais_package(server: Served) -> None:
+def test_items_of_openais_package(server: Served):
     items = [example(kind) for kind in members(response_input_item_param.ResponseInputItemParam)]
     tools = [{"type": "function", **FUNCTION}]
     history: list[Any] = [{"role": "user", "content": "Mend the test."}]
@@ -122,7 +122,7 @@ def test_items_of_openais_package(server: Served) -> None:
             history.append({"role": "user", "content": [{"type": "input_text", "text": "Go on."}]})
 
 
-def test_messages_of_openais_package(server: Served) -> None:
+def test_messages_of_openais_package(server: Served):
     kinds = members(chat_completion_message_param.ChatCompletionMessageParam)
     messages = cycled([example(kind) for kind in kinds], CHAT)
     parts = chat_completion_content_part_param.ChatCompletionContentPartParam

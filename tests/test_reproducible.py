@@ -5,7 +5,6 @@ expected ones come from an engine that remembers nothing and has one request at 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import families
@@ -80,7 +79,7 @@ def pair(model: Model) -> Iterator[Callable[..., tuple[Engine, Engine]]]:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_a_repeated_request_has_the_same_bits(pair: Any, dtype: str) -> None:
+def test_a_repeated_request_has_the_same_bits(pair: Any, dtype: str):
     engine, fresh = pair(dtype)
     assert engine.repeats == (dtype in OURS)
     for n in (20, BLOCK, BLOCK + 1, 100, 3 * BLOCK, 211):
@@ -93,9 +92,7 @@ def test_a_repeated_request_has_the_same_bits(pair: Any, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_a_prompt_that_goes_on_has_the_bits_of_one_that_is_read_whole(
-    pair: Any, dtype: str
-) -> None:
+def test_a_prompt_that_goes_on_has_the_bits_of_one_that_is_read_whole(pair: Any, dtype: str):
     engine, fresh = pair(dtype)
     conversation = text(1, 90)
     for turn in range(5):
@@ -112,7 +109,7 @@ def test_a_prompt_that_goes_on_has_the_bits_of_one_that_is_read_whole(
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_requests_beside_each_other_have_the_bits_of_one_alone(pair: Any, dtype: str) -> None:
+def test_requests_beside_each_other_have_the_bits_of_one_alone(pair: Any, dtype: str):
     engine, fresh = pair(dtype)
     system = text(3, 130)
     prompts = [system[: 130 - 30 * (i % 3)] + text(30 + i, 5 + 11 * i) for i in range(8)]
@@ -126,9 +123,7 @@ def test_requests_beside_each_other_have_the_bits_of_one_alone(pair: Any, dtype:
 @pytest.mark.skipif(not OURS, reason="the processor has no AVX2")
 @pytest.mark.parametrize("dtype", OURS)
 @pytest.mark.parametrize("flash_attn", ["off", "on"])
-def test_without_the_option_our_products_have_the_same_bits(
-    pair: Any, dtype: str, flash_attn: str
-) -> None:
+def test_without_the_option_our_products_have_the_same_bits(pair: Any, dtype: str, flash_attn: str):
     """Prompts shorter and longer than a block of attention, taken whole and in part, alone and
     together, with two threads."""
     options = {"reproducible": False, "n_threads": 2, "flash_attn": flash_attn}
@@ -145,7 +140,7 @@ def test_without_the_option_our_products_have_the_same_bits(
     assert [bits(output) for output in together] == expected * 2
 
 
-def test_what_was_read_between_two_blocks_is_no_block(pair: Any) -> None:
+def test_what_was_read_between_two_blocks_is_no_block(pair: Any):
     engine, fresh = pair("F16")
     begun, more = text(15, 200), text(16, BLOCK)
     with engine.session(300, 1) as session:
@@ -161,7 +156,7 @@ def test_what_was_read_between_two_blocks_is_no_block(pair: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["F16", "Q4_1"])
-def test_random_requests_in_a_small_cache(pair: Any, dtype: str) -> None:
+def test_random_requests_in_a_small_cache(pair: Any, dtype: str):
     """Prefixes come and go, sessions wait for cells and get scattered ones."""
     engine, fresh = pair(dtype, n_ctx=1024)
     beginnings = [text(50 + i, 300) for i in range(3)]
@@ -185,7 +180,7 @@ def test_random_requests_in_a_small_cache(pair: Any, dtype: str) -> None:
     assert is_free(engine)
 
 
-def test_who_writes_is_not_held_up_by_a_long_prompt(pair: Any) -> None:
+def test_who_writes_is_not_held_up_by_a_long_prompt(pair: Any):
     """Sessions take turns: a reader's step is one block."""
     engine, _ = pair("F16")
     engine.grow_cache(3000, 2)
@@ -208,7 +203,7 @@ def test_who_writes_is_not_held_up_by_a_long_prompt(pair: Any) -> None:
     assert ended - begun >= 1000 // BLOCK // 2, "the callback may see several steps as one"
 
 
-def test_a_group_begins_with_all_of_its_sessions(pair: Any) -> None:
+def test_a_group_begins_with_all_of_its_sessions(pair: Any):
     """With a part of them it would have other batches than alone."""
     engine, _ = pair("F16", n_ctx=512)
     group = engine.lockstep_group(2)
@@ -230,7 +225,7 @@ def test_a_group_begins_with_all_of_its_sessions(pair: Any) -> None:
     assert first == second
 
 
-def test_a_group_waits_for_all_of_its_prompts(pair: Any) -> None:
+def test_a_group_waits_for_all_of_its_prompts(pair: Any):
     """One of them begins like a prompt that another session is reading."""
     engine, fresh = pair("F16")
     system = text(18, 1500)
@@ -264,7 +259,7 @@ def test_a_group_waits_for_all_of_its_prompts(pair: Any) -> None:
 
 @pytest.mark.parametrize("dtype", ["F16", "Q8_0"])
 @pytest.mark.parametrize("method", ["base", "tgr-latent", "markov"])
-def test_a_method_repeats_its_replies(model: Model, method: str, dtype: str) -> None:
+def test_a_method_repeats_its_replies(model: Model, method: str, dtype: str):
     config = SearchConfig(
         chunk_len=16, rollout_len=4, n_candidates=3, max_tokens=48, temperature=1.0, seed=3
     )
@@ -290,7 +285,7 @@ def test_a_method_repeats_its_replies(model: Model, method: str, dtype: str) -> 
 
 
 @pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: family.name)
-def test_every_family_repeats(family: families.Family, tmp_path: Path) -> None:
+def test_every_family_repeats(family: families.Family, tmp_path):
     path = family.write(tmp_path / "model.gguf")
     prompt = text(8, 300)
     with Engine(path, EngineConfig(**OPTIONS, prefix_cells=0)) as fresh:
@@ -301,7 +296,7 @@ def test_every_family_repeats(family: families.Family, tmp_path: Path) -> None:
     assert outputs[1].n_reused >= 3 * BLOCK
 
 
-def test_a_saved_prefix_has_the_same_bits(pair: Any, tmp_path: Path) -> None:
+def test_a_saved_prefix_has_the_same_bits(pair: Any, tmp_path):
     engine, fresh = pair("F16")
     prompt, path = text(11, 200), tmp_path / "prefix"
     expected = bits(answer(engine, prompt))
@@ -314,9 +309,7 @@ def test_a_saved_prefix_has_the_same_bits(pair: Any, tmp_path: Path) -> None:
     assert bits(output) == expected == bits(answer(fresh, prompt))
 
 
-def test_a_prefix_that_was_read_in_other_batches_is_refused(
-    pair: Any, model: Model, tmp_path: Path
-) -> None:
+def test_a_prefix_that_was_read_in_other_batches_is_refused(pair: Any, model: Model, tmp_path):
     engine, _ = pair("F16")
     prompt, path = text(12, 200), tmp_path / "prefix"
     config = EngineConfig(**OPTIONS | {"reproducible": False})
@@ -327,7 +320,7 @@ def test_a_prefix_that_was_read_in_other_batches_is_refused(
         load_prefix(engine, path)
 
 
-def test_what_cannot_be_reproducible_is_refused(model: Model) -> None:
+def test_what_cannot_be_reproducible_is_refused(model: Model):
     options = EngineConfig(**OPTIONS, n_seq_max=64, n_batch=64, n_ubatch=64)
     with pytest.raises(ModelError, match="n_seq_max is 64"):
         Engine(model(), options)

@@ -78,7 +78,7 @@ def assert_same_steps(ours: list[Step], theirs: list[Step]) -> None:
 @pytest.mark.parametrize(("method", "options"), RUNS, ids=str)
 def test_a_run_is_the_same_with_a_remembered_prefix(
     pair: tuple[Engine, Engine], method: str, options: dict[str, Any]
-) -> None:
+):
     remembering, fresh = pair
     config = dataclasses.replace(SMALL, **{"temperature": 0.0} | options)
     for prompt, known in ((LONG, 0), (OTHER, 50), (LONG, 79), (LONG[:70], 69)):
@@ -93,7 +93,7 @@ def test_a_run_is_the_same_with_a_remembered_prefix(
 @pytest.mark.parametrize("options", [{}, {"repeat_penalty": 1.3, "temperature": 0.8}], ids=str)
 def test_a_text_that_is_watched_is_the_same_after_one_decode_less(
     pair: tuple[Engine, Engine], options: dict[str, Any]
-) -> None:
+):
     config = dataclasses.replace(SMALL, **{"temperature": 0.0} | options)
     for prompt, known in ((LONG, 0), (OTHER, 50), (LONG, 79)):
         before = [engine.stats() for engine in pair]
@@ -112,7 +112,7 @@ def test_a_text_that_is_watched_is_the_same_after_one_decode_less(
 
 def test_what_a_text_that_is_watched_had_read_counts_as_read_when_it_is_cancelled(
     pair: tuple[Engine, Engine],
-) -> None:
+):
     engine = pair[0]
     config = dataclasses.replace(SMALL, chunk_len=2000)
     for known in (0, 79):
@@ -130,9 +130,7 @@ def test_what_a_text_that_is_watched_had_read_counts_as_read_when_it_is_cancelle
         assert is_free(engine)
 
 
-def test_a_whole_text_is_remembered_unless_its_context_is_reset(
-    pair: tuple[Engine, Engine],
-) -> None:
+def test_a_whole_text_is_remembered_unless_its_context_is_reset(pair: tuple[Engine, Engine]):
     engine, _ = pair
     for method in EVERY:
         prompt = [EVERY.index(method) + 1, *LONG]
@@ -143,7 +141,7 @@ def test_a_whole_text_is_remembered_unless_its_context_is_reset(
         assert again.reused + again.query == len(prompt) + len(text)
 
 
-def test_a_run_that_is_cancelled_leaves_its_query(pair: tuple[Engine, Engine]) -> None:
+def test_a_run_that_is_cancelled_leaves_its_query(pair: tuple[Engine, Engine]):
     engine, _ = pair
     for method in EVERY:
         prompt, cancel = [EVERY.index(method) + 1, *LONG], Cancel()
@@ -159,7 +157,7 @@ def test_a_run_that_is_cancelled_leaves_its_query(pair: tuple[Engine, Engine]) -
 
 
 @exact
-def test_replies_to_one_prompt_read_it_once(pair: tuple[Engine, Engine]) -> None:
+def test_replies_to_one_prompt_read_it_once(pair: tuple[Engine, Engine]):
     engine, fresh = pair
     for method in ("base", "tgr-latent", "best-of-n"):
         prompt = [EVERY.index(method) + 1, *LONG]
@@ -175,9 +173,7 @@ def test_replies_to_one_prompt_read_it_once(pair: tuple[Engine, Engine]) -> None
 
 
 @exact
-def test_requests_that_arrive_together_read_their_common_prefix_once(
-    pair: tuple[Engine, Engine],
-) -> None:
+def test_requests_that_arrive_together_read_their_common_prefix_once(pair: tuple[Engine, Engine]):
     engine, fresh = pair
     config = dataclasses.replace(SMALL, temperature=0.0)
     prompts = [[*LONG, i, i + 1, i + 2] for i in range(8)]
@@ -192,7 +188,7 @@ def test_requests_that_arrive_together_read_their_common_prefix_once(
 
 
 @pytest.mark.parametrize("method", ["base", "tgr-latent"])
-def test_an_answer_reuses_what_its_thinking_read(pair: tuple[Engine, Engine], method: str) -> None:
+def test_an_answer_reuses_what_its_thinking_read(pair: tuple[Engine, Engine], method: str):
     engine, fresh = pair
     prompt = [*LONG, *engine.tokenize("<think>\n")]
     config = dataclasses.replace(SMALL, thinking_budget=11, temperature=0.0)
@@ -205,7 +201,7 @@ def test_an_answer_reuses_what_its_thinking_read(pair: tuple[Engine, Engine], me
     assert counts.reused >= len(prompt) - 1 + max(0, thought - 1)
 
 
-def test_a_control_vector_has_prefixes_of_its_own(pair: tuple[Engine, Engine]) -> None:
+def test_a_control_vector_has_prefixes_of_its_own(pair: tuple[Engine, Engine]):
     engine, fresh = pair
     one, two = vectors(2)
     config = dataclasses.replace(SMALL, temperature=0.0)
@@ -221,7 +217,7 @@ def test_a_control_vector_has_prefixes_of_its_own(pair: tuple[Engine, Engine]) -
 
 
 @pytest.mark.parametrize("method", ["base", "markov", "tgr-latent"])
-def test_turns_of_a_conversation_decode_what_is_new(model: Model, load: Load, method: str) -> None:
+def test_turns_of_a_conversation_decode_what_is_new(model: Model, load: Load, method: str):
     engine = load(model(), prefix_cells=CELLS)
     options = {"chunk_len": 8, "max_chunks": 3, "n_candidates": 2, "rollout_len": 4}
     conversation = Conversation(engine, options, method)
@@ -252,7 +248,7 @@ ASKED = [{"role": "user", "content": "a question that is long enough to be remem
 
 
 @pytest.mark.parametrize("method", ["base", "tgr-latent"])
-def test_usage_says_what_was_cached(pair: tuple[Engine, Engine], method: str) -> None:
+def test_usage_says_what_was_cached(pair: tuple[Engine, Engine], method: str):
     engine, fresh = pair
     made = chat(engine, method, messages=ASKED)
     n_prompt = made["usage"]["prompt_tokens"]
@@ -269,9 +265,7 @@ def test_usage_says_what_was_cached(pair: tuple[Engine, Engine], method: str) ->
         assert cached(chat(fresh, method, messages=ASKED)) == 0
 
 
-def test_cached_tokens_of_several_replies_are_those_that_none_has_read(
-    pair: tuple[Engine, Engine],
-) -> None:
+def test_cached_tokens_of_several_replies_are_those_that_none_has_read(pair: tuple[Engine, Engine]):
     engine, _ = pair
     made = chat(engine, "base", messages=ASKED, n=3)
     n_prompt = made["usage"]["prompt_tokens"]
@@ -284,7 +278,7 @@ def test_cached_tokens_of_several_replies_are_those_that_none_has_read(
     assert cached(complete(engine, [*two, [8, *LONG]], max_tokens=4)) == 79 + 80
 
 
-def test_llama_reports_what_was_cached(model: Model) -> None:
+def test_llama_reports_what_was_cached(model: Model):
     options: dict[str, Any] = {"max_tokens": 4, "temperature": 0.0}
     with TgrLlama(model(), method="base", n_threads=1, n_gpu_layers=0) as llama:
         first = llama.create_chat_completion(ASKED, **options)

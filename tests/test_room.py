@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ def small(model: Model, load: Load) -> Iterator[SteeredEngine]:
 
 
 @every_method
-def test_every_method_writes_until_the_context_is_full(small: Engine, method: str) -> None:
+def test_every_method_writes_until_the_context_is_full(small: Engine, method: str):
     """With the default lengths of chunks, rollouts and texts, which are far longer. What resets its
     context goes on."""
     prompt = small.tokenize("a" * 40)
@@ -58,7 +57,7 @@ def test_every_method_writes_until_the_context_is_full(small: Engine, method: st
 @every_method
 def test_a_limit_that_fits_is_that_of_a_large_context(
     model: Model, load: Load, small: Engine, method: str
-) -> None:
+):
     """The context changes nothing of a reply that it has room for."""
     config = SearchConfig(**QUICK, max_tokens=24)
     large = load(model())
@@ -70,18 +69,18 @@ def test_a_limit_that_fits_is_that_of_a_large_context(
     assert texts[0] == texts[1] and len(texts[0]) == 24
 
 
-def test_several_replies_share_a_small_context(small: Engine) -> None:
+def test_several_replies_share_a_small_context(small: Engine):
     replies = generate_many(small, [5] * 20, SearchConfig(**QUICK), 2, method="base")
     assert [reply.finish for reply in replies] == ["length"] * 2
     assert all(reply.limit == "n_ctx" for reply in replies)
 
 
-def test_steps_fit_too(small: Engine) -> None:
+def test_steps_fit_too(small: Engine):
     steps = list(generate_steps(small, [5] * 20, SearchConfig(**QUICK), method="markov"))
     assert steps[-1].finish == "length"
 
 
-def test_a_prompt_that_does_not_fit_names_the_option(small: Engine) -> None:
+def test_a_prompt_that_does_not_fit_names_the_option(small: Engine):
     longest = CELLS - SPARE_CELLS
     assert generate(small, [5] * (longest - 1), method="base").n_tokens == 1
     with pytest.raises(ContextError, match=r"248 tokens, but n_ctx is 256, .* raise n_ctx \(-c\)"):
@@ -93,7 +92,7 @@ def test_a_prompt_that_does_not_fit_names_the_option(small: Engine) -> None:
 LATENT = METHODS["tgr-latent"]
 
 
-def test_a_search_gets_shorter_chunks_and_rollouts_beside_a_long_prompt(small: Engine) -> None:
+def test_a_search_gets_shorter_chunks_and_rollouts_beside_a_long_prompt(small: Engine):
     config = SearchConfig()  # chunks of 512
     used = LATENT.fitted(small, 20, config)
     # a chunk is retained while the next one is written
@@ -106,13 +105,13 @@ def test_a_search_gets_shorter_chunks_and_rollouts_beside_a_long_prompt(small: E
     )
 
 
-def test_a_search_that_fits_is_not_changed(small: Engine) -> None:
+def test_a_search_that_fits_is_not_changed(small: Engine):
     config = SearchConfig(chunk_len=32, rollout_len=4)
     assert LATENT.fitted(small, 20, config) is config
     assert difference(config, config) == ""
 
 
-def test_too_little_room_for_chunks_is_one_plain_chunk(small: Engine) -> None:
+def test_too_little_room_for_chunks_is_one_plain_chunk(small: Engine):
     config = SearchConfig(search_from=0)
     used = LATENT.fitted(small, 200, config)
     assert (used.chunk_len, used.max_chunks, used.token_limit) == (48, 1, 48)
@@ -127,7 +126,7 @@ def test_too_little_room_for_chunks_is_one_plain_chunk(small: Engine) -> None:
 
 @pytest.mark.parametrize("room", range(1, 6))
 @pytest.mark.parametrize("method", ["base", "tgr-think", "tgr-latent"])
-def test_a_thinking_that_fills_the_context_says_so(load: Load, method: str, room: int) -> None:
+def test_a_thinking_that_fills_the_context_says_so(load: Load, method: str, room: int):
     """The room is too small for the end of the thinking and an answer, or just large enough."""
     question = "What is 12 + 23 - 4 + 7?"
     n_query = len(query_tokens(load(embedded_model()), question, SearchConfig()))
@@ -138,7 +137,7 @@ def test_a_thinking_that_fills_the_context_says_so(load: Load, method: str, room
         assert 1 <= reply.n_tokens <= room + 1
 
 
-def test_the_note_is_of_the_thinking_where_that_alone_is_searched(load: Load) -> None:
+def test_the_note_is_of_the_thinking_where_that_alone_is_searched(load: Load):
     engine, config = load(embedded_model(), n_ctx=128), SearchConfig(seed=7, search_from=0)
     reply = generate(engine, "What is 12 + 23 - 4 + 7?", config, method="tgr-think")
     assert reply.thinking and reply.note.endswith("resets: the thinking was written plainly")
@@ -152,12 +151,12 @@ def test_the_note_is_of_the_thinking_where_that_alone_is_searched(load: Load) ->
     assert reply.closed == 9 and reply.note == ""
 
 
-def test_a_short_reply_says_nothing_of_the_search(small: Engine) -> None:
+def test_a_short_reply_says_nothing_of_the_search(small: Engine):
     reply = generate(small, [5] * 20, SearchConfig(**QUICK, max_tokens=5), method="tgr-latent")
     assert reply.note == ""
 
 
-def test_rollouts_that_are_never_written_are_not_reserved(engine: Engine) -> None:
+def test_rollouts_that_are_never_written_are_not_reserved(engine: Engine):
     """A reply of a single chunk is not searched by default."""
     short = SearchConfig(max_tokens=50, rollout_len=100)
     assert LATENT.cells(engine, 20, short) == 20 + 50 + SPARE_CELLS
@@ -165,7 +164,7 @@ def test_rollouts_that_are_never_written_are_not_reserved(engine: Engine) -> Non
     assert LATENT.cells(engine, 20, searched) > 800
 
 
-def test_the_longest_text_is_found_by_its_cells() -> None:
+def test_the_longest_text_is_found_by_its_cells():
     assert most_tokens(100, lambda n: 3 * n, 299) == 99
     assert most_tokens(100, lambda n: 3 * n, 300) == 100
     assert most_tokens(100, lambda n: 3 * n + 7, 9) == 0
@@ -176,20 +175,18 @@ def test_the_longest_text_is_found_by_its_cells() -> None:
 
 @pytest.mark.parametrize("cells", ["64", "512", "4096", "8192"])
 @pytest.mark.parametrize("method", ["base", "tgr-latent", "auto"])
-def test_run_answers_in_a_context_of_any_size(
-    capsys: pytest.CaptureFixture[str], cells: str, method: str
-) -> None:
+def test_run_answers_in_a_context_of_any_size(capsys, cells: str, method: str):
     assert run("run", "-c", cells, "--method", method, "--seed", "1", "What is 2+3?") == 0
     assert "5" in capsys.readouterr().out
 
 
-def test_the_error_for_a_long_question_names_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_for_a_long_question_names_the_flag(capsys):
     assert run("run", "-c", "64", "--method", "base", "1+1=" * 60) == 1
     error = capsys.readouterr().err
     assert "n_ctx is 64" in error and "raise n_ctx (-c)" in error
 
 
-def test_a_server_writes_until_its_context_is_full(model: Model, tmp_path: Path) -> None:
+def test_a_server_writes_until_its_context_is_full(model: Model, tmp_path):
     messages = [{"role": "user", "content": "hello"}]
     never = {str(token_id(end)): -100 for end in ("<|im_end|>", "<|endoftext|>")}
     with served(model(), tmp_path, n_ctx=200) as server:
@@ -218,7 +215,7 @@ WORLD_SERIES = {"role": "user", "content": "Who won the world series in 2020"}
 
 
 @pytest.mark.parametrize("chat_format", [None, "chatml"])
-def test_readme_json(chat_format: str | None) -> None:
+def test_readme_json(chat_format: str | None):
     with TgrLlama(model_path=embedded_model(), chat_format=chat_format, n_ctx=2048) as llm:
         output = llm.create_chat_completion(
             messages=[SYSTEM, WORLD_SERIES],
@@ -241,7 +238,7 @@ def test_readme_json(chat_format: str | None) -> None:
         assert output["choices"][0]["message"]["content"].lstrip().startswith("{")
 
 
-def test_readme_functions() -> None:
+def test_readme_functions():
     with TgrLlama(embedded_model(), chat_format="chatml-function-calling", n_ctx=2048) as llm:
         output = llm.create_chat_completion(
             messages=[
@@ -277,7 +274,7 @@ def test_readme_functions() -> None:
     assert json.loads(call["function"]["arguments"]).keys() == {"name", "age"}
 
 
-def test_readme_embeddings() -> None:
+def test_readme_embeddings():
     with TgrLlama(embedded_model(), embedding=True, n_ctx=64) as llm:
         one = llm.create_embedding("Hello, world!")
         two = llm.create_embedding(["Hello, world!", "Goodbye, world!"])
@@ -287,11 +284,11 @@ def test_readme_embeddings() -> None:
         assert len(llm.embed("a b c " * 100)) == longest  # truncated to the context
 
 
-def test_a_format_that_we_lack_is_refused() -> None:
+def test_a_format_that_we_lack_is_refused():
     with pytest.raises(ValueError, match="chat_format is 'llama-2', but must be chatml or"):
         TgrLlama(embedded_model(), chat_format="llama-2")
 
 
-def test_a_method_whose_texts_do_not_fit_is_refused(small: Engine) -> None:
+def test_a_method_whose_texts_do_not_fit_is_refused(small: Engine):
     with pytest.raises(CapacityError, match="leaves no room for the texts of this method"):
         generate(small, [5] * 246, SearchConfig(n_samples=8), method="best-of-n")

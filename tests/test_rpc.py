@@ -35,7 +35,7 @@ def servers() -> Iterator[list[Server]]:
 
 def test_layers_on_two_servers_compute_what_they_compute_here(
     model: Model, load: Load, servers: list[Server]
-) -> None:
+):
     path = model()
     here = outputs(load(path))
     names = ",".join(name for name, _ in servers)
@@ -46,7 +46,7 @@ def test_layers_on_two_servers_compute_what_they_compute_here(
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_every_family_loads_onto_a_device(family: Family, tmp_path: Path) -> None:
+def test_every_family_loads_onto_a_device(family: Family, tmp_path):
     """Layers without keys are not asked whether the device has attention for them."""
     path = family.write(tmp_path / "model.gguf")
     with server() as (name, _), Engine(path, EngineConfig(n_gpu_layers=-1, rpc=name)) as engine:
@@ -54,9 +54,7 @@ def test_every_family_loads_onto_a_device(family: Family, tmp_path: Path) -> Non
         engine.devices_without_attention()
 
 
-def test_a_server_keeps_large_tensors_and_uses_no_damaged_ones(
-    model: Model, load: Load, tmp_path: Path
-) -> None:
+def test_a_server_keeps_large_tensors_and_uses_no_damaged_ones(model: Model, load: Load, tmp_path):
     path, kept = model(n_ff=45056), tmp_path / "new" / "kept"
     here = outputs(load(path))
     with server("--cache", str(kept)) as (name, _):
@@ -73,7 +71,7 @@ def test_a_server_keeps_large_tensors_and_uses_no_damaged_ones(
 
 def test_a_server_that_dies_ends_the_work_and_not_the_process(
     model: Model, load: Load, servers: list[Server]
-) -> None:
+):
     names = ",".join(name for name, _ in servers)
     engine = load(model(), n_gpu_layers=-1, rpc=names, tensor_split=(1.0, 1.0))
     assert outputs(engine)
@@ -88,7 +86,7 @@ def test_a_server_that_dies_ends_the_work_and_not_the_process(
         load(model(), n_gpu_layers=-1, rpc=names)
 
 
-def test_a_server_that_dies_in_the_middle_of_a_text_ends_it(model: Model, load: Load) -> None:
+def test_a_server_that_dies_in_the_middle_of_a_text_ends_it(model: Model, load: Load):
     with server() as (name, dying):
         engine = load(model(), n_gpu_layers=-1, rpc=name, n_ctx=ENDLESS)
         with engine.session(ENDLESS - 64, 1) as session:
@@ -98,9 +96,7 @@ def test_a_server_that_dies_in_the_middle_of_a_text_ends_it(model: Model, load: 
                 session.run([task])
 
 
-def test_a_server_that_hangs_counts_as_lost(
-    model: Model, load: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_hangs_counts_as_lost(model: Model, load: Load, monkeypatch):
     monkeypatch.setenv("TGR_RPC_SECONDS", "1")
     with server() as (name, hanging):
         engine = load(model(), n_gpu_layers=-1, rpc=name)
@@ -128,7 +124,7 @@ with engine.session(900, 3) as session:
 """
 
 
-def test_a_process_that_is_stopped_goes_on_with_its_server(model: Model) -> None:
+def test_a_process_that_is_stopped_goes_on_with_its_server(model: Model):
     """As by Ctrl-Z, while it waits for an answer."""
     with server() as (name, waited_for):
         client = subprocess.Popen(
@@ -152,7 +148,7 @@ def test_a_process_that_is_stopped_goes_on_with_its_server(model: Model) -> None
     assert (client.returncode, out, error) == (0, b"200\n" * 3, b"")
 
 
-def test_a_model_is_loaded_again_when_its_server_is_back(model: Model, load: Load) -> None:
+def test_a_model_is_loaded_again_when_its_server_is_back(model: Model, load: Load):
     with server() as (name, first):
         engine = load(model(), n_gpu_layers=-1, rpc=name)
         here = outputs(engine)
@@ -187,16 +183,14 @@ def answering(answer: bytes | None) -> Iterator[str]:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
-def test_a_server_of_another_version_is_refused(small: Path) -> None:
+def test_a_server_of_another_version_is_refused(small: Path):
     hello = struct.pack("<Q4B24x", 28, 3, 1, 4, 0)
     with answering(hello) as name, pytest.raises(ModelError) as refused:
         Engine(small, EngineConfig(rpc=name))
     assert f"the RPC server at {name} speaks version 3.1 of the protocol, but" in str(refused.value)
 
 
-def test_a_server_that_says_nothing_is_not_awaited_for_ever(
-    small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_says_nothing_is_not_awaited_for_ever(small: Path, monkeypatch):
     monkeypatch.setattr(rpc, "ANSWER_SECONDS", 0.2)
     with answering(None) as name, pytest.raises(ModelError, match="serves one program at a time"):
         Engine(small, EngineConfig(rpc=name))
@@ -204,7 +198,7 @@ def test_a_server_that_says_nothing_is_not_awaited_for_ever(
         Engine(small, EngineConfig(rpc=name))
 
 
-def test_without_layers_for_it_no_server_is_asked(small: Path) -> None:
+def test_without_layers_for_it_no_server_is_asked(small: Path):
     name = f"127.0.0.1:{free_port()}"
     with Engine(small, EngineConfig(rpc=name, n_gpu_layers=0)) as engine:
         assert set(engine.devices()) == {"CPU"}
@@ -215,19 +209,19 @@ def test_without_layers_for_it_no_server_is_asked(small: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["host", "host:0", "host:70000", "host:9999990", "a:1,,b:2", "a:1,a:1", ":1"]
 )
-def test_a_malformed_address_is_refused(text: str) -> None:
+def test_a_malformed_address_is_refused(text: str):
     why = "a port must be between 1 and 65535" if text[-1] == "0" else "must "
     with pytest.raises(ValueError, match=f"rpc is .*, but {why}"):
         rpc.endpoints(text)
     assert rpc.endpoints("a:1, b.c:50052") == ["a:1", "b.c:50052"] and not rpc.endpoints("")
 
 
-def test_what_servers_hold_does_not_count_here(small: Path) -> None:
+def test_what_servers_hold_does_not_count_here(small: Path):
     need = memory_need(small, EngineConfig(rpc="a:1"), FreeMemory(None, 0))
     assert (need.ram, need.gpu) == (0, 0)
 
 
-def test_a_server_says_why_it_cannot_start() -> None:
+def test_a_server_says_why_it_cannot_start():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, _, said = finished("rpc-server", "--port", str(port), double=False)

@@ -26,7 +26,7 @@ SHORT = ProgramLimits(seconds=HANG, memory=1 << 30, disk=1 << 20, processes=32)
 
 
 @pytest.fixture(params=backends.CHOICES, scope="module")
-def backend(request: pytest.FixtureRequest) -> Backend:
+def backend(request) -> Backend:
     """Every backend that works on this machine."""
     return sandboxes.needed(request.param)
 
@@ -49,26 +49,26 @@ def attempt(
     return programs.run(code, stdin, limits, backend)
 
 
-def test_a_program_reads_prints_and_ends(backend: Backend) -> None:
+def test_a_program_reads_prints_and_ends(backend: Backend):
     code = "import sys\nprint(input()[::-1] + '€')\nprint('no', file=sys.stderr)\nsys.exit(3)"
     outcome = attempt(backend, code, "olleh\nrest")
     assert (outcome.stopped, outcome.code, outcome.stdout) == ("", 3, "hello€\n")
     assert outcome.why == "no"
 
 
-def test_it_is_a_main_program_with_this_pythons_packages(backend: Backend) -> None:
+def test_it_is_a_main_program_with_this_pythons_packages(backend: Backend):
     code = "import numpy\nif __name__ == '__main__': print(numpy.zeros(3).sum())"
     outcome = attempt(backend, code)
     assert outcome.stdout == "0.0\n", outcome.why
 
 
-def test_its_folder_is_empty_and_its_own(backend: Backend) -> None:
+def test_its_folder_is_empty_and_its_own(backend: Backend):
     code = "import os\nprint(os.listdir())\nopen('x', 'w').write('x')\nprint(os.listdir())"
     assert attempt(backend, code).stdout == "[]\n['x']\n"
     assert attempt(backend, code).stdout == "[]\n['x']\n"
 
 
-def test_it_gets_no_secret_of_the_caller(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_gets_no_secret_of_the_caller(backend: Backend, monkeypatch):
     monkeypatch.setenv("MY_SECRET", "hidden")
     outcome = attempt(backend, "import os\nprint(dict(os.environ))")
     assert "TMPDIR" in outcome.stdout and "MY_SECRET" not in outcome.stdout
@@ -76,9 +76,7 @@ def test_it_gets_no_secret_of_the_caller(backend: Backend, monkeypatch: pytest.M
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 @pytest.mark.parametrize("kind", backends.BACKENDS)
-def test_a_program_of_root_becomes_another_user(
-    kind: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_of_root_becomes_another_user(kind: Backend, monkeypatch):
     if not Path("/usr/bin/python3").exists():
         pytest.skip("needs a Python that every user can read")
     monkeypatch.setattr(programs, "obstacle", programs.obstacle.__wrapped__)
@@ -100,9 +98,7 @@ def test_a_program_of_root_becomes_another_user(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root")
-def test_a_python_that_only_root_can_read_is_an_obstacle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_that_only_root_can_read_is_an_obstacle(tmp_path, monkeypatch):
     monkeypatch.setattr(programs, "obstacle", programs.obstacle.__wrapped__)
     tmp_path.chmod(0o700)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
@@ -110,7 +106,7 @@ def test_a_python_that_only_root_can_read_is_an_obstacle(
         programs.check("limits")
 
 
-def test_what_does_not_end_is_stopped(backend: Backend) -> None:
+def test_what_does_not_end_is_stopped(backend: Backend):
     code = (
         "import signal\nfor s in range(1, 32):\n"
         "    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError): pass\n"
@@ -120,14 +116,14 @@ def test_what_does_not_end_is_stopped(backend: Backend) -> None:
     assert outcome.stopped == outcome.why == "time limit"
 
 
-def test_memory_and_files_are_bounded(backend: Backend) -> None:
+def test_memory_and_files_are_bounded(backend: Backend):
     assert "MemoryError" in attempt(backend, "x = bytearray(10 << 30)").why
     assert "too large" in attempt(backend, "open('x', 'wb').write(bytes(2 << 20))").why
     flood = attempt(backend, "while True: print('x' * 1000)")
     assert flood.code != 0 and len(flood.stdout) <= SHORT.disk
 
 
-def test_nothing_of_it_is_left_behind(backend: Backend) -> None:
+def test_nothing_of_it_is_left_behind(backend: Backend):
     name = f"tgr-left-{os.getpid()}-{backend}"
     code = "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', "
     code += f"'import time; time.sleep(600)', {name!r}])"
@@ -135,7 +131,7 @@ def test_nothing_of_it_is_left_behind(backend: Backend) -> None:
     wait_until(lambda: not is_running(name))
 
 
-def test_it_does_not_outlive_a_caller_that_is_killed(backend: Backend, tmp_path: Path) -> None:
+def test_it_does_not_outlive_a_caller_that_is_killed(backend: Backend, tmp_path):
     script = (
         "from tgr_local.lab.eval.programs import ProgramLimits, run\n"
         f"run('import time; time.sleep(600)', '', ProgramLimits(seconds=600), {backend!r})\n"
@@ -150,34 +146,34 @@ def test_it_does_not_outlive_a_caller_that_is_killed(backend: Backend, tmp_path:
     wait_until(lambda: not is_running(words))
 
 
-def test_a_fork_bomb_is_stopped(closed: Backend) -> None:
+def test_a_fork_bomb_is_stopped(closed: Backend):
     code = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
     assert attempt(closed, code, limits=replace(SHORT, seconds=0.7)).stopped == "time limit"
     assert attempt(closed, "print(7)").stdout == "7\n"
 
 
-def test_the_number_of_processes_is_bounded(backend: Backend) -> None:
+def test_the_number_of_processes_is_bounded(backend: Backend):
     code = "import os, time\nfor i in range(100):\n    if os.fork() == 0: time.sleep(600)\n"
     why = attempt(backend, f"{code}time.sleep(600)").why
     assert "BlockingIOError" in why or why == "limit of 32 processes"  # which the system sets root
 
 
 @pytest.mark.parametrize("folder", ["here", "/usr/lib", "/", "/etc", "/dev", "/home", "/sys"])
-def test_nothing_can_be_written_outside(closed: Backend, tmp_path: Path, folder: str) -> None:
+def test_nothing_can_be_written_outside(closed: Backend, tmp_path, folder: str):
     target = (tmp_path if folder == "here" else Path(folder)) / "tgr-hostile"
     outcome = attempt(closed, f"open({str(target)!r}, 'w').write('x')")
     assert "Error" in outcome.why and not target.exists()
     assert attempt(closed, "print(1, file=open('/dev/null', 'w'))").code == 0
 
 
-def test_files_outside_cannot_be_read(closed: Backend, tmp_path: Path) -> None:
+def test_files_outside_cannot_be_read(closed: Backend, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("hidden")
     assert attempt(closed, f"print(open({str(secret)!r}).read())").stdout == ""
     assert attempt(closed, f"print(open({__file__!r}).read())").stdout == ""
 
 
-def test_there_is_no_network(closed: Backend) -> None:
+def test_there_is_no_network(closed: Backend):
     with socket.create_server(("127.0.0.1", 0)) as server:
         here = server.getsockname()
         for address in (("192.0.2.1", 80), here):
@@ -186,7 +182,7 @@ def test_there_is_no_network(closed: Backend) -> None:
         socket.create_connection(here, timeout=HANG).close()
 
 
-def test_other_processes_cannot_be_seen_or_killed(closed: Backend) -> None:
+def test_other_processes_cannot_be_seen_or_killed(closed: Backend):
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3000)"])
     try:
         outcome = attempt(closed, f"import os\nos.kill({sleeper.pid}, 9)")
@@ -201,7 +197,7 @@ def test_other_processes_cannot_be_seen_or_killed(closed: Backend) -> None:
 # ---- which backend ----
 
 
-def test_no_backend_replaces_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_backend_replaces_another(monkeypatch):
     sandboxes.needed("limits")
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(programs, "obstacle", programs.obstacle.__wrapped__)
@@ -216,19 +212,17 @@ def test_no_backend_replaces_another(monkeypatch: pytest.MonkeyPatch) -> None:
     assert programs.run("print(1)", backend="limits").stdout == "1\n"
 
 
-def test_without_a_sandbox_a_program_has_the_rights_of_its_caller() -> None:
+def test_without_a_sandbox_a_program_has_the_rights_of_its_caller():
     assert "none" not in programs.usable() and backends.DEFAULT != "none"
     assert attempt("none", "import os\nprint(os.getuid())").stdout == f"{os.getuid()}\n"
 
 
-def test_an_unknown_backend_is_refused() -> None:
+def test_an_unknown_backend_is_refused():
     with pytest.raises(ValueError, match="sandbox is 'moat', but must be one of bwrap, unsh"):
         programs.run("print(1)", backend="moat")  # type: ignore[arg-type]
 
 
-def test_a_broken_backend_reports_its_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_backend_reports_its_error(tmp_path, monkeypatch):
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a namespace' >&2\nexit 1\n")
     broken.chmod(0o755)
@@ -238,9 +232,7 @@ def test_a_broken_backend_reports_its_error(
 
 
 @pytest.mark.parametrize("place", ["tmp", "dev/shm"])
-def test_a_python_below_its_own_file_systems_works(
-    closed: Backend, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_below_its_own_file_systems_works(closed: Backend, place: str, monkeypatch):
     with tempfile.TemporaryDirectory(dir=f"/{place}") as name:
         venv.create(name, symlinks=True)
         Path(name).chmod(0o755)
@@ -257,7 +249,7 @@ def test_a_python_below_its_own_file_systems_works(
 @pytest.mark.parametrize(
     "what", ["os.symlink('/dev/zero', path)", "os.mkdir(path)", "os.mkfifo(path)"]
 )
-def test_a_replaced_file_is_not_read(backend: Backend, what: str) -> None:
+def test_a_replaced_file_is_not_read(backend: Backend, what: str):
     code = (
         "import os\nfor name in ('stdin', 'stdout', 'stderr', 'program.py', 'launch.py'):\n"
         "  for path in ('../' + name, 'work/' + name, name):\n"
@@ -269,7 +261,7 @@ def test_a_replaced_file_is_not_read(backend: Backend, what: str) -> None:
     assert (outcome.stdout, outcome.stderr, outcome.stopped) == ("out\n", "err\n", "")
 
 
-def test_output_is_bounded(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_bounded(backend: Backend, monkeypatch):
     monkeypatch.setattr(programs, "OUTPUT", 1000)
     for number, kept in ((1, "stdout"), (2, "stderr")):
         for code in (f"os.write({number}, b'x' * 1001)", f"os.truncate({number}, 1 << 19)"):
@@ -304,14 +296,12 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("leave", ["pass", "os.setsid()", "os.setsid(); os.fork() and os._exit(0)"])
-def test_memory_of_all_processes_together_is_bounded(
-    backend: Backend, measured: None, leave: str
-) -> None:
+def test_memory_of_all_processes_together_is_bounded(backend: Backend, measured: None, leave: str):
     outcome = attempt(backend, HOLD.format(leave=leave))
     assert outcome.why == "memory limit of 1,073,741,824 bytes for all processes"
 
 
-def test_pages_that_processes_share_count_once(backend: Backend, measured: None) -> None:
+def test_pages_that_processes_share_count_once(backend: Backend, measured: None):
     code = "import os, time\nx = b'x' * (300 << 20)\npids = []\nfor i in range(8):\n"
     code += "    pid = os.fork()\n    if pid == 0:\n        time.sleep(0.3)\n        os._exit(0)\n"
     code += "    pids.append(pid)\nfor pid in pids: os.waitpid(pid, 0)\nprint('fine')"
@@ -319,7 +309,7 @@ def test_pages_that_processes_share_count_once(backend: Backend, measured: None)
     assert outcome.stdout == "fine\n", outcome.why
 
 
-def test_memory_without_a_process_is_refused(backend: Backend) -> None:
+def test_memory_without_a_process_is_refused(backend: Backend):
     if sys.platform != "linux":
         pytest.skip("system calls are filtered on Linux only")
     outcome = attempt(backend, "import os\nos.memfd_create('x')")
@@ -358,14 +348,14 @@ QUEUED = (  # in connections that nobody accepts
 
 
 @pytest.mark.parametrize("hold", [PAIRS, QUEUED])
-def test_memory_in_sockets_is_bounded(backend: Backend, measured: None, hold: str) -> None:
+def test_memory_in_sockets_is_bounded(backend: Backend, measured: None, hold: str):
     """It counts for no process."""
     limits = replace(SHORT, memory=400 << 20)
     outcome = attempt(backend, FILL.format(hold=hold), limits=limits)
     assert outcome.why == "memory limit of 419,430,400 bytes for all processes"
 
 
-def test_what_programs_need_of_sockets_and_processes_is_there(backend: Backend) -> None:
+def test_what_programs_need_of_sockets_and_processes_is_there(backend: Backend):
     code = "import asyncio, multiprocessing, socket, subprocess, threading\n"
     code += "asyncio.run(asyncio.sleep(0))\nr, w = multiprocessing.Pipe()\n"
     code += "p = multiprocessing.Process(target=w.send, args=('a',))\np.start()\nprint(r.recv())\n"
@@ -376,7 +366,7 @@ def test_what_programs_need_of_sockets_and_processes_is_there(backend: Backend) 
     assert attempt(backend, code).stdout == "a\n2\nt\nb'x\\n'\n"
 
 
-def test_networks_beside_its_own_are_refused(backend: Backend) -> None:
+def test_networks_beside_its_own_are_refused(backend: Backend):
     """Those of a virtual machine, of the kernel's ciphers, and new ones."""
     if sys.platform != "linux":
         pytest.skip("system calls are filtered on Linux only")
@@ -388,12 +378,12 @@ def test_networks_beside_its_own_are_refused(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("folder", ["/tmp", "/dev/shm"])
-def test_file_systems_in_memory_are_bounded(closed: Backend, folder: str) -> None:
+def test_file_systems_in_memory_are_bounded(closed: Backend, folder: str):
     code = f"for i in range(9): open(f'{folder}/{{i}}', 'wb').write(bytes(1 << 19))"
     assert "No space left" in attempt(closed, code).why
 
 
-def test_files_in_memory_count_as_memory(closed: Backend, measured: None) -> None:
+def test_files_in_memory_count_as_memory(closed: Backend, measured: None):
     limits = ProgramLimits(seconds=HANG, memory=1 << 28, disk=1 << 29)
     code = (
         "for name in ('/dev/shm/x', '/tmp/x'):\n    with open(name, 'wb') as file:\n"
@@ -405,7 +395,7 @@ def test_files_in_memory_count_as_memory(closed: Backend, measured: None) -> Non
     assert "memory limit" in outcome.why
 
 
-def test_a_tree_of_processes_is_found(measured: None) -> None:
+def test_a_tree_of_processes_is_found(measured: None):
     script = "import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
     script += "print(1, flush=True); sys.stdin.read()"
     with subprocess.Popen(

@@ -107,7 +107,7 @@ FOLLOWED: list[Any] = [
 
 
 @pytest.mark.parametrize("schema", FOLLOWED, ids=lambda schema: json.dumps(schema)[:60])
-def test_every_text_of_a_grammar_is_valid(schema: Any) -> None:
+def test_every_text_of_a_grammar_is_valid(schema: Any):
     texts, source = Texts(schema_grammar(schema)), random.Random(1)
     plain = schema
     if isinstance(schema, dict):  # what null says of a keyword is nothing
@@ -141,7 +141,7 @@ def test_every_text_of_a_grammar_is_valid(schema: Any) -> None:
         ({"type": "array", "minItems": 1}, ['[1, "a"]']),
     ],
 )  # fmt: skip
-def test_ordinary_values_are_allowed(engine: Engine, schema: Any, wanted: list[str]) -> None:
+def test_ordinary_values_are_allowed(engine: Engine, schema: Any, wanted: list[str]):
     grammar = json_grammar(schema)
     for text in wanted:
         engine.check_grammar(grammar, text)
@@ -159,7 +159,7 @@ def test_ordinary_values_are_allowed(engine: Engine, schema: Any, wanted: list[s
         ({"type": "array", "prefixItems": [{"type": "integer"}, False]}, "[1, "),
     ],
 )
-def test_what_a_bound_excludes_is_not_allowed(engine: Engine, schema: Any, text: str) -> None:
+def test_what_a_bound_excludes_is_not_allowed(engine: Engine, schema: Any, text: str):
     if text == "2":  # may go on
         with pytest.raises(ValueError):
             engine.check_grammar(
@@ -204,12 +204,12 @@ def test_what_a_bound_excludes_is_not_allowed(engine: Engine, schema: Any, text:
         ({"required": "a"}, "^required is 'a', but must be a list of names"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_followed_is_named(schema: Any, message: str) -> None:
+def test_what_cannot_be_followed_is_named(schema: Any, message: str):
     with pytest.raises(SchemaError, match=message):
         schema_grammar(schema)
 
 
-def test_the_first_property_keeps_the_schemas_of_a_choice_apart() -> None:
+def test_the_first_property_keeps_the_schemas_of_a_choice_apart():
     names = [f"p{i}" for i in range(12)]
     one, other = (
         {"type": "object", "properties": {name: {"const": value} for name in names}}
@@ -229,7 +229,7 @@ def test_the_first_property_keeps_the_schemas_of_a_choice_apart() -> None:
         {"allOf": [{"properties": {f"n{i}": {}}} for i in range(3000)]},
     ],
 )
-def test_work_has_a_bound(schema: Any) -> None:
+def test_work_has_a_bound(schema: Any):
     with pytest.raises(SchemaError, match=r"alternatives in one place|steps to read; simplify it"):
         json_grammar(schema)
 
@@ -244,13 +244,13 @@ def steps(schema: Any) -> int:
 
 
 @pytest.mark.parametrize("kind", dags.STEPS)
-def test_work_grows_with_the_definitions_and_not_with_the_ways_through_them(kind: str) -> None:
+def test_work_grows_with_the_definitions_and_not_with_the_ways_through_them(kind: str):
     leaf = {"type": ["string", "object"], "properties": {"a": {"enum": ["b", None]}}}
     short, long = (steps(dags.doubling(kind, depth, leaf)) for depth in (15, 30))
     assert long <= 3 * short + 1000
 
 
-def test_every_schema_whose_definitions_meet_again_is_answered() -> None:
+def test_every_schema_whose_definitions_meet_again_is_answered():
     draw = random.Random(3)
     for _ in range(60):
         name, schema = dags.schema(draw)
@@ -258,21 +258,21 @@ def test_every_schema_whose_definitions_meet_again_is_answered() -> None:
         assert steps(schema) < 220_000, name  # of both ways, each with its own bound
 
 
-def test_the_end_of_the_work_is_no_failure_of_one_branch() -> None:
+def test_the_end_of_the_work_is_no_failure_of_one_branch():
     costly = {"allOf": [{"anyOf": [{"maxLength": i}, {"pattern": f"^a{i}$"}]} for i in range(9)]}
     schema = {"anyOf": [{"oneOf": [{"const": i} for i in range(3000)]}, costly, {"type": "null"}]}
     with pytest.raises(SchemaError, match="takes more than 100000 steps to read; simplify it"):
         schema_grammar(schema)
 
 
-def test_the_functions_of_a_request_share_its_work() -> None:
+def test_the_functions_of_a_request_share_its_work():
     long = {"type": "object", "oneOf": [{"required": [f"a{i}"]} for i in range(200)]}
     _, found = dags.call_grammar([long] * 40)
     assert len(found.functions) == 40 and "tools.f39.parameters" in found.unfollowed
     assert found.work.done < 110_000
 
 
-def test_reading_a_schema_is_cancelled() -> None:
+def test_reading_a_schema_is_cancelled():
     cancel, looks = Cancel(), []
 
     def check() -> None:
@@ -291,7 +291,7 @@ def test_reading_a_schema_is_cancelled() -> None:
     assert len(looks) == 3
 
 
-def test_a_deep_schema_is_refused() -> None:
+def test_a_deep_schema_is_refused():
     schema: Any = {}
     for _ in range(3000):
         schema = {"items": schema}
@@ -323,14 +323,14 @@ UUID, MAIL = {"type": "string", "format": "uuid"}, {"type": "string", "format": 
     ],
     ids=str,
 )
-def test_a_format_is_followed_where_its_lengths_fit(schema: Any, expression: str) -> None:
+def test_a_format_is_followed_where_its_lengths_fit(schema: Any, expression: str):
     texts, source = Texts(schema_grammar(schema)), random.Random(1)
     for _ in range(50):
         assert re.fullmatch(expression, json.loads(texts.draw(source)), re.DOTALL)
 
 
 @pytest.mark.parametrize("open_ends", [False, True])
-def test_numbers_lie_between_their_bounds(open_ends: bool) -> None:
+def test_numbers_lie_between_their_bounds(open_ends: bool):
     source = random.Random(3)
     for _ in range(300):
         low, high = sorted(
@@ -346,7 +346,7 @@ def test_numbers_lie_between_their_bounds(open_ends: bool) -> None:
                 assert interval.holds(Fraction(str(value)))
 
 
-def test_a_pattern_knows_how_long_its_texts_are() -> None:
+def test_a_pattern_knows_how_long_its_texts_are():
     assert [(p.least, p.most) for p in map(pattern, ("^ab?c$", "^(a|bcd){2}$", "a", "^a+$"))] == [
         (2, 3), (2, 6), (1, None), (1, None),
     ]  # fmt: skip

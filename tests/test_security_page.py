@@ -155,7 +155,7 @@ def functions_of(file: str) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
 
 
-def test_every_promise_has_tests() -> None:
+def test_every_promise_has_tests():
     told = promises()
     for one in told:
         assert any(one.startswith(words) for words, _ in HELD), f"no tests are named for: {one}"
@@ -166,9 +166,7 @@ def test_every_promise_has_tests() -> None:
             assert f"test_{test}" in functions_of(file), name
 
 
-def test_servers_listen_on_this_machine_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_servers_listen_on_this_machine_alone(monkeypatch, capsys):
     assert ServerConfig().host == "127.0.0.1"
     serve = Mock()
     monkeypatch.setattr("tgr_local.engine.serve_devices", serve)
@@ -181,7 +179,7 @@ def test_servers_listen_on_this_machine_alone(
     assert [call.args[0] for call in serve.mock_calls] == [f"127.0.0.1:{port}", f"0.0.0.0:{port}"]
 
 
-def test_every_key_is_compared_by_its_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_key_is_compared_by_its_digest(monkeypatch):
     """Whichever is right, all are compared, and by what takes the same time for each."""
     compare = Mock(wraps=auth.hmac.compare_digest)
     monkeypatch.setattr(auth.hmac, "compare_digest", compare)
@@ -212,7 +210,7 @@ def reaches_a_network(node: ast.AST) -> bool:
     return bool(roots & NETWORKS) or "urllib.request" in names or is_call
 
 
-def test_few_modules_can_connect() -> None:
+def test_few_modules_can_connect():
     package = ROOT / "tgr_local"
     found = {
         path.relative_to(package).as_posix()
@@ -222,7 +220,7 @@ def test_few_modules_can_connect() -> None:
     assert found == CONNECTING | LISTENING
 
 
-def test_what_others_measure_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_others_measure_is_turned_off(monkeypatch):
     for name in ("HF_HUB_DISABLE_TELEMETRY", "RAY_USAGE_STATS_ENABLED"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -235,7 +233,7 @@ def test_what_others_measure_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> N
     assert ray_nodes.import_ray() is double and os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
 
 
-def test_typed_lines_are_the_persons_alone(tmp_path: Path) -> None:
+def test_typed_lines_are_the_persons_alone(tmp_path):
     path = tmp_path / "state" / "history"
     HistoryFile(path, Pastes()).store_string("secret")
     assert "secret" in path.read_text()
@@ -243,9 +241,7 @@ def test_typed_lines_are_the_persons_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("save", [True, False])
-def test_without_saving_a_chat_writes_nothing(
-    home: Path, monkeypatch: pytest.MonkeyPatch, save: bool
-) -> None:
+def test_without_saving_a_chat_writes_nothing(home: Path, monkeypatch, save: bool):
     conversation = make_session(monkeypatch).conversation
     conversation.chat_config = ChatConfig(save=save)
     typed = Mock(side_effect=["secret", "/bye", EOFError])

@@ -27,7 +27,7 @@ def differ(seeds: list[int]) -> bool:
     return len(seeds) == 3 and len(set(seeds)) > 1 and all(seed in DRAWN for seed in seeds)
 
 
-def test_minus_one_draws_a_seed_in_every_config() -> None:
+def test_minus_one_draws_a_seed_in_every_config():
     assert SearchConfig().seed == 42
     assert differ([SearchConfig(seed=-1).seed for _ in range(3)])
     assert differ([updated(SearchConfig(sigma=0.1), {"seed": -1}).seed for _ in range(3)])
@@ -37,7 +37,7 @@ def test_minus_one_draws_a_seed_in_every_config() -> None:
         SearchConfig(seed=-2)
 
 
-def test_a_seed_that_nobody_names_is_drawn_where_that_is_wanted() -> None:
+def test_a_seed_that_nobody_names_is_drawn_where_that_is_wanted():
     assert resolve({}).config.seed == 42
     found = resolve({}, for_people=True)
     assert (found.seed_is_drawn, found.sources["seed"]) == (True, DEFAULT)
@@ -56,7 +56,7 @@ def test_a_seed_that_nobody_names_is_drawn_where_that_is_wanted() -> None:
         assert found.seed_is_drawn and found.config.seed in DRAWN
 
 
-def replies(capsys: pytest.CaptureFixture[str], *flags: str) -> list[int]:
+def replies(capsys, *flags: str) -> list[int]:
     """The seeds of three runs, as their JSON has them."""
     seeds = []
     for _ in range(3):
@@ -67,9 +67,7 @@ def replies(capsys: pytest.CaptureFixture[str], *flags: str) -> list[int]:
     return seeds
 
 
-def test_run_draws_a_seed_unless_one_is_named(
-    double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_draws_a_seed_unless_one_is_named(double: None, capsys, monkeypatch):
     assert differ(replies(capsys))
     assert differ(replies(capsys, "--seed", "-1"))
     assert replies(capsys, "--seed", "42") == [42] * 3
@@ -77,7 +75,7 @@ def test_run_draws_a_seed_unless_one_is_named(
     assert replies(capsys) == [6] * 3
 
 
-def test_the_seed_that_is_shown_gives_the_same_reply_again(small: Path) -> None:
+def test_the_seed_that_is_shown_gives_the_same_reply_again(small: Path):
     flags = ["hello", "--model", str(small), "--raw", "--method", "base", "-n", "8"]
     _, text, line = finished("run", *flags, double=False)
     seed = line.strip().rpartition("seed ")[2]
@@ -85,16 +83,14 @@ def test_the_seed_that_is_shown_gives_the_same_reply_again(small: Path) -> None:
     assert finished("run", *flags, "--seed", seed, double=False)[1] == text
 
 
-def test_a_trace_has_the_seed_that_was_drawn(
-    double: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_trace_has_the_seed_that_was_drawn(double: None, capsys, tmp_path):
     path = tmp_path / "t"
     assert run("run", "2+2?", "--model", "f.gguf", "--trace", str(path)) == 0
     seed = capsys.readouterr().err.strip().rpartition("seed ")[2]
     assert json.loads(path.read_text().splitlines()[0])["seed"] == int(seed)
 
 
-def test_show_config_says_that_it_is_random(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_config_says_that_it_is_random(capsys):
     assert shown_config(capsys)["seed"] == ("random", "default")
     assert shown_config(capsys, "--seed", "-1")["seed"] == ("random", "--seed")
     assert shown_config(capsys, "--seed", "7")["seed"] == (7, "--seed")
@@ -106,9 +102,7 @@ def test_show_config_says_that_it_is_random(capsys: pytest.CaptureFixture[str]) 
     assert "(default: 42; -1 to 9223372036854775807)" in " ".join(capsys.readouterr().out.split())
 
 
-def test_every_reply_of_a_conversation_has_a_seed_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_reply_of_a_conversation_has_a_seed_of_its_own(monkeypatch):
     session: Any = fake_user.make_session(monkeypatch)
     conversation = session.conversation
 
@@ -124,7 +118,7 @@ def test_every_reply_of_a_conversation_has_a_seed_of_its_own(
     assert asked("/set seed 7") == [7] * 3
 
 
-def test_set_shows_a_random_seed_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_set_shows_a_random_seed_as_such(monkeypatch):
     session: Any = fake_user.make_session(monkeypatch)
 
     def said(line: str) -> list[str]:
@@ -137,9 +131,7 @@ def test_set_shows_a_random_seed_as_such(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not [line for line in said("/show options") if line.startswith("seed")]
 
 
-def test_a_server_gives_a_request_its_own_seed_or_a_random_one(
-    model: Model, tmp_path: Path
-) -> None:
+def test_a_server_gives_a_request_its_own_seed_or_a_random_one(model: Model, tmp_path):
     def seeds(server: Any, **body: Any) -> list[int]:
         made = [server.chat("hi", max_tokens=1, **body).json() for _ in range(3)]
         return [one["tgr"]["seed"] for one in made]
@@ -161,13 +153,13 @@ def test_a_server_gives_a_request_its_own_seed_or_a_random_one(
         assert made.json()["tgr"]["seed"] == 9
 
 
-def test_the_python_class_takes_minus_one(model: Model) -> None:
+def test_the_python_class_takes_minus_one(model: Model):
     ask: dict[str, Any] = {"max_tokens": 1}
     with TgrLlama(model(), method="base", n_gpu_layers=0, seed=-1) as llama:
         assert differ([llama("he", **ask)["tgr"]["seed"] for _ in range(3)])
         assert llama("he", seed=4, **ask)["tgr"]["seed"] == 4
 
 
-def test_an_evaluation_keeps_its_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_evaluation_keeps_its_seeds(capsys):
     assert run("eval", "run", "arithmetic3", "--seeds", "-1") == 2
     assert "seeds is '-1', but must be different numbers from 0" in capsys.readouterr().err

@@ -25,7 +25,7 @@ from tgr_local.server.catalog import model_and_method
 
 
 @pytest.fixture(scope="module")
-def server(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def server(model: Callable[..., Path], tmp_path_factory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("server")
     with served(model(), folder, max_body=20000, max_choices=6, start=HELD) as running:
         yield running
@@ -35,7 +35,7 @@ def server(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory)
 # ---- what it reports about itself ----
 
 
-def test_models_and_methods_are_listed(server: Served) -> None:
+def test_models_and_methods_are_listed(server: Served):
     assert server.client.get("/health").json()["status"] == "ok"
     (only,) = server.client.get("/v1/models").json()["data"]
     assert only["id"] == "qwen3" and only["status"] == {"value": "loaded"}
@@ -50,7 +50,7 @@ def test_models_and_methods_are_listed(server: Served) -> None:
     assert props["n_ctx"] > 0 and "api_key" not in props["limits"]
 
 
-def test_text_to_tokens_and_back(server: Served) -> None:
+def test_text_to_tokens_and_back(server: Served):
     post = server.client.post
     text = "he said: ½ <|im_end|>"
     tokens = post("/tokenize", json={"content": text}).json()["tokens"]
@@ -61,7 +61,7 @@ def test_text_to_tokens_and_back(server: Served) -> None:
     assert [one["piece"] for one in pieces] == ["he", [0xC2], [0xBD]]
 
 
-def test_metrics_count_tokens(server: Served) -> None:
+def test_metrics_count_tokens(server: Served):
     def value(name: str) -> float:
         lines = server.client.get("/metrics").text.splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
@@ -74,7 +74,7 @@ def test_metrics_count_tokens(server: Served) -> None:
     assert value(forward) - before == value("tgr_engine_n_positions_total") - positions > 0
 
 
-def test_metrics_count_requests_by_path_and_status(server: Served) -> None:
+def test_metrics_count_requests_by_path_and_status(server: Served):
     def value(path: str, status: int) -> float:
         name = f'tgr_requests_total{{path="{path}",status="{status}"}} '
         lines = server.client.get("/metrics").text.splitlines()
@@ -93,7 +93,7 @@ def test_metrics_count_requests_by_path_and_status(server: Served) -> None:
     assert value("/health", 200) == before + 1
 
 
-def test_what_is_not_read_again_is_reported(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_what_is_not_read_again_is_reported(model: Callable[..., Path], tmp_path):
     with served(model(), tmp_path, prefix_cells=4096, method="base") as server:
         text, cached, reused = "a question that is long enough to be remembered", [], 0
         for _ in range(2):
@@ -115,7 +115,7 @@ def test_what_is_not_read_again_is_reported(model: Callable[..., Path], tmp_path
         assert logged() == [0, n_prompt - 1, n_prompt - 1]
 
 
-def test_embeddings_are_means_of_states(server: Served, engine: Engine) -> None:
+def test_embeddings_are_means_of_states(server: Served, engine: Engine):
     body = {"input": ["he said", [5, 6, 7]]}
     response = server.client.post("/v1/embeddings", json=body).json()
     for given, tokens in zip(
@@ -128,7 +128,7 @@ def test_embeddings_are_means_of_states(server: Served, engine: Engine) -> None:
     assert response["usage"]["prompt_tokens"] == len(engine.tokenize("he said")) + 3
 
 
-def test_a_library_embeds_a_thousand_texts_at_once(server: Served) -> None:
+def test_a_library_embeds_a_thousand_texts_at_once(server: Served):
     made = server.client.post("/v1/embeddings", json={"input": [[5 + i % 2] for i in range(1000)]})
     vectors = [one["embedding"] for one in made.json()["data"]]
     assert len(vectors) == 1000 and vectors[998:] == vectors[:2] and vectors[0] != vectors[1]
@@ -140,7 +140,7 @@ def test_a_library_embeds_a_thousand_texts_at_once(server: Served) -> None:
 # ---- methods ----
 
 
-def test_the_method_comes_from_the_name_the_body_or_the_flag(server: Served) -> None:
+def test_the_method_comes_from_the_name_the_body_or_the_flag(server: Served):
     def how(**body: Any) -> str:
         response = server.chat("hi", max_tokens=4, **body).json()
         assert ":" not in response["model"]
@@ -154,7 +154,7 @@ def test_the_method_comes_from_the_name_the_body_or_the_flag(server: Served) -> 
     assert server.chat("hi", model="qwen3:bass").json()["error"]["code"] == "model_not_found"
 
 
-def test_names_of_other_models_are_not_changed() -> None:
+def test_names_of_other_models_are_not_changed():
     for name in ("qwen3", "owner/other:Q4_K_M", "llama3:8b"):
         assert model_and_method(name, "qwen3") == (name, None)
     assert model_and_method("a:b:base", "qwen3") == ("a:b", METHODS["base"])
@@ -178,7 +178,7 @@ def test_names_of_other_models_are_not_changed() -> None:
         b'{"messages": [{"role": "user", "content": "a"}], "tgr": {"chunk_len": 9e9}}',
     ],
 )  # fmt: skip
-def test_invalid_chats_are_refused_with_a_message(server: Served, data: bytes) -> None:
+def test_invalid_chats_are_refused_with_a_message(server: Served, data: bytes):
     response = server.client.post("/v1/chat/completions", content=data)
     error = response.json()["error"]
     assert response.status_code == 400 and error["type"] == "invalid_request_error"
@@ -205,12 +205,12 @@ def test_invalid_chats_are_refused_with_a_message(server: Served, data: bytes) -
 )
 def test_invalid_bodies_of_other_endpoints_are_refused(
     server: Served, path: str, body: dict[str, Any]
-) -> None:
+):
     response = server.client.post(path, json=body)
     assert response.status_code == 400 and response.json()["error"]["message"]
 
 
-def test_too_long_prompts_are_refused_with_the_numbers(server: Served) -> None:
+def test_too_long_prompts_are_refused_with_the_numbers(server: Served):
     response = server.client.post("/v1/completions", json={"prompt": [5] * 4200, "stream": True})
     error = response.json()["error"]
     assert response.status_code == 400 and error["code"] == "context_length_exceeded"
@@ -223,7 +223,7 @@ def test_too_long_prompts_are_refused_with_the_numbers(server: Served) -> None:
 
 @pytest.mark.parametrize("length", [3900, 4200])  # with a reply, alone
 @pytest.mark.parametrize("stream", [False, True])
-def test_clients_know_an_overflow_by_its_words(server: Served, length: int, stream: bool) -> None:
+def test_clients_know_an_overflow_by_its_words(server: Served, length: int, stream: bool):
     """Each API has the words that its clients look for, before they shorten a conversation."""
     user = [{"role": "user", "content": "a" * length}]
     # with the request to merge its thoughts a prompt of 3900 tokens grows to more than 4096
@@ -246,7 +246,7 @@ def test_clients_know_an_overflow_by_its_words(server: Served, length: int, stre
     assert found and int(found[1]) >= length and int(found[2]) == 4096
 
 
-def test_a_body_that_is_too_large_is_not_read(server: Served) -> None:
+def test_a_body_that_is_too_large_is_not_read(server: Served):
     assert server.client.post("/tokenize", content=b" " * 20001).status_code == 413
 
     def parts() -> Iterator[bytes]:
@@ -259,7 +259,7 @@ def test_a_body_that_is_too_large_is_not_read(server: Served) -> None:
     assert server.client.get("/tokenize").status_code == 405
 
 
-def test_requests_of_foreign_pages_are_refused(server: Served) -> None:
+def test_requests_of_foreign_pages_are_refused(server: Served):
     def status(origin: str) -> int:
         headers = {"Origin": origin}
         return server.client.post("/tokenize", json={"content": "a"}, headers=headers).status_code
@@ -279,7 +279,7 @@ def guarded(headers: dict[str, str], *options: Any) -> int:
     return TestClient(Auth(Response("fine"), *options)).get("/props", headers=headers).status_code
 
 
-def test_origins_are_matched_as_a_whole() -> None:
+def test_origins_are_matched_as_a_whole():
     def status(origin: str, *allowed: str) -> int:
         return guarded({"Host": "localhost", "Origin": origin}, (), "127.0.0.1", allowed)
 
@@ -290,7 +290,7 @@ def test_origins_are_matched_as_a_whole() -> None:
     assert status("myapp://x", "app://") == 403 and status("app://x") == 403
 
 
-def test_foreign_names_of_this_machine_are_refused() -> None:
+def test_foreign_names_of_this_machine_are_refused():
     def status(name: str, host: str = "127.0.0.1", keys: tuple[str, ...] = ()) -> int:
         return guarded({"Host": name, "Authorization": "Bearer key"}, keys, host)
 
@@ -301,7 +301,7 @@ def test_foreign_names_of_this_machine_are_refused() -> None:
     assert status("my.example", keys=("key",)) == status("my.example", host="0.0.0.0") == 200
 
 
-def test_what_foreign_pages_fetch_without_an_origin_is_refused() -> None:
+def test_what_foreign_pages_fetch_without_an_origin_is_refused():
     """Images, scripts, frames and links have no `Origin`; browsers say `Sec-Fetch-Site`."""
     opens = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
 
@@ -327,14 +327,12 @@ def test_what_foreign_pages_fetch_without_an_origin_is_refused() -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.0.1", "::1", "[::1]"])
-def test_loopback(host: str) -> None:
+def test_loopback(host: str):
     assert is_loopback(host)
     assert not is_loopback("0.0.0.0") and not is_loopback("::") and not is_loopback("example.com")
 
 
-def test_an_address_in_use_is_refused(
-    server: Served, model: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_an_address_in_use_is_refused(server: Served, model: Callable[..., Path], tmp_path):
     port = int(server.url.rpartition(":")[2])
     other = Served(model(), tmp_path, port=port)
     assert other.wait() == 1
@@ -348,7 +346,7 @@ def test_an_address_in_use_is_refused(
 # ---- streams and cancelling ----
 
 
-def test_a_stream_has_progress_as_comments(server: Served) -> None:
+def test_a_stream_has_progress_as_comments(server: Served):
     *parts, last = events(server.chat("hi", stream=True, max_tokens=40, method="tgr-latent"))
     assert last == "[DONE]"
     steps = [json.loads(part.removeprefix("tgr.step ")) for part in parts if type(part) is str]
@@ -358,7 +356,7 @@ def test_a_stream_has_progress_as_comments(server: Served) -> None:
     assert chunks[-1]["choices"][0]["finish_reason"] and chunks[-1]["tgr"]["forward_tokens"]
 
 
-def test_a_stream_has_progress_and_usage_on_request(server: Served) -> None:
+def test_a_stream_has_progress_and_usage_on_request(server: Served):
     options = {"stream_options": {"include_usage": True}, "tgr": {"progress": True}}
     *parts, _ = events(server.chat("hi", stream=True, max_tokens=40, **options))
     assert all(type(part) is dict for part in parts)
@@ -367,7 +365,7 @@ def test_a_stream_has_progress_and_usage_on_request(server: Served) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_disconnects_frees_everything(server: Served, stream: bool) -> None:
+def test_a_client_that_disconnects_frees_everything(server: Served, stream: bool):
     headers = {"X-Request-Id": f"left-{stream}"}
     body = long_text(messages=[{"role": "user", "content": "a" * 500}], stream=stream)
     soon = httpx.Timeout(HANG, read=HANG if stream else 0.2)
@@ -388,8 +386,8 @@ def test_a_client_that_disconnects_frees_everything(server: Served, stream: bool
 
 
 def test_a_client_that_disconnects_in_prefill_frees_everything(
-    model: Callable[..., Path], tmp_path: Path
-) -> None:
+    model: Callable[..., Path], tmp_path
+):
     big = model(n_embd=256, n_layer=6, n_ff=1024, n_ctx_train=20_000)
     with served(big, tmp_path, n_batch=64, n_ubatch=64, max_body=10**6) as server:
         body = json.dumps({"prompt": [5] * 19_000, "max_tokens": 1, "model": "any:base"}).encode()

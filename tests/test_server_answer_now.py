@@ -16,7 +16,7 @@ from tgr_local.options.model_files import embedded_model
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def server(tmp_path_factory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("answer-now")
     (folder / "keys").write_text("mine\ntheirs\n")
     keys = folder / "keys"
@@ -51,7 +51,7 @@ def check(tgr: dict[str, Any], n_tokens: int) -> None:
 @pytest.mark.parametrize("path", ["/v1/chat/completions/{}/answer-now", "/answer-now/{}"])
 def test_a_stream_is_asked_by_the_id_of_its_first_event(
     server: Served, endless: dict[str, Any], path: str
-) -> None:
+):
     body = endless | {"stream": True, "max_tokens": 1500}
     thinking = answer = ""
     asked = False
@@ -77,9 +77,7 @@ def test_a_stream_is_asked_by_the_id_of_its_first_event(
     server.until(lambda: answers(server, address) == 404)
 
 
-def test_a_whole_response_is_asked_by_its_clients_id(
-    server: Served, endless: dict[str, Any]
-) -> None:
+def test_a_whole_response_is_asked_by_its_clients_id(server: Served, endless: dict[str, Any]):
     def ask() -> httpx.Response:
         headers = {"X-Request-Id": "job:1"}
         body = endless | {"max_tokens": 1500}
@@ -99,7 +97,7 @@ def test_a_whole_response_is_asked_by_its_clients_id(
     check(made["tgr"], 1500)
 
 
-def test_ids_that_nobody_has(server: Served) -> None:
+def test_ids_that_nobody_has(server: Served):
     # a request of another test that is answered may not have left yet
     server.until(lambda: server.client.post("/answer-now/job:1").status_code == 404)
     for one in ("chatcmpl-0", "job:1", "x" * 500, "%00", "..%2Fhealth"):

@@ -28,7 +28,7 @@ TOOLS = [{"name": "find", "input_schema": {"type": "object", "properties": {}}}]
 
 
 @pytest.fixture(scope="module")
-def server(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def server(model: Callable[..., Path], tmp_path_factory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("apis")
     (folder / "keys").write_text("other")
     keys = {"api_key": "secret", "api_key_file": folder / "keys"}
@@ -48,7 +48,7 @@ def claude(server: Served) -> Any:
     return anthropic.Anthropic(base_url=server.url, api_key="secret", max_retries=0)
 
 
-def test_messages_of_anthropics_package(claude: Any) -> None:
+def test_messages_of_anthropics_package(claude: Any):
     ask: dict[str, Any] = {"model": "any", "messages": USER, "max_tokens": 20, "system": "brief"}
     ask["extra_body"] = {"seed": 3, "top_k": 5}
     ask |= {"tools": TOOLS, "tool_choice": {"type": "none"}}
@@ -67,7 +67,7 @@ def test_messages_of_anthropics_package(claude: Any) -> None:
     assert beta.content[0].text == whole.content[0].text
 
 
-def test_a_text_that_is_too_long_is_counted(server: Served) -> None:
+def test_a_text_that_is_too_long_is_counted(server: Served):
     """By clients that ask before they shorten it; a word too long for the tokenizer, too."""
     for text in ("a b " * 20_000, "x" * 600_000):
         messages = [{"role": "user", "content": text}]
@@ -81,7 +81,7 @@ def test_a_text_that_is_too_long_is_counted(server: Served) -> None:
         assert asked.status_code == 400
 
 
-def test_errors_have_anthropics_format(claude: Any, server: Served) -> None:
+def test_errors_have_anthropics_format(claude: Any, server: Served):
     import anthropic
 
     with pytest.raises(anthropic.BadRequestError, match="temperature is -1") as refused:
@@ -108,7 +108,7 @@ def client(server: Served) -> Any:
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key="secret", max_retries=0)
 
 
-def test_chat(client: Any) -> None:
+def test_chat(client: Any):
     reply = client.chat.completions.create(
         model="qwen3:tgr-latent", messages=USER, n=2, seed=3, max_tokens=20, logprobs=True,
         top_logprobs=3,
@@ -123,7 +123,7 @@ def test_chat(client: Any) -> None:
     assert reply.model_extra["tgr"]["forward_tokens"]["rollouts"] > 0
 
 
-def test_chat_stream(client: Any) -> None:
+def test_chat_stream(client: Any):
     ask = {"model": "qwen3:tgr-latent", "messages": USER, "seed": 3, "max_tokens": 40, "n": 2}
     whole = client.chat.completions.create(**ask)
     texts = ["", ""]
@@ -137,7 +137,7 @@ def test_chat_stream(client: Any) -> None:
     assert chunk.usage == whole.usage
 
 
-def test_errors_are_of_their_classes(client: Any, server: Served) -> None:
+def test_errors_are_of_their_classes(client: Any, server: Served):
     ask = {"model": "qwen3", "messages": USER}
     with pytest.raises(openai.BadRequestError, match="temperature is -1"):
         client.chat.completions.create(**ask, temperature=-1)
@@ -148,7 +148,7 @@ def test_errors_are_of_their_classes(client: Any, server: Served) -> None:
         stranger.models.list()
 
 
-def test_completions_embeddings_and_models(client: Any) -> None:
+def test_completions_embeddings_and_models(client: Any):
     reply = client.completions.create(
         model="qwen3", prompt=["a", "b"], max_tokens=5, echo=True, logprobs=2
     )
@@ -161,7 +161,7 @@ def test_completions_embeddings_and_models(client: Any) -> None:
     assert "qwen3:markov" in [one.id for one in with_methods]
 
 
-def test_responses_of_openais_package(client: Any, server: Served) -> None:
+def test_responses_of_openais_package(client: Any, server: Served):
     ask: dict[str, Any] = {"model": "any", "input": "he said", "max_output_tokens": 20}
     ask["extra_body"] = {"seed": 3, "top_k": 5}
     whole = client.responses.create(**ask, metadata={"a": "b"})
@@ -197,7 +197,7 @@ def test_responses_of_openais_package(client: Any, server: Served) -> None:
         client.responses.create(model="any", input=[])
 
 
-def test_a_response_of_a_schema(server: Served) -> None:
+def test_a_response_of_a_schema(server: Served):
     form = {"type": "json_schema", "name": "a", "schema": {"const": {"x": 1}}}
     body = {"input": "he", "text": {"format": form}, "max_output_tokens": 40}
     made = server.client.post("/v1/responses", json=body).json()
@@ -210,7 +210,7 @@ def test_a_response_of_a_schema(server: Served) -> None:
 # --- llama.cpp's ---
 
 
-def test_llama_cpps_own_endpoints(server: Served) -> None:
+def test_llama_cpps_own_endpoints(server: Served):
     post = server.client.post
     body = {"prompt": "he", "n_predict": 5, "seed": 3, "cache_prompt": True}
     whole = post("/completion", json=body).json()
@@ -230,14 +230,14 @@ def test_llama_cpps_own_endpoints(server: Served) -> None:
     assert server.client.get("/v1/health").status_code == 200
 
 
-def test_a_suffix_needs_a_model_for_it(server: Served) -> None:
+def test_a_suffix_needs_a_model_for_it(server: Served):
     body = {"prompt": "a", "max_tokens": 2}
     assert server.client.post("/v1/completions", json=body | {"suffix": ""}).status_code == 200
     refused = server.client.post("/v1/completions", json=body | {"suffix": "z"}).json()["error"]
     assert "no fill-in-the-middle tokens" in refused["message"] and refused["param"] == "suffix"
 
 
-def test_ignored_parameters_are_logged_once(server: Served) -> None:
+def test_ignored_parameters_are_logged_once(server: Served):
     body = {"messages": USER, "max_tokens": 1, "ttl": 3, "draft_model": "x"}
     for _ in range(2):
         made = server.client.post("/v1/chat/completions", json=body).json()
@@ -255,7 +255,7 @@ def test_ignored_parameters_are_logged_once(server: Served) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is absent")
-def test_the_example_for_curl(server: Served) -> None:
+def test_the_example_for_curl(server: Served):
     script = ROOT / "examples" / "server_curl.sh"
     run = subprocess.run(
         ["bash", str(script), server.url, "secret"], capture_output=True, text=True, timeout=HANG
@@ -264,7 +264,7 @@ def test_the_example_for_curl(server: Served) -> None:
     assert '"chat.completion"' in run.stdout and run.stdout.rstrip().endswith("data: [DONE]")
 
 
-def test_the_example_in_python(server: Served) -> None:
+def test_the_example_in_python(server: Served):
     script = ROOT / "examples" / "server_openai.py"
     run = subprocess.run(
         [sys.executable, str(script), f"{server.url}/v1", "secret"],
@@ -277,9 +277,7 @@ def test_the_example_in_python(server: Served) -> None:
 # --- lm-eval ---
 
 
-def test_lm_evals_log_likelihoods_are_the_engines(
-    server: Served, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lm_evals_log_likelihoods_are_the_engines(server: Served, engine: Engine, monkeypatch):
     pytest.importorskip("lm_eval", reason="lm-eval is absent")
     pytest.importorskip("tenacity", reason="lm-eval's extra api is absent")
     from lm_eval.api.instance import Instance

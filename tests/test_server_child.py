@@ -54,7 +54,7 @@ def is_alive(pid: int) -> bool:
     return status != "Z"
 
 
-def test_the_end_of_stdin_ends_the_server(flags: list[str], tmp_path: Path) -> None:
+def test_the_end_of_stdin_ends_the_server(flags: list[str], tmp_path):
     with subprocess.Popen(
         [*SERVE, *flags], env=environment(tmp_path), cwd=tmp_path,
         stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -73,7 +73,7 @@ def test_the_end_of_stdin_ends_the_server(flags: list[str], tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(not hasattr(socket, "socketpair"), reason="needs a pair of sockets")
-def test_a_stdin_that_does_not_block_has_not_ended(flags: list[str], tmp_path: Path) -> None:
+def test_a_stdin_that_does_not_block_has_not_ended(flags: list[str], tmp_path):
     theirs, ours = socket.socketpair()
     theirs.setblocking(False)
     with theirs, ours, subprocess.Popen(
@@ -94,7 +94,7 @@ def test_a_stdin_that_does_not_block_has_not_ended(flags: list[str], tmp_path: P
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
-def test_a_server_ends_with_a_parent_that_is_killed(flags: list[str], tmp_path: Path) -> None:
+def test_a_server_ends_with_a_parent_that_is_killed(flags: list[str], tmp_path):
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, *flags], env=environment(tmp_path), cwd=tmp_path,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

@@ -128,17 +128,13 @@ def front() -> Iterator[Front]:
 
 
 @pytest.mark.parametrize("first", [b"", b"G", HEAD, HEAD + b"X-A: "])
-def test_a_head_that_does_not_come_ends_the_connection(
-    front: Front, monkeypatch: pytest.MonkeyPatch, first: bytes
-) -> None:
+def test_a_head_that_does_not_come_ends_the_connection(front: Front, monkeypatch, first: bytes):
     monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
     with front.connect(first) as link:
         assert everything(link) == b""
 
 
-def test_single_bytes_do_not_prolong_the_limit(
-    front: Front, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_single_bytes_do_not_prolong_the_limit(front: Front, monkeypatch):
     monkeypatch.setattr(connection, "HEAD_SECONDS", 0.5)
     with front.connect(HEAD + b"X-A: ") as link, contextlib.suppress(ConnectionError):
         link.setblocking(False)
@@ -152,9 +148,7 @@ def test_single_bytes_do_not_prolong_the_limit(
                 break
 
 
-def test_the_limit_of_a_body_holds_while_nobody_reads_it(
-    front: Front, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_limit_of_a_body_holds_while_nobody_reads_it(front: Front, monkeypatch):
     monkeypatch.setattr(connection, "REST_SECONDS", 0.2)
     front.app.gate.clear()
     enough = b"x" * 70_000  # that the application begins
@@ -163,9 +157,7 @@ def test_the_limit_of_a_body_holds_while_nobody_reads_it(
     wait_until(lambda: front.app.left == 1)
 
 
-def test_the_application_refuses_a_body_that_does_not_come(
-    front: Front, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_application_refuses_a_body_that_does_not_come(front: Front, monkeypatch):
     monkeypatch.setattr(bodies, "PART_SECONDS", 0.05)
     with front.connect(HEAD + b"Content-Length: 9\r\n\r\n1") as link:
         assert reply(link)  # of an application that does not look at it
@@ -175,9 +167,7 @@ def test_the_application_refuses_a_body_that_does_not_come(
     assert refused.value.status == 408
 
 
-def test_in_a_crowd_a_body_that_does_not_come_costs_nothing(
-    front: Front, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_crowd_a_body_that_does_not_come_costs_nothing(front: Front, monkeypatch):
     monkeypatch.setattr(connection, "CROWD", -1)
     front.app.gate.clear()  # where the application would wait
     half = HEAD + b"Content-Length: 60000\r\n\r\n1"
@@ -228,7 +218,7 @@ _UNCLEAR = (
 
 
 @pytest.mark.parametrize("version", [b"1.1", b"1.0"])
-def test_a_request_whose_end_is_unclear_ends_the_connection(front: Front, version: bytes) -> None:
+def test_a_request_whose_end_is_unclear_ends_the_connection(front: Front, version: bytes):
     """What comes behind it would be another request to one of two servers in a row."""
     first = b"POST / HTTP/" + version + b"\r\nHost: localhost\r\nConnection: keep-alive\r\n"
     for head in _UNCLEAR:
@@ -239,23 +229,21 @@ def test_a_request_whose_end_is_unclear_ends_the_connection(front: Front, versio
     assert front.app.begun == 0
 
 
-def test_chunks_are_for_the_newer_version_alone(front: Front) -> None:
+def test_chunks_are_for_the_newer_version_alone(front: Front):
     head = b"Host: localhost\r\nConnection: close\r\n" + _CHUNKED + b"\r\n0\r\n\r\n"
     for version, status in ((b"1.0", b"400"), (b"1.1", b"200")):
         with front.connect(b"POST / HTTP/" + version + b"\r\n" + head) as link:
             assert everything(link)[9:12] == status
 
 
-def test_a_connection_is_kept_for_the_next_request(front: Front) -> None:
+def test_a_connection_is_kept_for_the_next_request(front: Front):
     with front.connect() as link:
         for _ in range(3):
             link.sendall(HEAD + b"\r\n")
             assert reply(link)
 
 
-def test_a_reply_that_is_not_read_ends_the_connection(
-    front: Front, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reply_that_is_not_read_ends_the_connection(front: Front, monkeypatch):
     monkeypatch.setattr(connection, "READ_SECONDS", 0.2)
     ended = threading.Event()
 
@@ -283,7 +271,7 @@ def has_ended(link: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("first", [b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\n1"])
-def test_silent_clients_lock_nobody_out(front: Front, first: bytes) -> None:
+def test_silent_clients_lock_nobody_out(front: Front, first: bytes):
     front.app.gate.clear() if b"\r\n\r\n" in first else None
     links = [front.connect(first) for _ in range(4 * PLACES)]
     wait_until(lambda: has_ended(links[0]))  # the one that has waited longest
@@ -295,7 +283,7 @@ def test_silent_clients_lock_nobody_out(front: Front, first: bytes) -> None:
         link.close()
 
 
-def test_running_requests_keep_their_connections(front: Front) -> None:
+def test_running_requests_keep_their_connections(front: Front):
     front.app.gate.clear()
     with front.connect(HEAD + b"\r\n") as working:
         wait_until(lambda: front.app.begun == 1)
@@ -307,7 +295,7 @@ def test_running_requests_keep_their_connections(front: Front) -> None:
             link.close()
 
 
-def test_there_are_file_descriptors_for_all_connections() -> None:
+def test_there_are_file_descriptors_for_all_connections():
     code = """if True:
         import resource
         from tgr_local.server import serve
@@ -325,13 +313,13 @@ def test_there_are_file_descriptors_for_all_connections() -> None:
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-def test_a_client_may_close_its_sending_half(front: Front, version: bytes) -> None:
+def test_a_client_may_close_its_sending_half(front: Front, version: bytes):
     with front.connect(HEAD.replace(b"1.1", version) + b"\r\n") as link:
         link.shutdown(socket.SHUT_WR)
         assert everything(link).endswith(b"ok")
 
 
-def test_a_long_wait_on_a_half_closed_connection(front: Front) -> None:
+def test_a_long_wait_on_a_half_closed_connection(front: Front):
     front.app.gate.clear()
     with front.connect(HEAD + b"\r\n") as link:
         link.shutdown(socket.SHUT_WR)
@@ -343,7 +331,7 @@ def test_a_long_wait_on_a_half_closed_connection(front: Front) -> None:
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-def test_a_disconnect_is_noticed(front: Front, version: bytes) -> None:
+def test_a_disconnect_is_noticed(front: Front, version: bytes):
     front.app.gate.clear()
     link = front.connect(HEAD.replace(b"1.1", version) + b"\r\n")
     wait_until(lambda: front.app.begun == 1)
@@ -352,7 +340,7 @@ def test_a_disconnect_is_noticed(front: Front, version: bytes) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def server(model: Callable[..., Path], tmp_path_factory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("connections")
     with served(model(), folder, ping_seconds=100) as running:
         yield running
@@ -371,7 +359,7 @@ def posted(server: Served, path: str, body: Any, length: int | None = None) -> s
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_a_disconnect_within_a_body_is_not_a_bug(server: Served, reset: bool) -> None:
+def test_a_disconnect_within_a_body_is_not_a_bug(server: Served, reset: bool):
     def left() -> int:
         """How many requests of this kind have ended as a disconnect."""
         facts = [(line["path"], line["status"]) for line in server.log()]
@@ -386,7 +374,7 @@ def test_a_disconnect_within_a_body_is_not_a_bug(server: Served, reset: bool) ->
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_half_closed_client_gets_its_reply(server: Served, stream: bool) -> None:
+def test_a_half_closed_client_gets_its_reply(server: Served, stream: bool):
     body = {"prompt": "a", "max_tokens": 8, "stream": stream, "tgr": {"method": "base"}}
     with posted(server, "/v1/completions", body) as link:
         link.shutdown(socket.SHUT_WR)
@@ -395,9 +383,7 @@ def test_a_half_closed_client_gets_its_reply(server: Served, stream: bool) -> No
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_disconnect_while_nothing_is_written_frees_its_place(
-    server: Served, stream: bool
-) -> None:
+def test_a_disconnect_while_nothing_is_written_frees_its_place(server: Served, stream: bool):
     options = {"method": "tgr-latent", "n_candidates": 64, "rollout_len": 900, "chunk_len": 1000}
     body = {"prompt": "a", "max_tokens": 1000, "stream": stream, "tgr": options}
     link = posted(server, "/v1/completions", body)
@@ -409,7 +395,7 @@ def test_a_disconnect_while_nothing_is_written_frees_its_place(
 # ---- bodies ----
 
 
-def test_numbers_beyond_all_bounds_are_refused_everywhere(server: Served) -> None:
+def test_numbers_beyond_all_bounds_are_refused_everywhere(server: Served):
     body = b'{"content": "a", "x": -1e999}'
     response = server.client.post("/tokenize", content=body)
     assert response.status_code == 400 and "-1e999 is too large" in response.text
@@ -417,7 +403,7 @@ def test_numbers_beyond_all_bounds_are_refused_everywhere(server: Served) -> Non
     assert response.status_code == 400 and "unknown parameter 'x'" in response.text
 
 
-def test_long_bodies_wait_for_their_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_bodies_wait_for_their_reservation(monkeypatch):
     monkeypatch.setattr(bodies, "SHORT", 100)
     monkeypatch.setattr(bodies, "LARGEST", 2)
     monkeypatch.setattr(bodies, "PART_SECONDS", 0.05)  # parts that are there need no time
@@ -454,7 +440,7 @@ def test_long_bodies_wait_for_their_reservation(monkeypatch: pytest.MonkeyPatch)
     assert all_of_them.n_bytes == 0
 
 
-def test_a_body_that_stops_arriving_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_stops_arriving_is_refused(monkeypatch):
     monkeypatch.setattr(bodies, "PART_SECONDS", 0.01)
     all_of_them, parts = bodies.Bodies(1000), [b'{"x":']
 
@@ -471,7 +457,7 @@ def test_a_body_that_stops_arriving_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert all_of_them.n_bytes == 0
 
 
-def test_one_long_body_is_used_at_a_time() -> None:
+def test_one_long_body_is_used_at_a_time():
     all_of_them, cancel = bodies.Bodies(1000), Cancel()
     one, other = bodies.Body(all_of_them), bodies.Body(all_of_them)
     one.data, other.data = bytearray(b"{}"), bytearray(b"[]")
@@ -498,8 +484,8 @@ DEAF = """if True:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_work_that_does_not_end_ends_with_the_process(
-    model: Callable[..., Path], tmp_path: Path, number: int, code: int
-) -> None:
+    model: Callable[..., Path], tmp_path, number: int, code: int
+):
     start = f"{DEAF}    {START}"
     with served(model(), tmp_path, start=start, shutdown_seconds=0.1) as running:
         posted(running, "/v1/completions", {"prompt": "a"})
@@ -509,7 +495,7 @@ def test_work_that_does_not_end_ends_with_the_process(
         assert any("cancelled work is still running" in line for line in running.lines)
 
 
-def test_half_a_request_does_not_delay_the_end(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_half_a_request_does_not_delay_the_end(model: Callable[..., Path], tmp_path):
     with served(model(), tmp_path, shutdown_seconds=HANG) as running:
         link = posted(running, "/tokenize", {"content": "a"}, length=1000)
         with link, posted(running, "/health", {}, length=1000):

@@ -55,7 +55,7 @@ def settings(n_examples: int) -> Any:
 
 
 @pytest.fixture(scope="module")
-def fuzzed(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def fuzzed(model: Callable[..., Path], tmp_path_factory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("fuzz")
     limits = {"request_seconds": 0.1, "max_choices": 4, "max_body": 10**6}
     with served(model(), folder, slot_save_path=folder, **limits) as running:
@@ -126,7 +126,7 @@ def properties(schema: Any, schemas: dict[str, Any]) -> set[str]:
     return found | set(own) | properties(list(own.values()), schemas)
 
 
-def test_the_schema_has_every_parameter_of_every_body(its_schema: Any) -> None:
+def test_the_schema_has_every_parameter_of_every_body(its_schema: Any):
     raw = its_schema.raw_schema
     posts = {path: item["post"] for path, item in raw["paths"].items() if "post" in item}
     posts = {path: post for path, post in posts.items() if "requestBody" in post}
@@ -186,7 +186,7 @@ def reach(fuzzed: Served, path: str, cases: Any, reached: set[str]) -> None:
 
 
 @pytest.mark.parametrize("path", OPERATIONS)
-def test_every_parameter_is_reached(fuzzed: Served, its_schema: Any, path: str) -> None:
+def test_every_parameter_is_reached(fuzzed: Served, its_schema: Any, path: str):
     """Those that an earlier operation has too are reached there."""
     mode = schemathesis.GenerationMode.POSITIVE
     seen: list[Any] = []
@@ -203,7 +203,7 @@ def test_every_parameter_is_reached(fuzzed: Served, its_schema: Any, path: str) 
 
 @pytest.mark.parametrize("mode", ["positive", "negative"])
 @pytest.mark.parametrize("path", [*OPERATIONS, *ALIKE])
-def test_no_request_breaks_it(its_schema: Any, path: str, mode: str) -> None:
+def test_no_request_breaks_it(its_schema: Any, path: str, mode: str):
     cases = its_schema[path]["POST"].as_strategy(generation_mode=schemathesis.GenerationMode(mode))
 
     @settings(N_EXAMPLES)

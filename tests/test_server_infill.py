@@ -17,7 +17,7 @@ from tgr_local.options.config import EngineConfig
 
 
 @pytest.fixture
-def coder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+def coder(tmp_path, monkeypatch, request) -> Path:
     """A model with tokens for fill-in-the-middle, and others that a test names."""
     marks = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", *getattr(request, "param", ()))
     monkeypatch.setattr(gguf_models, "CONTROL", (*gguf_models.CONTROL, *marks))
@@ -25,7 +25,7 @@ def coder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     return gguf_models.write_model(tmp_path / "coder.gguf")
 
 
-def test_infill_puts_its_tokens_around_the_gap(coder: Path) -> None:
+def test_infill_puts_its_tokens_around_the_gap(coder: Path):
     with Engine(coder, EngineConfig(**EXACT)) as engine:
         body = {"input_prefix": "a<|im_end|>", "input_suffix": "z", "prompt": "b", "n_predict": 9}
         made = infill_request(engine, body | {"temperature": 0})
@@ -41,7 +41,7 @@ def test_infill_puts_its_tokens_around_the_gap(coder: Path) -> None:
         assert engine.detokenize(extra.prompts[0]).decode() == "other\n"
 
 
-def test_infill_takes_what_editors_send(coder: Path, tmp_path: Path) -> None:
+def test_infill_takes_what_editors_send(coder: Path, tmp_path):
     body = {
         "input_prefix": "a", "input_suffix": "z", "prompt": "", "n_predict": 4, "n_indent": 2,
         "input_extra": [{"text": "other", "time": [1, 2], "filename": "b.py"}], "top_k": 40,
@@ -73,7 +73,7 @@ def test_infill_takes_what_editors_send(coder: Path, tmp_path: Path) -> None:
         assert "did you mean n_indent" in refused["message"] and refused["param"] == "n_indnt"
 
 
-def test_chats_of_llama_vscode(coder: Path, tmp_path: Path) -> None:
+def test_chats_of_llama_vscode(coder: Path, tmp_path):
     system = {"role": "system", "content": "You are an expert coder."}
     ahead = {
         "messages": [system, {"role": "user", "content": "some context"}], "n_predict": 0,
@@ -104,7 +104,7 @@ def test_chats_of_llama_vscode(coder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("coder", [("<|repo_name|>", "<|file_sep|>")], indirect=True)
-def test_infill_names_other_files_where_the_model_has_tokens_for_them(coder: Path) -> None:
+def test_infill_names_other_files_where_the_model_has_tokens_for_them(coder: Path):
     with Engine(coder, EngineConfig(**EXACT)) as engine:
         body: dict[str, Any] = {"input_prefix": "a", "input_suffix": "z"}
         files = [{"text": "one\n", "filename": "1.py"}, {"text": "two\n"}]
@@ -119,7 +119,7 @@ def test_infill_names_other_files_where_the_model_has_tokens_for_them(coder: Pat
         )
 
 
-def test_the_lines_of_a_text_end_it(coder: Path, tmp_path: Path) -> None:
+def test_the_lines_of_a_text_end_it(coder: Path, tmp_path):
     with served(coder, tmp_path) as server:
 
         def ask(path: str, grammar: str, **more: Any) -> Any:
@@ -150,7 +150,7 @@ def test_the_lines_of_a_text_end_it(coder: Path, tmp_path: Path) -> None:
             assert "\n" not in error["message"]
 
 
-def test_infill_samples_plainly_unless_it_names_a_method(coder: Path, tmp_path: Path) -> None:
+def test_infill_samples_plainly_unless_it_names_a_method(coder: Path, tmp_path):
     gap = {"input_prefix": "a", "input_suffix": "z"}
     with served(coder, tmp_path, method="tgr-latent") as server:
 
@@ -164,7 +164,7 @@ def test_infill_samples_plainly_unless_it_names_a_method(coder: Path, tmp_path: 
         assert method("/completion", prompt="a") == "tgr-latent"
 
 
-def test_infill_over_http(coder: Path, tmp_path: Path) -> None:
+def test_infill_over_http(coder: Path, tmp_path):
     body = {"input_prefix": "a", "input_suffix": "z", "n_predict": 9, "seed": 1}
     with served(coder, tmp_path) as server:
         whole = server.client.post("/infill", json=body).json()

@@ -52,7 +52,7 @@ ALONE = f"""if True:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(tmp_path_factory) -> Iterator[Served]:
     from tgr_local.options.model_files import embedded_model
 
     folder = tmp_path_factory.mktemp("limits")
@@ -70,7 +70,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def alone(tmp_path_factory) -> Iterator[Served]:
     from tgr_local.options.model_files import embedded_model
 
     with served(embedded_model(), tmp_path_factory.mktemp("alone"), start=ALONE) as running:
@@ -116,7 +116,7 @@ GREEDY: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("body", "why"), GREEDY, ids=lambda value: repr(value)[:40])
-def test_a_greedy_request_is_refused(server: Served, body: dict[str, Any], why: str) -> None:
+def test_a_greedy_request_is_refused(server: Served, body: dict[str, Any], why: str):
     if "prompt" in body:
         answer = server.client.post("/v1/completions", json=body)
     else:
@@ -140,7 +140,7 @@ def test_a_greedy_request_is_refused(server: Served, body: dict[str, Any], why: 
     ],
     ids=lambda options: f"{options['method']}-{len(options)}",
 )
-def test_an_endless_request_ends_at_its_time_limit(server: Served, options: dict[str, Any]) -> None:
+def test_an_endless_request_ends_at_its_time_limit(server: Served, options: dict[str, Any]):
     bias = {"logit_bias": {str(token): -100 for token in ends(server)}}
     answer = server.chat("go on", tgr={"max_seconds": 2, **options}, **bias)
     assert answer.status_code == 200, answer.text[:500]
@@ -157,19 +157,19 @@ def ends(server: Served) -> list[int]:
     return tokens
 
 
-def test_an_invalid_grammar_is_refused_however_short_the_reply(server: Served) -> None:
+def test_an_invalid_grammar_is_refused_however_short_the_reply(server: Served):
     for stream in (False, True):
         answer = server.chat("hi", grammar="nonsense", max_tokens=1, stream=stream)
         assert answer.status_code == 400 and answer.json()["error"]["param"] == "grammar"
 
 
-def test_a_grammar_that_turns_out_too_costly_is_the_requests_error(server: Served) -> None:
+def test_a_grammar_that_turns_out_too_costly_is_the_requests_error(server: Served):
     costly = "root ::= [ -~] (((([ -~]?){400}){400}){400}){400}"
     answer = server.chat("hi", grammar=costly, max_tokens=8)
     assert answer.status_code == 400 and "too much work" in answer.json()["error"]["message"]
 
 
-def test_a_long_text_is_tokenized_outside_the_event_loop(server: Served) -> None:
+def test_a_long_text_is_tokenized_outside_the_event_loop(server: Served):
     post = server.client.post
     text = "word and word, " * 60_000
     plain = post("/tokenize", json={"content": text}).json()["tokens"]
@@ -192,28 +192,26 @@ def test_a_long_text_is_tokenized_outside_the_event_loop(server: Served) -> None
         ("/v1/embeddings", {"input": ["a " * 400] * 100}),
     ],
 )
-def test_long_bodies_become_tokens_one_at_a_time(
-    alone: Served, path: str, body: dict[str, Any]
-) -> None:
+def test_long_bodies_become_tokens_one_at_a_time(alone: Served, path: str, body: dict[str, Any]):
     asked = [lambda: alone.client.post(path, json=body).status_code] * 2
     assert in_threads(*asked) == [200] * 2
     assert not (alone.folder / "together").exists()
 
 
-def test_a_body_of_a_million_lists_is_refused(server: Served) -> None:
+def test_a_body_of_a_million_lists_is_refused(server: Served):
     body = b'{"messages":[' + b"[]," * 1_000_000 + b"[]]}"
     answer = server.client.post("/v1/chat/completions", content=body)
     assert answer.status_code == 400 and "brackets" in answer.json()["error"]["message"]
 
 
-def test_a_long_body_may_ask_for_a_stream(server: Served) -> None:
+def test_a_long_body_may_ask_for_a_stream(server: Served):
     metadata = {"note": "y " * 50_000}
     answer = server.chat("1+1=", stream=True, metadata=metadata, max_tokens=8)
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.text.rstrip().endswith("data: [DONE]")
 
 
-def test_many_disconnects_delay_nobody(server: Served) -> None:
+def test_many_disconnects_delay_nobody(server: Served):
     import httpx
 
     huge = schema({"properties": {chr(0x4E00 + i): {"type": "string"} for i in range(700)}})
@@ -243,7 +241,7 @@ def asked(engine: Engine, **body: Any) -> Any:
     return completion_request(engine, {"prompt": "1+1="} | body, config=config)
 
 
-def test_a_request_that_waited_has_the_rest_of_its_time(small: Engine) -> None:
+def test_a_request_that_waited_has_the_rest_of_its_time(small: Engine):
     limits = ServerConfig(request_seconds=100)
     for own, waited, left in ((0, 30, 70), (90, 30, 70), (20, 30, 20), (0, 0, 100)):
         request = asked(small, tgr={"max_seconds": own})
@@ -255,7 +253,7 @@ def test_a_request_that_waited_has_the_rest_of_its_time(small: Engine) -> None:
         assert late.config.max_seconds == (own or 1)
 
 
-def test_memory_needed_grows_with_each_option(small: Engine) -> None:
+def test_memory_needed_grows_with_each_option(small: Engine):
     def searched(**body: Any) -> Any:
         return asked(small, **{"method": "tgr-latent"} | body)
 
@@ -275,7 +273,7 @@ def test_memory_needed_grows_with_each_option(small: Engine) -> None:
     assert memory_needed(small, asked(small, tgr={"method": "tgr-think"})) == least
 
 
-def test_memory_is_shared_in_the_order_of_arrival(small: Engine) -> None:
+def test_memory_is_shared_in_the_order_of_arrival(small: Engine):
     memory = RequestMemory(small, ServerConfig(request_memory=8))
     with pytest.raises(ApiError, match="up to 9 MiB"), memory.held(9 << 20, Cancel()):
         pass
@@ -292,7 +290,7 @@ def test_memory_is_shared_in_the_order_of_arrival(small: Engine) -> None:
     little.leave()
 
 
-def test_small_requests_go_on_when_a_large_one_no_longer_waits(small: Engine) -> None:
+def test_small_requests_go_on_when_a_large_one_no_longer_waits(small: Engine):
     memory = RequestMemory(small, ServerConfig(request_memory=8))
     first, large, little = (
         Visitor(lambda cancel, n=n: memory.held(n << 20, cancel)) for n in (5, 8, 1)
@@ -304,7 +302,7 @@ def test_small_requests_go_on_when_a_large_one_no_longer_waits(small: Engine) ->
     little.leave()
 
 
-def test_log_probabilities_take_no_more_memory_than_estimated(small: Engine) -> None:
+def test_log_probabilities_take_no_more_memory_than_estimated(small: Engine):
     import tracemalloc
 
     request = asked(
@@ -322,7 +320,7 @@ def test_log_probabilities_take_no_more_memory_than_estimated(small: Engine) -> 
     assert taken < needed
 
 
-def test_the_cache_grows_to_its_bound(model: Callable[..., Path]) -> None:
+def test_the_cache_grows_to_its_bound(model: Callable[..., Path]):
     with load(model()) as engine:
         engine.max_cells = 3000
         with pytest.raises(CapacityError, match=r"needs 3001 cells .* can have 3000"):
@@ -335,7 +333,7 @@ def test_the_cache_grows_to_its_bound(model: Callable[..., Path]) -> None:
 
 def test_a_served_cache_begins_small_and_is_bounded_by_one_trained_context(
     model: Callable[..., Path],
-) -> None:
+):
     with load(model(n_embd=128), config=EngineConfig(prefix_cells=100)) as engine:
         engine.cell_bytes = 1 << 20  # so that the least cache is no bound
         method = methods.get("base")
@@ -352,7 +350,7 @@ def test_a_served_cache_begins_small_and_is_bounded_by_one_trained_context(
         assert "grows" not in cache_line(engine)
 
 
-def test_a_request_beyond_the_cache_is_refused_before_decoding(small: Engine) -> None:
+def test_a_request_beyond_the_cache_is_refused_before_decoding(small: Engine):
     small.max_cells = 500
     try:
         with pytest.raises(CapacityError, match="allows 500"):

@@ -40,7 +40,7 @@ writing.write = told
 
 
 @pytest.fixture(scope="module")
-def adapter(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def adapter(model: Any, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("lora") / "adapter.gguf"
     return write_adapter(path, pairs_for(model()), metadata={"adapter.lora.task_name": "tales"})
 
@@ -77,8 +77,8 @@ def one(scale: float) -> list[dict[str, Any]]:
 
 
 def test_the_scales_of_all_requests_are_shown_and_set(
-    model: Any, adapter: Path, alone: dict[float, str], tmp_path: Path
-) -> None:
+    model: Any, adapter: Path, alone: dict[float, str], tmp_path
+):
     shown = {"id": 0, "path": "adapter.gguf", "task_name": "tales", "prompt_prefix": ""}
     with adapted(model, adapter, tmp_path) as server:
         get, post = server.client.get, server.client.post
@@ -111,9 +111,7 @@ def test_the_scales_of_all_requests_are_shown_and_set(
         assert other != vector
 
 
-def test_a_request_may_have_its_own(
-    model: Any, adapter: Path, alone: dict[float, str], tmp_path: Path
-) -> None:
+def test_a_request_may_have_its_own(model: Any, adapter: Path, alone: dict[float, str], tmp_path):
     """In every API, beside others with other scales, and whatever was remembered before."""
     with adapted(model, adapter, tmp_path, prefix_cells=4096) as server:
         post = server.client.post
@@ -152,8 +150,8 @@ def _text(answer: Any) -> str:
 
 
 def test_saved_slots_and_kept_prompts_are_those_of_their_scales(
-    model: Any, adapter: Path, tmp_path: Path
-) -> None:
+    model: Any, adapter: Path, tmp_path
+):
     (slots := tmp_path / "slots").mkdir()
     (kept := tmp_path / "kept").mkdir()
     prompt = "tell me of the fox and the dog, " * 20
@@ -183,7 +181,7 @@ def test_saved_slots_and_kept_prompts_are_those_of_their_scales(
         assert not any("is not used" in line for line in server.lines)
 
 
-def test_a_server_without_adapters_says_so(model: Any, tmp_path: Path) -> None:
+def test_a_server_without_adapters_says_so(model: Any, tmp_path):
     with served(model(), tmp_path, method="base") as server:
         assert server.client.get("/lora-adapters").json() == []
         assert server.client.post("/lora-adapters", json=[]).json() == {"success": True}
@@ -198,8 +196,8 @@ def test_a_server_without_adapters_says_so(model: Any, tmp_path: Path) -> None:
 
 
 def test_who_waits_for_scales_delays_nobody_and_gets_the_time_that_is_left(
-    model: Any, adapter: Path, tmp_path: Path
-) -> None:
+    model: Any, adapter: Path, tmp_path
+):
     (slots := tmp_path / "slots").mkdir()
     options = {"start": LIMITED, "request_seconds": 1000, "slot_save_path": slots}
     with adapted(model, adapter, tmp_path, **options) as server:
@@ -269,7 +267,7 @@ class Turns:
         return Visitor(held)
 
 
-def test_other_scales_wait_and_nobody_overtakes_them() -> None:
+def test_other_scales_wait_and_nobody_overtakes_them():
     turns = Turns()
     first, second = turns.use(0.5), turns.use(0.5)
     assert first.begins() and second.begins() and turns.n_set == 0
@@ -285,7 +283,7 @@ def test_other_scales_wait_and_nobody_overtakes_them() -> None:
     late.leave()
 
 
-def test_who_stops_waiting_lets_others_begin() -> None:
+def test_who_stops_waiting_lets_others_begin():
     turns = Turns()
     first, other, late = turns.use(0.5), turns.use(1.0), turns.use(0.5)
     assert not late.begins(0.05)
@@ -304,7 +302,7 @@ def test_who_stops_waiting_lets_others_begin() -> None:
     last.leave()
 
 
-def test_a_change_under_way_delays_no_cancel() -> None:
+def test_a_change_under_way_delays_no_cancel():
     """The event loop cancels, and does nothing else meanwhile."""
     turns = Turns()
     turns.may_set.clear()
@@ -330,7 +328,7 @@ def test_a_change_under_way_delays_no_cancel() -> None:
         user.leave()
 
 
-def test_scales_and_memory_never_wait_for_each_other() -> None:
+def test_scales_and_memory_never_wait_for_each_other():
     """Memory is taken inside the scales: whoever has it has the scales too, and ends."""
     turns, memory = Turns(), Turnstile(4)
     first, waits_for_memory = turns.use(0.5, memory), turns.use(0.5, memory)
@@ -350,7 +348,7 @@ def test_scales_and_memory_never_wait_for_each_other() -> None:
     waits_for_scales.leave()
 
 
-def test_users_come_and_go_in_any_order() -> None:
+def test_users_come_and_go_in_any_order():
     turns, memory = Turns(), Turnstile(8)
 
     def users(seed: int) -> int:

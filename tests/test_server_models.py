@@ -25,7 +25,7 @@ NAMES = ("one", "two")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """Two models, a damaged one and one that links elsewhere."""
     root = tmp_path_factory.mktemp("several")
     folder = root / "models"
@@ -82,7 +82,7 @@ def states(server: Served) -> dict[str, str]:
     return {entry["id"]: entry["status"]["value"] for entry in data}
 
 
-def test_the_requests_model_answers(server: Served, alone: dict[str, str]) -> None:
+def test_the_requests_model_answers(server: Served, alone: dict[str, str]):
     for _ in range(3):
         for name in NAMES:
             response = server.chat("hello", model=name, **BASE)
@@ -98,7 +98,7 @@ def test_the_requests_model_answers(server: Served, alone: dict[str, str]) -> No
     assert text_of(server.chat("hello", model="two", **BASE, **long)) == alone["two"]
 
 
-def test_many_at_a_time(server: Served, alone: dict[str, str]) -> None:
+def test_many_at_a_time(server: Served, alone: dict[str, str]):
     def ask(i: int) -> str:
         stream = i % 3 == 0
         response = server.chat("hello", model=NAMES[i % 2], stream=stream, **BASE)
@@ -108,7 +108,7 @@ def test_many_at_a_time(server: Served, alone: dict[str, str]) -> None:
     assert found == [alone[NAMES[i % 2]] for i in range(12)]
 
 
-def test_an_unload_waits_for_a_running_stream(server: Served, alone: dict[str, str]) -> None:
+def test_an_unload_waits_for_a_running_stream(server: Served, alone: dict[str, str]):
     """While one model writes, the other one's request waits with pings, and may be given up."""
     body = long_text(model="one", stream=True, max_tokens=600)
     whole = text_of(server.chat("write", **body | {"stream": False}))
@@ -156,7 +156,7 @@ def test_an_unload_waits_for_a_running_stream(server: Served, alone: dict[str, s
 )
 def test_wrong_names_and_files_are_refused(
     server: Served, folder: Path, name: Any, status: int, why: str
-) -> None:
+):
     for stream in (False, True):
         response = server.chat("hello", model=name, stream=stream, **BASE)
         message = response.json()["error"]["message"]
@@ -165,12 +165,12 @@ def test_wrong_names_and_files_are_refused(
     assert text_of(server.chat("hello", model="one", max_tokens=2))
 
 
-def test_links_that_lead_out_are_said_to_be_left_out(server: Served, folder: Path) -> None:
+def test_links_that_lead_out_are_said_to_be_left_out(server: Served, folder: Path):
     ready = next(line for line in server.lines if "the server is ready" in line)
     assert ready.endswith("loaded on demand; links that lead out of it were left out (1)")
 
 
-def test_files_may_come_and_go(server: Served, folder: Path, alone: dict[str, str]) -> None:
+def test_files_may_come_and_go(server: Served, folder: Path, alone: dict[str, str]):
     path = folder / "sub" / "new.gguf"
     path.parent.mkdir()
     shutil.copy(folder / "one.gguf", path)
@@ -186,7 +186,7 @@ def test_files_may_come_and_go(server: Served, folder: Path, alone: dict[str, st
     server.until(lambda: server.client.get("/health").json()["model"] is None)
 
 
-def test_models_are_described(server: Served) -> None:
+def test_models_are_described(server: Served):
     get, post = server.client.get, server.client.post
     assert server.chat("hello", model="one", **BASE).status_code == 200
     entries = {entry["id"]: entry for entry in get("/v1/models").json()["data"]}
@@ -226,8 +226,8 @@ def test_models_are_described(server: Served) -> None:
 
 
 def test_wrong_advice_of_a_file_is_the_fault_of_the_model_that_was_asked_for(
-    folder: Path, tmp_path: Path
-) -> None:
+    folder: Path, tmp_path
+):
     file = Gguf.parse((folder / "one.gguf").read_bytes())
     file.set("tgr.sigma", b"-5", STRING)
     (tmp_path / "models").mkdir()
@@ -239,7 +239,7 @@ def test_wrong_advice_of_a_file_is_the_fault_of_the_model_that_was_asked_for(
         assert "sigma" in error["message"]
 
 
-def test_clients_are_told_what_happens_to_the_models(server: Served) -> None:
+def test_clients_are_told_what_happens_to_the_models(server: Served):
     """/models/sse, with the events that llama-server has."""
     with server.client.stream("GET", "/models/sse") as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
@@ -262,7 +262,7 @@ def test_clients_are_told_what_happens_to_the_models(server: Served) -> None:
         assert [(one["status"], one.get("exit_code")) for one in about] == expected
 
 
-def test_other_endpoints_use_the_model_too(server: Served) -> None:
+def test_other_endpoints_use_the_model_too(server: Served):
     post, vectors = server.client.post, {}
     for name in NAMES:
         body = {"input": "hello", "model": name}
@@ -275,7 +275,7 @@ def test_other_endpoints_use_the_model_too(server: Served) -> None:
     assert post("/tokenize", json={"content": "he", "model": "three"}).status_code == 404
 
 
-def test_slots_belong_to_their_model(server: Served) -> None:
+def test_slots_belong_to_their_model(server: Served):
     def act(action: str, name: str, **body: Any) -> httpx.Response:
         path = f"/slots/1?action={action}&model={name}"
         return server.client.post(path, content=json.dumps(body))
@@ -292,8 +292,8 @@ def test_slots_belong_to_their_model(server: Served) -> None:
 
 
 def test_a_model_of_the_start_answers_requests_without_a_name(
-    folder: Path, tmp_path: Path, alone: dict[str, str]
-) -> None:
+    folder: Path, tmp_path, alone: dict[str, str]
+):
     options = {"models_dir": folder, "alias": "mine", "shutdown_seconds": 0.1}
     with served(folder / "two.gguf", tmp_path, start=HELD, **options) as server:
         assert states(server)["mine"] == "loaded" and "two" not in states(server)
@@ -312,7 +312,7 @@ def test_a_model_of_the_start_answers_requests_without_a_name(
         assert "shutting down" in ended.text and code == 0
 
 
-def test_one_model_may_be_unloaded_too(folder: Path, tmp_path: Path, alone: dict[str, str]) -> None:
+def test_one_model_may_be_unloaded_too(folder: Path, tmp_path, alone: dict[str, str]):
     with served(folder / "one.gguf", tmp_path, idle_seconds=0.3) as server:
         assert text_of(server.chat("hello", model="anything", **BASE)) == alone["one"]
         server.until(lambda: states(server) == {"one": "unloaded"})
@@ -320,7 +320,7 @@ def test_one_model_may_be_unloaded_too(folder: Path, tmp_path: Path, alone: dict
         assert text_of(server.chat("hello", **BASE)) == alone["one"]
 
 
-def test_what_a_model_needs_is_said_when_asked(server: Served, folder: Path) -> None:
+def test_what_a_model_needs_is_said_when_asked(server: Served, folder: Path):
     plain = server.client.get("/v1/models").json()["data"]
     assert not any("memory" in one for one in plain)
     for _ in range(2):
@@ -330,7 +330,7 @@ def test_what_a_model_needs_is_said_when_asked(server: Served, folder: Path) -> 
         assert "memory" not in found["garbage"]
 
 
-def test_ollamas_clients_see_every_model(server: Served) -> None:
+def test_ollamas_clients_see_every_model(server: Served):
     listed = {one["name"]: one for one in server.client.get("/api/tags").json()["models"]}
     assert {"one:latest", "two:latest", "garbage:latest"} <= set(listed)
     assert listed["garbage:latest"]["details"]["family"] == ""

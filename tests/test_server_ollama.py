@@ -28,7 +28,7 @@ ADD = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(tmp_path_factory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("ollama")
     with served(embedded_model(), folder, method="base") as running:
         yield running
@@ -63,7 +63,7 @@ def check_end(end: Any, n_tokens: int | None = None) -> None:
     assert end["created_at"].endswith("Z") and end["model"] == "tgr"
 
 
-def test_a_chat_is_a_stream_of_lines_unless_it_says_otherwise(server: Served) -> None:
+def test_a_chat_is_a_stream_of_lines_unless_it_says_otherwise(server: Served):
     asked: dict[str, Any] = {"model": "tgr:latest", "messages": HELLO, "options": SHORT}
     whole = ask(server, "chat", **asked)
     check_end(whole, 8)
@@ -81,7 +81,7 @@ def test_a_chat_is_a_stream_of_lines_unless_it_says_otherwise(server: Served) ->
     assert message.get("reasoning_content", "") == whole["message"].get("thinking", "")
 
 
-def test_generate_is_a_chat_or_raw_text(server: Served) -> None:
+def test_generate_is_a_chat_or_raw_text(server: Served):
     asked: dict[str, Any] = {"model": "tgr", "prompt": "What is 2 + 3?", "options": SHORT}
     whole = ask(server, "generate", **asked)
     check_end(whole, 8)
@@ -100,7 +100,7 @@ def test_generate_is_a_chat_or_raw_text(server: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["chat", "generate"])
-def test_a_request_without_a_text_loads_the_model(server: Served, path: str) -> None:
+def test_a_request_without_a_text_loads_the_model(server: Served, path: str):
     key = {"chat": "messages", "generate": "prompt"}[path]
     for body in ({}, {key: [] if path == "chat" else ""}, {key: None, "keep_alive": 0}):
         loaded = ask(server, path, model="tgr", **body)
@@ -109,7 +109,7 @@ def test_a_request_without_a_text_loads_the_model(server: Served, path: str) -> 
         assert line["done_reason"] == "load"
 
 
-def test_options_and_formats_are_followed(server: Served) -> None:
+def test_options_and_formats_are_followed(server: Served):
     schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}
     body: dict[str, Any] = {"model": "tgr", "messages": HELLO, "think": False}
     formed = ask(server, "chat", **body, format=schema, options=SHORT | {"num_predict": 60})
@@ -132,7 +132,7 @@ def test_options_and_formats_are_followed(server: Served) -> None:
     assert letter not in ended["response"] and ended["done_reason"] == "stop"
 
 
-def test_tools_are_called_with_objects(server: Served) -> None:
+def test_tools_are_called_with_objects(server: Served):
     history = [
         *HELLO,
         {"role": "assistant", "content": "", "thinking": "I add.", "tool_calls": [
@@ -149,7 +149,7 @@ def test_tools_are_called_with_objects(server: Served) -> None:
     check_end(end)
 
 
-def test_errors_are_ollamas(server: Served) -> None:
+def test_errors_are_ollamas(server: Served):
     wrong: list[tuple[str, Any, str]] = [
         ("chat", {"messages": [{"role": "user", "images": ["aGk="]}]}, "messages[0].images"),
         ("generate", {"prompt": "x", "images": ["aGk="]}, "sees images"),
@@ -185,7 +185,7 @@ def test_errors_are_ollamas(server: Served) -> None:
     assert server.client.post("/api/chat", content="{").json()["error"].startswith("the body is")
 
 
-def test_what_changes_models_is_refused_with_a_way(server: Served) -> None:
+def test_what_changes_models_is_refused_with_a_way(server: Served):
     for method, path, said in (
         ("POST", "pull", "models pull"),
         ("POST", "push", "push"),
@@ -201,7 +201,7 @@ def test_what_changes_models_is_refused_with_a_way(server: Served) -> None:
         assert answer.status_code == 404 and "there is no /api" in answer.json()["error"]
 
 
-def test_models_are_listed_shown_and_said_to_run(server: Served) -> None:
+def test_models_are_listed_shown_and_said_to_run(server: Served):
     (model,) = server.client.get("/api/tags").json()["models"]
     assert model["name"] == model["model"] and model["name"].endswith(":latest")
     assert model["size"] == embedded_model().stat().st_size and len(model["digest"]) == 64
@@ -219,7 +219,7 @@ def test_models_are_listed_shown_and_said_to_run(server: Served) -> None:
     assert server.client.head("/").status_code == 200
 
 
-def test_texts_become_vectors(server: Served) -> None:
+def test_texts_become_vectors(server: Served):
     one = ask(server, "embed", model="tgr", input="a dog")
     two = ask(server, "embed", model="tgr", input=["a dog", "a fox"])
     assert one["embeddings"] == two["embeddings"][:1] and len(two["embeddings"]) == 2
@@ -228,7 +228,7 @@ def test_texts_become_vectors(server: Served) -> None:
     assert old["embedding"] == one["embeddings"][0]
 
 
-def test_the_clients_own_package_reads_all_of_it(server: Served) -> None:
+def test_the_clients_own_package_reads_all_of_it(server: Served):
     ollama = pytest.importorskip("ollama")
     client = ollama.Client(host=server.url)
     assert client.list().models[0].model

@@ -25,7 +25,7 @@ LONG = "tell me of the fox and the dog, " * 4
 
 
 @pytest.fixture
-def start(small: Path, tmp_path: Path) -> Callable[..., Any]:
+def start(small: Path, tmp_path) -> Callable[..., Any]:
     """A server with several keys."""
     (tmp_path / "keys").write_text("\n".join(KEYS))
     options = {"api_key_file": tmp_path / "keys", "prefix_cells": 4096, "method": "base"}
@@ -57,7 +57,7 @@ def guessed(server: Served, key: str) -> tuple[str, list[tuple[int, ...]]]:
     return digits, said
 
 
-def test_a_key_cannot_guess_what_another_key_has_sent(start: Callable[..., Any]) -> None:
+def test_a_key_cannot_guess_what_another_key_has_sent(start: Callable[..., Any]):
     with start() as server:
         fresh = guessed(server, "first")
         assert fresh[0] != SECRET
@@ -72,7 +72,7 @@ def test_a_key_cannot_guess_what_another_key_has_sent(start: Callable[..., Any])
 )
 def test_a_flag_shares_the_cache_and_so_does_a_single_key(
     start: Callable[..., Any], options: dict[str, Any]
-) -> None:
+):
     """The attack is one that works: there it finds the number."""
     with start(**options) as server:
         one, other = ("first", "second") if "share_cache" in options else ("first", "first")
@@ -86,7 +86,7 @@ def act(server: Served, key: str, action: str, name: str = "", slot: int = 0) ->
     return server.client.post(f"/slots/{slot}?action={action}", json=body, headers=headers)
 
 
-def test_slots_and_their_files_belong_to_a_key(start: Callable[..., Any], tmp_path: Path) -> None:
+def test_slots_and_their_files_belong_to_a_key(start: Callable[..., Any], tmp_path):
     (tmp_path / "slots").mkdir()
     with start(slot_save_path=tmp_path / "slots") as server:
         read(server, "first", LONG)
@@ -111,9 +111,7 @@ def test_slots_and_their_files_belong_to_a_key(start: Callable[..., Any], tmp_pa
         assert read(server, "second", LONG)[0] == 0 < read(server, "first", LONG)[0]
 
 
-def test_kept_prompts_serve_the_key_that_they_were_read_for(
-    start: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_kept_prompts_serve_the_key_that_they_were_read_for(start: Callable[..., Any], tmp_path):
     folder, text = tmp_path / "kept", LONG * 5
     folder.mkdir()
     with start(prompt_cache=folder) as server:
@@ -135,7 +133,7 @@ def views(small: Path) -> Any:
         yield engine, SteeredEngine(engine, owner=b"one"), SteeredEngine(engine, owner=b"two")
 
 
-def test_owners_share_nothing_while_they_read(views: tuple[Engine, ...]) -> None:
+def test_owners_share_nothing_while_they_read(views: tuple[Engine, ...]):
     """Neither with a sequence that is open, nor in one batch, nor by a reservation."""
     engine, one, two = views
     text = engine.tokenize(LONG)
@@ -161,7 +159,7 @@ def test_owners_share_nothing_while_they_read(views: tuple[Engine, ...]) -> None
     assert list(found.values()) == [0] * 3, "nothing is remembered, and each read alone"
 
 
-def test_owners_share_nothing_that_is_remembered(views: tuple[Engine, ...]) -> None:
+def test_owners_share_nothing_that_is_remembered(views: tuple[Engine, ...]):
     engine, one, two = views
     vectors = np.zeros((engine.n_layer, engine.n_embd), np.float32)
     steered = SteeredEngine(one, vectors)

@@ -36,7 +36,7 @@ def catalog(folder: Path, *alias: str, first: Path | None = None, **options: Any
     return Catalog(ServerConfig(models_dir=str(folder), alias=alias), first, **options)
 
 
-def test_names_are_those_of_the_files(tmp_path: Path) -> None:
+def test_names_are_those_of_the_files(tmp_path):
     folder = tmp_path / "models"
     touch(
         folder, "b.gguf", "a.gguf", "notes.txt", ".hidden.gguf", ".gguf", "mmproj-a.gguf",
@@ -56,7 +56,7 @@ def test_names_are_those_of_the_files(tmp_path: Path) -> None:
     assert found.choose("org/repo/a:markov") == ("org/repo/a", METHODS["markov"])
 
 
-def test_no_name_leads_out_of_the_folder(tmp_path: Path) -> None:
+def test_no_name_leads_out_of_the_folder(tmp_path):
     folder = tmp_path / "models"
     touch(folder, "a.gguf")
     touch(tmp_path, "secret.gguf", "elsewhere/b.gguf", "elsewhere/s-00002-of-00002.gguf")
@@ -85,7 +85,7 @@ def test_no_name_leads_out_of_the_folder(tmp_path: Path) -> None:
         found.path("a")
 
 
-def test_files_come_and_go(tmp_path: Path) -> None:
+def test_files_come_and_go(tmp_path):
     now = [0.0]
     touch(tmp_path, "a.gguf")
     found = catalog(tmp_path, clock=lambda: now[0])
@@ -104,7 +104,7 @@ def test_files_come_and_go(tmp_path: Path) -> None:
         found.choose("b")
 
 
-def test_aliases_and_the_default(tmp_path: Path) -> None:
+def test_aliases_and_the_default(tmp_path):
     folder = tmp_path / "models"
     touch(folder, "a.gguf", "b.gguf")
     found = catalog(folder, "gpt-*=b", "mine=a", "b=a", "lost=c")
@@ -128,7 +128,7 @@ def test_aliases_and_the_default(tmp_path: Path) -> None:
     assert catalog(folder).choose(None) == ("b", None)
 
 
-def test_the_model_of_the_start_may_lie_elsewhere(tmp_path: Path) -> None:
+def test_the_model_of_the_start_may_lie_elsewhere(tmp_path):
     folder = tmp_path / "models"
     touch(folder, "a.gguf", "b.gguf")
     touch(tmp_path, "a.gguf")
@@ -138,7 +138,7 @@ def test_the_model_of_the_start_may_lie_elsewhere(tmp_path: Path) -> None:
     assert list(catalog(folder, first=tmp_path / "a.gguf").files) == ["a", "a.gguf", "b"]
 
 
-def test_wrong_options_of_models_are_refused(tmp_path: Path) -> None:
+def test_wrong_options_of_models_are_refused(tmp_path):
     touch(tmp_path, "a.gguf")
     first = tmp_path / "a.gguf"
     for limits, path, why in (
@@ -242,7 +242,7 @@ async def until(holds: Callable[[], object]) -> None:
 
 
 @played()
-async def test_a_model_in_use_is_not_unloaded(loads: Loads, pool: Pool) -> None:
+async def test_a_model_in_use_is_not_unloaded(loads: Loads, pool: Pool):
     first = pool.lease("a")
     await granted(first)
     others = [pool.lease("b"), pool.lease("b")]
@@ -270,7 +270,7 @@ async def test_a_model_in_use_is_not_unloaded(loads: Loads, pool: Pool) -> None:
 @played()
 async def test_nobody_starves_and_those_who_wait_for_one_model_begin_together(
     loads: Loads, pool: Pool
-) -> None:
+):
     first = pool.lease("a")
     await granted(first)
     order: list[str] = []
@@ -289,9 +289,7 @@ async def test_nobody_starves_and_those_who_wait_for_one_model_begin_together(
 
 
 @played()
-async def test_a_steady_stream_for_one_model_does_not_keep_another_out(
-    loads: Loads, pool: Pool
-) -> None:
+async def test_a_steady_stream_for_one_model_does_not_keep_another_out(loads: Loads, pool: Pool):
     running = pool.lease("a")
     await granted(running)
     other = pool.lease("b")
@@ -308,7 +306,7 @@ async def test_a_steady_stream_for_one_model_does_not_keep_another_out(
 
 
 @played(most=2)
-async def test_the_least_recently_used_idle_model_goes_first(loads: Loads, pool: Pool) -> None:
+async def test_the_least_recently_used_idle_model_goes_first(loads: Loads, pool: Pool):
     async def use(name: str) -> None:
         loads.now += 1
         lease = pool.lease(name)
@@ -327,7 +325,7 @@ async def test_the_least_recently_used_idle_model_goes_first(loads: Loads, pool:
 
 
 @played(most=5, size=40)
-async def test_memory_bounds_the_models_too(loads: Loads, pool: Pool) -> None:
+async def test_memory_bounds_the_models_too(loads: Loads, pool: Pool):
     for name in "abc":
         lease = pool.lease(name)
         await granted(lease)
@@ -342,9 +340,7 @@ async def test_memory_bounds_the_models_too(loads: Loads, pool: Pool) -> None:
 
 
 @played()
-async def test_a_failed_load_answers_all_and_the_next_request_tries_again(
-    loads: Loads, pool: Pool
-) -> None:
+async def test_a_failed_load_answers_all_and_the_next_request_tries_again(loads: Loads, pool: Pool):
     loads.errors["a"] = [ModelError("/models/a.gguf is not what it should be")]
     leases = [pool.lease("a") for _ in range(3)]
     await granted(*leases)
@@ -364,7 +360,7 @@ async def test_a_failed_load_answers_all_and_the_next_request_tries_again(
 
 
 @played(idle_seconds=1000)
-async def test_idle_models_are_unloaded_by_the_clock(loads: Loads, pool: Pool) -> None:
+async def test_idle_models_are_unloaded_by_the_clock(loads: Loads, pool: Pool):
     lease = pool.lease("a")
     await granted(lease)
     for now, ends in ((5000.0, True), (5999.0, False)):  # in use, and idle for too short a time
@@ -385,7 +381,7 @@ async def test_idle_models_are_unloaded_by_the_clock(loads: Loads, pool: Pool) -
 
 
 @played(rest_seconds=0.05)
-async def test_a_model_rests_when_nobody_has_used_it_for_a_while(loads: Loads, pool: Pool) -> None:
+async def test_a_model_rests_when_nobody_has_used_it_for_a_while(loads: Loads, pool: Pool):
     first, second = pool.lease("a"), pool.lease("a")
     await granted(first, second)
     first.end()
@@ -400,7 +396,7 @@ async def test_a_model_rests_when_nobody_has_used_it_for_a_while(loads: Loads, p
 
 
 @played()
-async def test_a_load_that_nobody_waits_for_gives_way(loads: Loads, pool: Pool) -> None:
+async def test_a_load_that_nobody_waits_for_gives_way(loads: Loads, pool: Pool):
     loads.go.clear()
     left, other = pool.lease("a"), pool.lease("b")
     await until(lambda: loads.begun == ["a"])
@@ -422,7 +418,7 @@ async def test_a_load_that_nobody_waits_for_gives_way(loads: Loads, pool: Pool) 
 
 
 @played()
-async def test_an_unload_ends_a_load_that_no_request_waits_for(loads: Loads, pool: Pool) -> None:
+async def test_an_unload_ends_a_load_that_no_request_waits_for(loads: Loads, pool: Pool):
     loads.go.clear()
     pool.want("a")
     await until(lambda: loads.begun == ["a"])
@@ -446,7 +442,7 @@ async def test_an_unload_ends_a_load_that_no_request_waits_for(loads: Loads, poo
 
 
 @played()
-async def test_a_pool_closes_in_the_middle_of_a_load(loads: Loads, pool: Pool) -> None:
+async def test_a_pool_closes_in_the_middle_of_a_load(loads: Loads, pool: Pool):
     loads.go.clear()
     lease = pool.lease("a")
     await until(lambda: loads.begun == ["a"])
@@ -457,7 +453,7 @@ async def test_a_pool_closes_in_the_middle_of_a_load(loads: Loads, pool: Pool) -
 
 
 @played()
-async def test_a_job_waits_for_its_lease_and_ends_it(loads: Loads, pool: Pool) -> None:
+async def test_a_job_waits_for_its_lease_and_ends_it(loads: Loads, pool: Pool):
     jobs = Jobs(1, 2, 0)
     loads.go.clear()
     leases = [pool.lease("a") for _ in range(3)]
@@ -490,7 +486,7 @@ async def test_a_job_waits_for_its_lease_and_ends_it(loads: Loads, pool: Pool) -
 # ---- memory ----
 
 
-def test_room_counts_mapped_files_and_the_layers_on_a_gpu(model: Callable[..., Path]) -> None:
+def test_room_counts_mapped_files_and_the_layers_on_a_gpu(model: Callable[..., Path]):
     path = model()
     size = path.stat().st_size
 

@@ -35,7 +35,7 @@ LONG = "tell me of the fox and the dog, " * 20
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     path = tmp_path / "kept"
     path.mkdir()
     return path
@@ -48,7 +48,7 @@ def files(folder: Path) -> list[Path]:
 # --- through the server ---
 
 
-def test_a_restarted_server_does_not_read_again(small: Path, tmp_path: Path, folder: Path) -> None:
+def test_a_restarted_server_does_not_read_again(small: Path, tmp_path, folder: Path):
     options = {"prefix_cells": 4096, "prompt_cache": folder}
     with served(small, tmp_path, **options) as server:
         first, cached = server.cached_chat(LONG)
@@ -64,9 +64,7 @@ def test_a_restarted_server_does_not_read_again(small: Path, tmp_path: Path, fol
     assert files(folder)
 
 
-def test_a_server_that_stops_keeps_what_it_has_not_written(
-    small: Path, tmp_path: Path, folder: Path
-) -> None:
+def test_a_server_that_stops_keeps_what_it_has_not_written(small: Path, tmp_path, folder: Path):
     """A text that has grown by less than its half is written when the server stops."""
     options = {"prefix_cells": 4096, "prompt_cache": folder}
     longer = LONG + "and the hen too, " * 25
@@ -80,9 +78,7 @@ def test_a_server_that_stops_keeps_what_it_has_not_written(
     assert max(one.stat().st_size for one in files(folder)) > 1.3 * size
 
 
-def test_wrong_options_are_refused(
-    small: Path, tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_options_are_refused(small: Path, tmp_path, folder: Path, capsys):
     for flags, message in (
         (["--prompt-cache", str(tmp_path / "absent")], "must be an existing folder"),
         (["--prompt-cache", str(folder), "--prefix-cells", "0"], "prefix_cells is 0; raise"),
@@ -165,7 +161,7 @@ def text(seed: int, n: int = 400) -> list[int]:
     return [int(one) for one in np.random.default_rng(seed).integers(0, N_PLAIN, n)]
 
 
-def test_the_longest_beginning_is_loaded(kept: Callable[..., Kept], folder: Path) -> None:
+def test_the_longest_beginning_is_loaded(kept: Callable[..., Kept], folder: Path):
     first = kept()
     first.keep(text(1))
     first.keep(text(2, 300))
@@ -178,9 +174,7 @@ def test_the_longest_beginning_is_loaded(kept: Callable[..., Kept], folder: Path
     assert second.restored(text(3, 100)) == 0 and not second.lines
 
 
-def test_a_longer_text_takes_the_place_of_its_beginning(
-    kept: Callable[..., Kept], folder: Path
-) -> None:
+def test_a_longer_text_takes_the_place_of_its_beginning(kept: Callable[..., Kept], folder: Path):
     one = kept()
     one.keep(text(1)[:300])
     (short,) = files(folder)
@@ -196,7 +190,7 @@ def test_a_longer_text_takes_the_place_of_its_beginning(
 
 def test_files_keep_within_the_bound_and_the_least_recently_used_goes(
     kept: Callable[..., Kept], folder: Path
-) -> None:
+):
     one = kept(mib=1)
     one.keep(text(1))
     (first,) = files(folder)
@@ -227,7 +221,7 @@ def test_files_keep_within_the_bound_and_the_least_recently_used_goes(
 
 def test_files_that_cannot_be_used_are_passed_over_with_one_line(
     kept: Callable[..., Kept], folder: Path, model: Callable[..., Path]
-) -> None:
+):
     first = kept()
     first.keep(text(1))
     first.close()
@@ -257,17 +251,15 @@ def test_files_that_cannot_be_used_are_passed_over_with_one_line(
     assert not any("flipped" in line for line in other.lines)
 
 
-def test_a_file_that_another_server_removed_is_no_matter(
-    filled: Callable[..., Kept], folder: Path
-) -> None:
+def test_a_file_that_another_server_removed_is_no_matter(filled: Callable[..., Kept], folder: Path):
     second = filled()
     files(folder)[0].unlink()
     assert second.restored(text(1)) == 0 and not second.lines
 
 
 def test_a_full_cache_leaves_the_file_for_later(
-    filled: Callable[..., Kept], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    filled: Callable[..., Kept], folder: Path, monkeypatch
+):
     """The file is read whole before that is known, so it is not tried again at once."""
     second = filled(n_ctx=512)
     tried: list[Path] = []
@@ -286,8 +278,8 @@ def test_a_full_cache_leaves_the_file_for_later(
 
 
 def test_a_request_that_waits_for_the_load_of_another_can_be_cancelled(
-    filled: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    filled: Callable[..., Kept], monkeypatch
+):
     second, cancel = filled(), Cancel()
     begun, done = threading.Event(), threading.Event()
 
@@ -306,7 +298,7 @@ def test_a_request_that_waits_for_the_load_of_another_can_be_cancelled(
     other.join()
 
 
-def test_a_prompt_in_use_is_not_the_oldest(kept: Callable[..., Kept], folder: Path) -> None:
+def test_a_prompt_in_use_is_not_the_oldest(kept: Callable[..., Kept], folder: Path):
     one = kept()
     one.keep(text(1))
     (file,) = files(folder)
@@ -317,7 +309,7 @@ def test_a_prompt_in_use_is_not_the_oldest(kept: Callable[..., Kept], folder: Pa
 
 def test_a_removed_file_is_written_again_when_its_text_is_used_again(
     kept: Callable[..., Kept], folder: Path
-) -> None:
+):
     one = kept()
     one.keep(text(1))
     for file in files(folder):
@@ -331,7 +323,7 @@ def test_a_removed_file_is_written_again_when_its_text_is_used_again(
 
 def test_the_second_best_file_is_loaded_where_the_best_is_gone(
     kept: Callable[..., Kept], folder: Path
-) -> None:
+):
     first = kept()
     first.keep(text(1)[:300] + text(2, 300))
     (best,) = files(folder)
@@ -343,7 +335,7 @@ def test_the_second_best_file_is_loaded_where_the_best_is_gone(
 
 def test_a_file_is_read_only_where_a_good_part_of_it_is_of_use(
     kept: Callable[..., Kept], folder: Path
-) -> None:
+):
     first = kept()
     first.keep(text(1, 2000))
     second = kept()
@@ -356,9 +348,7 @@ def test_a_file_is_read_only_where_a_good_part_of_it_is_of_use(
     assert [len(known) for known, _ in remembered(third.engine)] == [600]  # the shortest
 
 
-def test_what_a_longer_text_replaces_is_not_counted(
-    kept: Callable[..., Kept], folder: Path
-) -> None:
+def test_what_a_longer_text_replaces_is_not_counted(kept: Callable[..., Kept], folder: Path):
     one = kept(mib=1)
     cell = one.engine.cell_bytes + 4 * one.engine.n_layer + 4
     n = (1 << 20) // cell // 8 * 3  # 3/8 of the bound
@@ -378,9 +368,7 @@ def writers() -> int:
     return [thread.name for thread in threading.enumerate()].count("prompt-cache")
 
 
-def test_a_shortage_of_memory_ends_nothing(
-    filled: Callable[..., Kept], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shortage_of_memory_ends_nothing(filled: Callable[..., Kept], folder: Path, monkeypatch):
     second = filled()
 
     fails = Mock(side_effect=MemoryError)
@@ -397,8 +385,8 @@ def test_a_shortage_of_memory_ends_nothing(
 
 
 def test_another_failure_of_the_engine_leaves_the_request_alone(
-    filled: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    filled: Callable[..., Kept], monkeypatch
+):
     second = filled()
 
     monkeypatch.setattr(prompt_cache, "load_prefix", Mock(side_effect=ModelError("broken")))
@@ -406,7 +394,7 @@ def test_another_failure_of_the_engine_leaves_the_request_alone(
     assert second.lines == ["warning: a kept prompt is not used: broken"]
 
 
-def test_a_model_leaves_and_shrinks_even_if_its_prompts_cannot_be_kept() -> None:
+def test_a_model_leaves_and_shrinks_even_if_its_prompts_cannot_be_kept():
     done: list[str] = []
 
     def fails() -> None:
@@ -426,8 +414,8 @@ def test_a_model_leaves_and_shrinks_even_if_its_prompts_cannot_be_kept() -> None
 
 
 def test_nothing_is_kept_of_a_model_whose_file_was_replaced(
-    small: Path, kept: Callable[..., Kept], tmp_path: Path, folder: Path
-) -> None:
+    small: Path, kept: Callable[..., Kept], tmp_path, folder: Path
+):
     model = tmp_path / "model.gguf"
     shutil.copy(small, model)
     one = kept(model, hashed=False)
@@ -440,8 +428,8 @@ def test_nothing_is_kept_of_a_model_whose_file_was_replaced(
 
 
 def test_a_model_that_leaves_is_not_hashed_for_it(
-    small: Path, kept: Callable[..., Kept], tmp_path: Path, folder: Path
-) -> None:
+    small: Path, kept: Callable[..., Kept], tmp_path, folder: Path
+):
     model = tmp_path / "model.gguf"
     shutil.copy(small, model)
     one = kept(model, hashed=False)
@@ -454,13 +442,13 @@ def test_a_model_that_leaves_is_not_hashed_for_it(
 
 
 @pytest.fixture
-def adapter(small: Path, tmp_path: Path) -> Path:
+def adapter(small: Path, tmp_path) -> Path:
     return write_adapter(tmp_path / "adapter.gguf", pairs_for(small))
 
 
 def test_each_text_is_written_with_the_scales_that_read_it_or_lost(
-    small: Path, kept: Callable[..., Kept], folder: Path, tmp_path: Path, adapter: Path
-) -> None:
+    small: Path, kept: Callable[..., Kept], folder: Path, tmp_path, adapter: Path
+):
     """Others wait for one text, and never while the files of the model are hashed."""
     known: list[bool] = []
     scales = [0.5]  # of another request, which comes once
@@ -488,7 +476,7 @@ def test_each_text_is_written_with_the_scales_that_read_it_or_lost(
     assert known and all(known)
 
 
-def test_files_are_known_for_the_latest_scales(kept: Callable[..., Kept], adapter: Path) -> None:
+def test_files_are_known_for_the_latest_scales(kept: Callable[..., Kept], adapter: Path):
     one = kept(lora=(str(adapter),))
     one.keep(text(1))
     scales = [i / 16 for i in range(1, 18)]
@@ -501,8 +489,8 @@ def test_files_are_known_for_the_latest_scales(kept: Callable[..., Kept], adapte
 
 
 def test_a_request_that_looks_for_files_can_be_cancelled(
-    kept: Callable[..., Kept], adapter: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    kept: Callable[..., Kept], adapter: Path, monkeypatch
+):
     one, cancel, looked = kept(lora=(str(adapter),)), Cancel(), list[Path]()
     one.keep(text(1))
     one.keep(text(2))
@@ -521,7 +509,7 @@ def test_a_request_that_looks_for_files_can_be_cancelled(
 # --- other models ---
 
 
-def test_a_model_that_cannot_roll_back_takes_whole_texts(tmp_path: Path, folder: Path) -> None:
+def test_a_model_that_cannot_roll_back_takes_whole_texts(tmp_path, folder: Path):
     model = write_mamba(tmp_path / "mamba.gguf")
     first, second = Kept(model, folder), Kept(model, folder)
     try:
@@ -535,7 +523,7 @@ def test_a_model_that_cannot_roll_back_takes_whole_texts(tmp_path: Path, folder:
         second.close()
 
 
-def test_what_is_loaded_continues_as_what_was_read(kept: Callable[..., Kept]) -> None:
+def test_what_is_loaded_continues_as_what_was_read(kept: Callable[..., Kept]):
     first = kept()
     first.keep(text(1))
     second = kept()

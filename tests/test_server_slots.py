@@ -19,7 +19,7 @@ Start = Callable[..., Any]
 
 
 @pytest.fixture
-def start(model: Callable[..., Path], tmp_path: Path) -> Start:
+def start(model: Callable[..., Path], tmp_path) -> Start:
     """A server whose slots are files in `tmp_path`/slots."""
     folder = tmp_path / "slots"
     folder.mkdir(exist_ok=True)
@@ -28,7 +28,7 @@ def start(model: Callable[..., Path], tmp_path: Path) -> Start:
 
 
 @pytest.fixture(scope="module")
-def plain(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def plain(model: Callable[..., Path], tmp_path_factory) -> Iterator[Served]:
     with served(model(), tmp_path_factory.mktemp("plain"), max_running=3) as server:
         yield server
 
@@ -37,7 +37,7 @@ def act(server: Served, action: str, slot: Any = 0, **body: Any) -> Any:
     return server.client.post(f"/slots/{slot}?action={action}", content=json.dumps(body))
 
 
-def test_a_restarted_server_continues_without_reading_again(start: Start, tmp_path: Path) -> None:
+def test_a_restarted_server_continues_without_reading_again(start: Start, tmp_path):
     with start() as server:
         first, cached = server.cached_chat(LONG)
         assert cached == 0
@@ -64,7 +64,7 @@ def test_a_restarted_server_continues_without_reading_again(start: Start, tmp_pa
         assert act(server, "erase", 2).json()["n_erased"] == 0
 
 
-def test_id_slot_chooses_the_text(start: Start) -> None:
+def test_id_slot_chooses_the_text(start: Start):
     with start() as server:
         texts = {i: f"{i} " + LONG[: 60 + 30 * i] for i in (1, 3)}
         for i, text in texts.items():
@@ -76,7 +76,7 @@ def test_id_slot_chooses_the_text(start: Start) -> None:
             assert server.chat("x", id_slot=wrong).status_code == 400
 
 
-def test_what_cannot_be_saved_or_restored_is_refused(start: Start, tmp_path: Path) -> None:
+def test_what_cannot_be_saved_or_restored_is_refused(start: Start, tmp_path):
     folder = tmp_path / "slots"
     with start(slot_save_mib=1) as server:
         nothing = act(server, "save", filename="x")
@@ -113,7 +113,7 @@ def test_what_cannot_be_saved_or_restored_is_refused(start: Start, tmp_path: Pat
         assert server.client.get("/health").status_code == 200
 
 
-def test_slots_are_refused_in_llama_servers_words(plain: Served) -> None:
+def test_slots_are_refused_in_llama_servers_words(plain: Served):
     refused = act(plain, "save", filename="x")
     assert refused.status_code == 501
     error = refused.json()["error"]
@@ -124,7 +124,7 @@ def test_slots_are_refused_in_llama_servers_words(plain: Served) -> None:
     assert "slot_save_path" not in plain.client.get("/props").json()["limits"]
 
 
-def test_keys_numbers_and_actions_are_checked(start: Start) -> None:
+def test_keys_numbers_and_actions_are_checked(start: Start):
     with start(max_running=3, api_key="secret") as server:
         assert server.client.get("/slots").status_code == 401
         assert act(server, "erase").status_code == 401
@@ -137,17 +137,13 @@ def test_keys_numbers_and_actions_are_checked(start: Start) -> None:
         assert len(server.client.get("/slots").json()) == 3
 
 
-def test_the_folder_must_exist(
-    model: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_folder_must_exist(model: Callable[..., Path], tmp_path, capsys):
     flags = ["--model", str(model()), "--slot-save-path", str(tmp_path / "absent")]
     assert run("serve", *flags) == 2
     assert "existing folder" in capsys.readouterr().err
 
 
-def test_the_folder_may_be_in_the_home_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_may_be_in_the_home_folder(tmp_path, monkeypatch):
     """A settings file has no shell that replaces ~, and the other folders of `serve` take it."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "slots").mkdir()

@@ -41,7 +41,7 @@ from tgr_local.system.errors import CancelledError, CapacityError, ModelError, T
 # ---- keys, queue, end ----
 
 
-def test_keys_queue_and_shutdown(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_keys_queue_and_shutdown(model: Callable[..., Path], tmp_path):
     (tmp_path / "keys").write_text("first\n\nsecond\n")
     limits = {"max_running": 1, "max_queue": 1, "shutdown_seconds": 1.5, "ping_seconds": 0.1}
     options = limits | {"api_key_file": "keys", "log_prompts": True, "start": HELD}
@@ -98,7 +98,7 @@ def is_closed(server: Served) -> bool:
     return False
 
 
-def test_running_requests_may_finish(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_running_requests_may_finish(model: Callable[..., Path], tmp_path):
     options = {"log_file": "log.jsonl", "shutdown_seconds": HANG, "start": HELD}
     with served(model(), tmp_path, **options) as server:
         held = server.hold()
@@ -117,7 +117,7 @@ def test_running_requests_may_finish(model: Callable[..., Path], tmp_path: Path)
     assert json.loads(log.splitlines()[-1])["status"] == 200 and "private" not in log
 
 
-def test_a_second_ctrl_c_ends_it_at_once(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_second_ctrl_c_ends_it_at_once(model: Callable[..., Path], tmp_path):
     with served(model(), tmp_path, shutdown_seconds=HANG, start=HELD) as server:
 
         def ask() -> None:
@@ -137,7 +137,7 @@ def test_a_second_ctrl_c_ends_it_at_once(model: Callable[..., Path], tmp_path: P
         assert not any(line.startswith(("ERROR", "Traceback")) for line in server.lines)
 
 
-def test_what_others_can_read_is_warned_of(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_what_others_can_read_is_warned_of(model: Callable[..., Path], tmp_path):
     log = tmp_path / "log.jsonl"
     log.touch()
     log.chmod(0o644)
@@ -150,8 +150,8 @@ def test_what_others_can_read_is_warned_of(model: Callable[..., Path], tmp_path:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_ends_it_while_the_model_is_being_loaded(
-    model: Callable[..., Path], tmp_path: Path, number: int, code: int
-) -> None:
+    model: Callable[..., Path], tmp_path, number: int, code: int
+):
     slow = "import time; from tgr_local.server import loaded; loaded.Engine = lambda *_, **__: "
     server = Served(model(), tmp_path, start=f"{slow}time.sleep({10 * HANG}); {START}")
     assert server.client.get("/health").status_code == 503
@@ -161,7 +161,7 @@ def test_a_signal_ends_it_while_the_model_is_being_loaded(
     server.client.close()
 
 
-def test_a_request_ends_when_its_time_is_over(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_request_ends_when_its_time_is_over(model: Callable[..., Path], tmp_path):
     patient = f"from tgr_local.server import jobs; jobs._GRACE = {HANG}; {START}"  # if it is slow
     limits = {"request_seconds": 2, "max_reply_tokens": 3900}  # longer than the prompt is read
     with served(model(), tmp_path, start=patient, **limits) as server:
@@ -171,7 +171,7 @@ def test_a_request_ends_when_its_time_is_over(model: Callable[..., Path], tmp_pa
         assert response["tgr"]["replies"][0]["finish"] == "budget"
 
 
-def test_a_reply_ends_where_the_server_says(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_reply_ends_where_the_server_says(model: Callable[..., Path], tmp_path):
     options = {"log_file": "log.jsonl", "log_prompts": True, "host": "0.0.0.0"}
     with served(model(), tmp_path, max_reply_tokens=5, api_key="secret", **options) as server:
         # nothing to warn of: a new log is for its owner only, and clients need the key
@@ -197,7 +197,7 @@ def test_a_reply_ends_where_the_server_says(model: Callable[..., Path], tmp_path
         assert "access-control-allow-origin" not in foreign.headers
 
 
-def test_the_log_has_calls_of_tools_streamed_or_not(tmp_path: Path) -> None:
+def test_the_log_has_calls_of_tools_streamed_or_not(tmp_path):
     options = {"log_file": "log.jsonl", "log_prompts": True}
     body = {"tools": [tool(WEATHER)], "tool_choice": "required", "max_tokens": 99, "seed": 1}
     with served(write_tool_model(tmp_path / "caller.gguf"), tmp_path, **options) as server:
@@ -211,8 +211,8 @@ def test_the_log_has_calls_of_tools_streamed_or_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_log_has_no_prompts_unless_it_is_asked_for(
-    model: Callable[..., Path], tmp_path: Path, asked: bool
-) -> None:
+    model: Callable[..., Path], tmp_path, asked: bool
+):
     options = {"log_prompts": True} if asked else {}
     with served(model(), tmp_path, log_file="log.jsonl", **options) as server:
         assert server.chat("a secret", max_tokens=2).status_code == 200
@@ -223,7 +223,7 @@ def test_a_log_has_no_prompts_unless_it_is_asked_for(
     assert "secret" not in "".join(server.lines)
 
 
-def test_a_model_that_cannot_be_loaded_ends_it(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_loaded_ends_it(tmp_path):
     gguf_models.write_garbage(tmp_path / "bad.gguf")
     server = Served(tmp_path / "bad.gguf", tmp_path)
     assert server.wait() == 1
@@ -231,9 +231,7 @@ def test_a_model_that_cannot_be_loaded_ends_it(tmp_path: Path) -> None:
     assert sum("tgr-local: " in line for line in server.lines) == 2  # its address, and the error
 
 
-def test_a_shown_config_hides_the_keys(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_shown_config_hides_the_keys(monkeypatch, capsys):
     monkeypatch.setenv("TGR_API_KEY", "secret")
     assert cli.main(["serve", "--show-config"]) == 0
     out = capsys.readouterr().out
@@ -244,7 +242,7 @@ def test_a_shown_config_hides_the_keys(
 
 
 @pytest.fixture
-def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+def waiting(tmp_path, monkeypatch) -> Iterator[TestClient]:
     """A server that never loads its model."""
     monkeypatch.setattr(Models, "load_first", lambda self, then: None)
     service = Service(
@@ -259,7 +257,7 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestCli
         yield client
 
 
-def test_requests_before_the_model_is_loaded(waiting: TestClient) -> None:
+def test_requests_before_the_model_is_loaded(waiting: TestClient):
     for path in ("/health", "/v1/models", "/props"):
         response = waiting.get(path)
         assert response.status_code == 503 and response.headers["retry-after"] == "2"
@@ -269,9 +267,7 @@ def test_requests_before_the_model_is_loaded(waiting: TestClient) -> None:
     assert "tgr_ready 0.0" in waiting.get("/metrics").text
 
 
-def test_a_bug_is_a_500_in_the_same_format(
-    waiting: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bug_is_a_500_in_the_same_format(waiting: TestClient, monkeypatch):
     monkeypatch.setattr(Pool, "loaded", property(lambda self: 1 // 0))
     response = waiting.get("/metrics")
     assert response.status_code == 500 and response.json()["error"]["type"] == "server_error"
@@ -280,7 +276,7 @@ def test_a_bug_is_a_500_in_the_same_format(
 # ---- what a request waits for ----
 
 
-def test_a_request_waits_in_the_order_of_its_stages(model: Any, tmp_path: Path) -> None:
+def test_a_request_waits_in_the_order_of_its_stages(model: Any, tmp_path):
     names = {inspect.unwrap(where).__code__: name for name, _, where in WAITS}
     passed: dict[str, None] = {}  # in the order in which they were first entered
 
@@ -313,7 +309,7 @@ def test_a_request_waits_in_the_order_of_its_stages(model: Any, tmp_path: Path) 
     assert list(passed) == [name for name, _, _ in WAITS]
 
 
-def test_the_page_has_the_stages_in_their_order() -> None:
+def test_the_page_has_the_stages_in_their_order():
     page = (Path(__file__).parents[1] / "docs" / "server.md").read_text(encoding="utf-8")
     rows = [f"| {i} | {name} | {reason} |" for i, (name, reason, _) in enumerate(WAITS, 1)]
     assert "\n".join(rows) in page
@@ -322,7 +318,7 @@ def test_the_page_has_the_stages_in_their_order() -> None:
 # ---- its parts ----
 
 
-def test_errors_become_api_errors() -> None:
+def test_errors_become_api_errors():
     assert api_error(ValueError("x")).status == 400
     assert api_error(CapacityError("x")).code == "context_length_exceeded"
     assert api_error(CancelledError("x")).status == 503
@@ -332,7 +328,7 @@ def test_errors_become_api_errors() -> None:
     assert api_error(ApiError(429, "x")).body["error"]["type"] == "rate_limit_error"
 
 
-def test_jobs_run_and_wait_and_are_cancelled() -> None:
+def test_jobs_run_and_wait_and_are_cancelled():
     go = threading.Event()
 
     def work(cancel: Cancel, put: Put) -> None:

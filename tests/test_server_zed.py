@@ -28,7 +28,7 @@ TOOL = tool({"name": "read_file", "description": "Reads a file.", "parameters": 
 
 
 @pytest.fixture(scope="module")
-def server(model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def server(model: Callable[..., Path], tmp_path_factory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("zed")
     models = folder / "models"
     (models / "org").mkdir(parents=True)
@@ -111,7 +111,7 @@ class Zed:
         return text, calls, reason
 
 
-def test_zed_finds_the_models_and_gives_them_tools(server: Served) -> None:
+def test_zed_finds_the_models_and_gives_them_tools(server: Served):
     def is_unloaded() -> bool:
         entries = server.client.get("/v1/models").json()["data"]
         return all(entry["status"]["value"] == "unloaded" for entry in entries)
@@ -132,7 +132,7 @@ def test_zed_finds_the_models_and_gives_them_tools(server: Served) -> None:
     assert zed.models == {"org/one": (4096, True), "one": (ASSUMED_CONTEXT, True)}
 
 
-def test_an_agents_turns_in_zed_have_tools(server: Served) -> None:
+def test_an_agents_turns_in_zed_have_tools(server: Served):
     zed = Zed(server.client)
     zed.fetch()
     system = {"role": "system", "content": "You edit files."}
@@ -160,7 +160,7 @@ def test_an_agents_turns_in_zed_have_tools(server: Served) -> None:
         assert reason in ("stop", "length", "tool_calls") and (choice == "auto" or not calls)
 
 
-def test_one_model_is_found_too(model: Callable[..., Path], tmp_path: Path) -> None:
+def test_one_model_is_found_too(model: Callable[..., Path], tmp_path):
     with served(model(), tmp_path, n_ctx=1024) as server:
         zed = Zed(server.client)
         zed.fetch()

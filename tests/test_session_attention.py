@@ -92,19 +92,19 @@ def alone_and_together(engine: Engine, readers: list[tuple[int, int, int]], atol
 )
 def test_sessions_side_by_side_read_what_each_reads_alone(
     model: Model, load: Load, mode: dict[str, Any], readers: Any
-) -> None:
+):
     shape = {"n_embd": 128, "head_dim": 32} if mode["type_k"] == "q8_0" else {}
     engine = load(model(**shape), **mode)
     alone_and_together(engine, readers, bound(mode))
 
 
 @pytest.mark.parametrize("arch", ["llama", "phi3"])
-def test_sessions_of_other_architectures(model: Model, load: Load, arch: str) -> None:
+def test_sessions_of_other_architectures(model: Model, load: Load, arch: str):
     engine = load(model(arch, n_head_kv=4))
     alone_and_together(engine, [(20, 1 + i % 3, 8) for i in range(6)], ROUNDING)
 
 
-def test_micro_batches_cut_through_sessions(model: Model, load: Load) -> None:
+def test_micro_batches_cut_through_sessions(model: Model, load: Load):
     engine = load(model(), n_batch=64, n_ubatch=16)
     alone_and_together(engine, [(50, 3, 6)] * 4 + [(7, 1, 9)] * 3, ROUNDING)
 
@@ -112,7 +112,7 @@ def test_micro_batches_cut_through_sessions(model: Model, load: Load) -> None:
 @pytest.mark.parametrize("mode", MODES[:3], ids=str)
 def test_a_session_in_scattered_cells_reads_the_same(
     model: Model, load: Load, mode: dict[str, Any]
-) -> None:
+):
     """With every other reservation in use, no free piece is as long as the session."""
     engine = load(model(), n_ctx=512, **mode)
     shape = (60, 3, 20)  # 127 cells
@@ -130,7 +130,7 @@ def test_a_session_in_scattered_cells_reads_the_same(
         assert_same(one, other, bound(mode))
 
 
-def test_jobs_of_one_session_cannot_exceed_its_reservation(engine: Engine) -> None:
+def test_jobs_of_one_session_cannot_exceed_its_reservation(engine: Engine):
     """Each alone would fit; what runs has a claim on the cells that it has yet to take."""
     cancel = Cancel()
     with engine.session(ENDLESS + 10, 2) as session:

@@ -29,7 +29,7 @@ REFUSED = sorted(cli.build_parser().all_options().keys() - ALLOWED)
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     """The current folder, which belongs to another user."""
     place = tmp_path / "foreign"
     place.mkdir()
@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def refusal(capsys, *arguments: str) -> str:
     """The only line of a command that is refused as bad usage."""
     assert run(*(arguments or ("run", "--show-config"))) == 2
     out, err = capsys.readouterr()
@@ -48,7 +48,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 # ---- options that a project's file may set ----
 
 
-def test_all_options_but_those_of_a_reply_are_refused() -> None:
+def test_all_options_but_those_of_a_reply_are_refused():
     others = (EngineConfig, ChatConfig, CodeConfig, ServerConfig)
     names = {spec.name for config in others for spec in dataclasses.fields(config)}
     assert set(REFUSED) == names | {"model", "system"}
@@ -57,8 +57,8 @@ def test_all_options_but_those_of_a_reply_are_refused() -> None:
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("command", ["run", "serve", "code"])
 def test_the_file_of_a_project_sets_only_options_of_a_reply(
-    home: Path, capsys: pytest.CaptureFixture[str], name: str, command: str
-) -> None:
+    home: Path, capsys, name: str, command: str
+):
     FILE.write_text(f"{name} = 1")
     flag = f"--{name.replace('_', '-')}"
     own = home / "config" / "tgr-local" / "config.toml"
@@ -69,9 +69,7 @@ def test_the_file_of_a_project_sets_only_options_of_a_reply(
     )
 
 
-def test_a_log_file_named_by_a_strangers_folder_is_never_opened(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_file_named_by_a_strangers_folder_is_never_opened(folder: Path, capsys):
     shell = folder.parent / "bashrc"
     shell.write_text("# start\n")
     FILE.write_text('log_prompts = true\nlog_file = "../bashrc"\nport = 0\n')
@@ -79,9 +77,7 @@ def test_a_log_file_named_by_a_strangers_folder_is_never_opened(
     assert shell.read_text() == "# start\n"
 
 
-def test_the_users_file_may_set_all_options(
-    home: Path, capsys: pytest.CaptureFixture[str], small: Path
-) -> None:
+def test_the_users_file_may_set_all_options(home: Path, capsys, small: Path):
     own = settings.user_file()
     own.parent.mkdir(parents=True)
     own.write_text(f'port = 1\nn_ctx = 64\nmodel = "{small}"\nsave = false')
@@ -90,9 +86,7 @@ def test_the_users_file_may_set_all_options(
     assert rows["model"] == [str(small), str(own)]
 
 
-def test_a_model_path_in_the_users_file_means_the_same_in_every_folder(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_path_in_the_users_file_means_the_same_in_every_folder(folder: Path, capsys):
     own = settings.user_file()
     own.parent.mkdir(parents=True)
     own.write_text('model = "models/m.gguf"')
@@ -103,9 +97,7 @@ def test_a_model_path_in_the_users_file_means_the_same_in_every_folder(
     assert str(own.parent / "models" / "m.gguf") in err and "No such file" in err
 
 
-def test_paths_in_the_users_file_begin_at_that_file(
-    folder: Path, capsys: pytest.CaptureFixture[str], small: Path
-) -> None:
+def test_paths_in_the_users_file_begin_at_that_file(folder: Path, capsys, small: Path):
     own = settings.user_file()
     (own.parent / "weights").mkdir(parents=True)
     (folder / "weights").mkdir()
@@ -130,14 +122,14 @@ def test_paths_in_the_users_file_begin_at_that_file(
             assert rows[name] == [wanted, str(own)]
 
 
-def _rows(capsys: pytest.CaptureFixture[str], command: str) -> dict[str, list[str]]:
+def _rows(capsys, command: str) -> dict[str, list[str]]:
     capsys.readouterr()
     assert run(command, "--show-config") == 0
     lines = capsys.readouterr().out.splitlines()
     return {line.split()[0]: line.split()[1:] for line in lines}
 
 
-def test_a_command_reads_the_options_that_it_has(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_reads_the_options_that_it_has(capsys):
     own = settings.user_file()
     own.parent.mkdir(parents=True)
     own.write_text('port = 99999\nmodels_dir = "."')
@@ -151,7 +143,7 @@ def test_a_command_reads_the_options_that_it_has(capsys: pytest.CaptureFixture[s
     assert refusal(capsys) == f"tgr-local: {own}: system is 5, but must be a text\n"
 
 
-def test_values_have_the_types_of_toml(capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_have_the_types_of_toml(capsys):
     own = settings.user_file()
     own.parent.mkdir(parents=True)
     own.write_text('thinking = false\nsigma = 1\nstop = [3, "b"]\nn_ctx = "64"')
@@ -164,7 +156,7 @@ def test_values_have_the_types_of_toml(capsys: pytest.CaptureFixture[str]) -> No
     assert "options from" in capsys.readouterr().err
 
 
-def test_names_and_empty_values_in_the_users_file_stay(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_and_empty_values_in_the_users_file_stay(capsys):
     own = settings.user_file()
     own.parent.mkdir(parents=True)
     own.write_text('chat_template = "chatml"\nslot_save_path = ""\n')
@@ -174,7 +166,7 @@ def test_names_and_empty_values_in_the_users_file_stay(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("name", ["lora", "models_dir", "prompt_cache", "model"])
-def test_the_home_of_nobody_is_refused(capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_the_home_of_nobody_is_refused(capsys, name: str):
     file = settings.user_file()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f'{name} = "~nobody-here/a"\n')
@@ -185,9 +177,7 @@ def test_the_home_of_nobody_is_refused(capsys: pytest.CaptureFixture[str], name:
 # ---- every file read is named ----
 
 
-def test_every_file_that_is_read_is_named_once_on_stderr(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_every_file_that_is_read_is_named_once_on_stderr(capsys):
     FILE.write_text("sigma = 0.5")
     assert run("run", "--show-config", "--json") == 0
     out, err = capsys.readouterr()
@@ -208,19 +198,19 @@ def test_every_file_that_is_read_is_named_once_on_stderr(
 
 
 @pytest.mark.parametrize("arguments", [("run", "q"), ("chat",), ("eval", "run")])
-def test_a_pipe_is_not_waited_for(arguments: tuple[str, ...]) -> None:
+def test_a_pipe_is_not_waited_for(arguments: tuple[str, ...]):
     os.mkfifo(FILE)
     code, out, err = finished(*arguments, data=b"")
     assert (code, out) == (2, "")
     assert err.startswith("tgr-local: tgr-local.toml is not a file; ") and err.count("\n") == 1
 
 
-def test_a_device_behind_a_link_is_not_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_behind_a_link_is_not_read(capsys):
     FILE.symlink_to("/dev/zero")
     assert "tgr-local.toml is not a file" in refusal(capsys)
 
 
-def test_a_huge_file_is_refused_without_being_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_huge_file_is_refused_without_being_read(capsys):
     FILE.touch()
     os.truncate(FILE, 1 << 40)
     assert "tgr-local.toml has more than 16384 bytes; keep" in refusal(capsys)
@@ -243,9 +233,7 @@ def test_a_huge_file_is_refused_without_being_read(capsys: pytest.CaptureFixture
     ],
     ids=range(11),
 )
-def test_a_malformed_option_is_reported_in_one_printable_line(
-    capsys: pytest.CaptureFixture[str], text: str
-) -> None:
+def test_a_malformed_option_is_reported_in_one_printable_line(capsys, text: str):
     FILE.write_text(text)
     assert run("chat", "--show-config") == 2
     out, err = capsys.readouterr()
@@ -253,7 +241,7 @@ def test_a_malformed_option_is_reported_in_one_printable_line(
     assert out == "" and "tgr-local.toml" in last and len(last) < 2500 and "\x1b" not in err
 
 
-def test_escapes_in_values_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_escapes_in_values_do_not_reach_the_terminal(capsys):
     FILE.write_text(
         'stop = ["\\u001b]0;owned\\u0007", "\\u009b2J"]\ngrammar = "a\\nb' + "x" * 9000 + '"'
     )
@@ -268,8 +256,8 @@ def test_escapes_in_values_do_not_reach_the_terminal(capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("place", [".", "config", ""])
 def test_a_users_folder_that_depends_on_the_current_one_is_ignored(
-    folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch, place: Any
-) -> None:
+    folder: Path, home: Path, monkeypatch, place: Any
+):
     monkeypatch.setenv("XDG_CONFIG_HOME", place)
     monkeypatch.setenv("HOME", str(home))
     assert settings.user_file() == home / ".config" / "tgr-local" / "config.toml"

@@ -28,7 +28,7 @@ from tgr_local.system.owned_file import OwnedFile
 CHATS = 3
 
 
-def open_chat(monkeypatch: pytest.MonkeyPatch) -> ChatSession:
+def open_chat(monkeypatch) -> ChatSession:
     session = make_session(monkeypatch)
     session.path = store.new_path()
     return session
@@ -58,9 +58,7 @@ def killed(session: ChatSession) -> None:
 
 @pytest.mark.parametrize("locks", [True, False], ids=["locks", "no locks"])
 @pytest.mark.parametrize("first", range(0, 200, 25))
-def test_no_turn_is_lost_in_200_interleavings(
-    home: Path, monkeypatch: pytest.MonkeyPatch, first: int, locks: bool
-) -> None:
+def test_no_turn_is_lost_in_200_interleavings(home: Path, monkeypatch, first: int, locks: bool):
     if not locks:
         refusal = OSError(errno.ENOLCK, "No locks available")
         monkeypatch.setattr(files, "lock", lambda _: (_ for _ in ()).throw(refusal))
@@ -117,7 +115,7 @@ session.saved.close()
 """
 
 
-def test_no_turn_of_processes_is_lost_and_a_dead_one_blocks_none(home: Path) -> None:
+def test_no_turn_of_processes_is_lost_and_a_dead_one_blocks_none(home: Path):
     env = environment(PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), *sys.path]))
     command = [sys.executable, "-c", CHAT]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": env}
@@ -137,9 +135,7 @@ def test_no_turn_of_processes_is_lost_and_a_dead_one_blocks_none(home: Path) -> 
     assert [one.returncode for one in started] == [0, 0, -signal.SIGKILL]
 
 
-def test_the_second_chat_on_a_conversation_goes_on_in_a_copy(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_second_chat_on_a_conversation_goes_on_in_a_copy(home: Path, monkeypatch, capsys):
     first = open_chat(monkeypatch)
     first.ask("origin")
     assert first.path is not None
@@ -159,9 +155,7 @@ def test_the_second_chat_on_a_conversation_goes_on_in_a_copy(
     assert questions(home) == {"origin", "one", "two", "more"}
 
 
-def test_a_named_conversation_that_another_chat_has_changed_is_not_overwritten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_named_conversation_that_another_chat_has_changed_is_not_overwritten(monkeypatch):
     first, second = open_chat(monkeypatch), open_chat(monkeypatch)
     first.ask("one")
     output(first, "/save mine")
@@ -175,9 +169,7 @@ def test_a_named_conversation_that_another_chat_has_changed_is_not_overwritten(
     assert [turn.question for turn in first.conversation.turns] == ["one", "two"]
 
 
-def test_what_a_full_disk_refuses_is_written_when_there_is_room(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_full_disk_refuses_is_written_when_there_is_room(home: Path, monkeypatch, capsys):
     session = open_chat(monkeypatch)
     session.ask("one")
     first = session.path
@@ -201,7 +193,7 @@ def test_what_a_full_disk_refuses_is_written_when_there_is_room(
     assert questions(home) == {"one", "two", "three", "dropped", "four", "five"}
 
 
-def test_two_editors_on_one_session_keep_the_prompts_of_both(tmp_path: Path, home: Path) -> None:
+def test_two_editors_on_one_session_keep_the_prompts_of_both(tmp_path, home: Path):
     acp = pytest.importorskip("tgr_local.code.acp.store")
     header, session = acp.SessionHeader(str(tmp_path), "ask", "", (), "a title"), acp.new_id()
     start = acp.save(session, header, [acp.PromptEntry("origin")])
@@ -215,9 +207,7 @@ def test_two_editors_on_one_session_keep_the_prompts_of_both(tmp_path: Path, hom
     assert list(path.parent.iterdir()) == [path]  # no lock stays
 
 
-def test_two_evaluations_in_one_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_evaluations_in_one_folder(tmp_path, monkeypatch, capsys):
     from tgr_local.lab.eval.store import Store
 
     path = tmp_path / "samples.jsonl"
@@ -231,9 +221,7 @@ def test_two_evaluations_in_one_folder(
         )
 
 
-def test_lines_that_a_full_disk_refuses_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_that_a_full_disk_refuses_are_kept(tmp_path, monkeypatch):
     from tgr_local.console.history_file import HistoryFile
     from tgr_local.console.pastes import Pastes
 
@@ -263,9 +251,7 @@ def test_lines_that_a_full_disk_refuses_are_kept(
     assert oct(path.stat().st_mode)[-3:] == "600"
 
 
-def test_the_file_of_a_conversation_names_its_model(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_of_a_conversation_names_its_model(home: Path, tmp_path, monkeypatch):
     session = open_chat(monkeypatch)
     model = tmp_path / "fake.gguf"
     model.write_bytes(b"x" * 5)

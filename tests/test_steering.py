@@ -61,7 +61,7 @@ def llama_cpp_logits(path: Path, tokens: list[int], data: NDArray[np.float32]) -
 
 
 @pytest.mark.parametrize("arch", ["qwen3", "llama"])
-def test_a_control_vector_is_that_of_llama_cpp(model: Model, load: Load, arch: str) -> None:
+def test_a_control_vector_is_that_of_llama_cpp(model: Model, load: Load, arch: str):
     path = model(arch, n_layer=3)
     engine = load(path)
     vector = ControlVector(vectors(engine), layers=range(1, 3))
@@ -72,7 +72,7 @@ def test_a_control_vector_is_that_of_llama_cpp(model: Model, load: Load, arch: s
     assert np.abs(made - logprobs(engine, TOKENS)).max() > 0.1
 
 
-def test_layer_0_is_injected_too_as_the_reference_does(engine: Engine, model: Model) -> None:
+def test_layer_0_is_injected_too_as_the_reference_does(engine: Engine, model: Model):
     vector = ControlVector(vectors(engine), scale=0.5)
     everywhere = np.broadcast_to(vector.added, (len(TOKENS), *vector.added.shape))
     expected = Reference(model()).forward(TOKENS, everywhere)
@@ -80,7 +80,7 @@ def test_layer_0_is_injected_too_as_the_reference_does(engine: Engine, model: Mo
     np.testing.assert_allclose(made, expected.states, atol=2e-5)
 
 
-def test_hidden_states_are_those_of_the_reference(engine: Engine, model: Model) -> None:
+def test_hidden_states_are_those_of_the_reference(engine: Engine, model: Model):
     text = "hé 🦙 the"
     states = hidden_states(engine, text)
     assert states.shape == (len(engine.tokenize(text)), engine.n_embd)
@@ -92,7 +92,7 @@ def test_hidden_states_are_those_of_the_reference(engine: Engine, model: Model) 
             hidden_states(engine, bad)
 
 
-def test_control_vectors_combine_as_numbers_do(engine: Engine) -> None:
+def test_control_vectors_combine_as_numbers_do(engine: Engine):
     a, b = (
         ControlVector(vectors(engine, 1)),
         ControlVector(vectors(engine, 2), scale=2.0, layers=[1]),
@@ -122,18 +122,18 @@ def test_control_vectors_combine_as_numbers_do(engine: Engine) -> None:
         ),
     ],
 )
-def test_a_bad_control_vector_is_refused(make: Callable[[], ControlVector], message: str) -> None:
+def test_a_bad_control_vector_is_refused(make: Callable[[], ControlVector], message: str):
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_a_control_vector_of_another_model_is_refused(engine: Engine) -> None:
+def test_a_control_vector_of_another_model_is_refused(engine: Engine):
     with pytest.raises(ValueError, match=r"vectors have shape \(2, 32\), but must have \(2, 64\)"):
         steered(engine, ControlVector(np.ones((2, 32))))
 
 
 @pytest.fixture
-def injected(monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.float32]]:
+def injected(monkeypatch) -> list[NDArray[np.float32]]:
     """The injections that sessions have had, in their order."""
     found: list[NDArray[np.float32]] = []
     plain = Session.injection
@@ -146,9 +146,7 @@ def injected(monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.float32]]:
     return found
 
 
-def test_a_steered_search_adds_its_injections(
-    engine: Engine, injected: list[NDArray[np.float32]]
-) -> None:
+def test_a_steered_search_adds_its_injections(engine: Engine, injected: list[NDArray[np.float32]]):
     config = SearchConfig(chunk_len=8, max_chunks=1, n_candidates=3, rollout_len=4, **PAPER)
     vector = ControlVector(vectors(engine))
     before = engine.stats().n_positions
@@ -169,7 +167,7 @@ def test_a_steered_search_adds_its_injections(
     assert is_free(engine)
 
 
-def test_a_request_may_be_steered_beside_others(engine: Engine) -> None:
+def test_a_request_may_be_steered_beside_others(engine: Engine):
     vector = ControlVector(vectors(engine))
     body = {"prompt": "hello", "temperature": 0, "method": "tgr-latent", "max_tokens": 16}
     request = completion_request(engine, body | {"seed": 1}, config=SMALL)
@@ -179,7 +177,7 @@ def test_a_request_may_be_steered_beside_others(engine: Engine) -> None:
     assert respond(engine, request)["choices"] == plain
 
 
-def test_control_vectors_of_stacked_engines_add_up(engine: Engine) -> None:
+def test_control_vectors_of_stacked_engines_add_up(engine: Engine):
     a, b = ControlVector(vectors(engine, 1)), ControlVector(vectors(engine, 2))
     both = steered(steered(engine, a), b)
     expected = logprobs(steered(engine, a + b), TOKENS)
@@ -194,7 +192,7 @@ def test_control_vectors_of_stacked_engines_add_up(engine: Engine) -> None:
 # --- files ---
 
 
-def test_a_saved_file_loads_unchanged(engine: Engine, tmp_path: Path) -> None:
+def test_a_saved_file_loads_unchanged(engine: Engine, tmp_path):
     vector, path = ControlVector(vectors(engine), scale=0.7), tmp_path / "v.gguf"
     vector.save(path, "qwen3")
     again = ControlVector.load(path, engine.n_layer)
@@ -207,7 +205,7 @@ def test_a_saved_file_loads_unchanged(engine: Engine, tmp_path: Path) -> None:
     assert fields["controlvector.layer_count"] == 1
 
 
-def test_a_file_of_another_program_is_read(engine: Engine, tmp_path: Path) -> None:
+def test_a_file_of_another_program_is_read(engine: Engine, tmp_path):
     """As repeng writes it: some layers, from 1 on."""
     vector = np.arange(engine.n_embd, dtype=np.float32)
     path = write_vector(tmp_path, {"direction.1": vector})
@@ -239,14 +237,12 @@ def write_vector(folder: Path, tensors: dict[str, NDArray[Any]]) -> Path:
         ({"direction.1": np.full(64, np.nan, np.float32)}, "a value that is not finite"),
     ],
 )
-def test_a_bad_file_is_refused(
-    tmp_path: Path, tensors: dict[str, NDArray[Any]], message: str
-) -> None:
+def test_a_bad_file_is_refused(tmp_path, tensors: dict[str, NDArray[Any]], message: str):
     with pytest.raises(ModelError, match=message):
         ControlVector.load(write_vector(tmp_path, tensors), 2)
 
 
-def test_no_file_and_no_gguf_are_refused(tmp_path: Path) -> None:
+def test_no_file_and_no_gguf_are_refused(tmp_path):
     with pytest.raises(ModelError, match="No such file"):
         ControlVector.load(tmp_path / "none.gguf", 2)
     (tmp_path / "x.gguf").write_bytes(b"GGUF no, this is not one at all")
@@ -256,7 +252,7 @@ def test_no_file_and_no_gguf_are_refused(tmp_path: Path) -> None:
         ControlVector(np.ones((2, 64))).save(tmp_path / "nowhere" / "x.gguf")
 
 
-def test_a_file_that_is_cut_off_is_refused(engine: Engine, tmp_path: Path) -> None:
+def test_a_file_that_is_cut_off_is_refused(engine: Engine, tmp_path):
     path = tmp_path / "v.gguf"
     ControlVector(vectors(engine)).save(path)
     data = path.read_bytes()
@@ -267,9 +263,7 @@ def test_a_file_that_is_cut_off_is_refused(engine: Engine, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("calibration", ["divergence", "residual", "absolute"])
-def test_the_winner_of_a_search_steers_as_it_did(
-    engine: Engine, tmp_path: Path, calibration: str
-) -> None:
+def test_the_winner_of_a_search_steers_as_it_did(engine: Engine, tmp_path, calibration: str):
     """The chunk that the anchor steered, written again under its file."""
     config = SearchConfig(**vars(SMALL) | {"calibration": calibration, "relative_strength": 0.5})
     reply = generate(engine, "hello", config, method="tgr-latent", raw=True)
@@ -295,7 +289,7 @@ def test_the_winner_of_a_search_steers_as_it_did(
 
 def test_the_winner_is_the_injection_that_was_used_before_and_after_the_thinking(
     engine: Engine, injected: list[NDArray[np.float32]]
-) -> None:
+):
     config = SearchConfig(**vars(SMALL) | {"max_chunks": 4, "thinking_budget": 11})
     reply = generate(engine, engine.tokenize("hello<think>\n"), config, method="tgr-latent")
     assert reply.closed == 11 and [run.first for run in reply.runs] == [0, 2]
@@ -309,7 +303,7 @@ def test_the_winner_is_the_injection_that_was_used_before_and_after_the_thinking
         np.testing.assert_allclose(found[-1], used[-1], rtol=0.1, atol=1e-4)
 
 
-def test_missing_norms_are_reported(engine: Engine) -> None:
+def test_missing_norms_are_reported(engine: Engine):
     config = SearchConfig(**vars(SMALL) | {"shift_cells": True})
     reply = generate(engine, "hello", config, method="tgr-latent", raw=True)
     winning_control_vector(engine, reply, config, step=0)
@@ -317,7 +311,7 @@ def test_missing_norms_are_reported(engine: Engine) -> None:
         winning_control_vector(engine, reply, config)
 
 
-def test_a_step_without_an_anchor_has_no_winner(engine: Engine) -> None:
+def test_a_step_without_an_anchor_has_no_winner(engine: Engine):
     reply = generate(engine, "hello", SMALL, method="markov", raw=True)
     with pytest.raises(ValueError, match="step 0 of method markov has no anchor"):
         winning_control_vector(engine, reply, SMALL, step=0)

@@ -30,7 +30,7 @@ def is_private(name: str) -> bool:
 
 
 @every_file
-def test_no_file_imports_a_test_module(path: Path) -> None:
+def test_no_file_imports_a_test_module(path: Path):
     """Shared helpers have modules of their own."""
     for node in nodes(path):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -49,7 +49,7 @@ def is_duration(side: ast.expr) -> bool:
 
 
 @every_file
-def test_no_assertion_limits_a_duration(path: Path) -> None:
+def test_no_assertion_limits_a_duration(path: Path):
     """Timings belong to `bench`; a timeout may guard against a hang."""
     for node in nodes(path):
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare):
@@ -61,7 +61,7 @@ def test_no_assertion_limits_a_duration(path: Path) -> None:
 
 
 @every_file
-def test_no_wait_is_longer_than_a_minute(path: Path) -> None:
+def test_no_wait_is_longer_than_a_minute(path: Path):
     for node in nodes(path):
         if isinstance(node, ast.keyword) and node.arg == "timeout":
             value = node.value.value if isinstance(node.value, ast.Constant) else None
@@ -82,9 +82,7 @@ def test_in_native_code():  # which no signal ends
 """
 
 
-def test_a_test_that_hangs_fails_by_its_name(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_test_that_hangs_fails_by_its_name(tmp_path, request):
     limits = [float(request.config.getini(f"{kind}timeout")) for kind in ("", "faulthandler_")]
     assert HANG < limits[0] <= 60 < limits[1] <= 80
     assert request.config.getini("faulthandler_exit_on_timeout")
@@ -109,7 +107,7 @@ def test_a_test_that_hangs_fails_by_its_name(
     assert "crashed while running 'test_hanging.py::test_in_native_code'" in done.stdout
 
 
-def test_a_sandbox_that_does_not_work_is_a_skip_with_its_reason() -> None:
+def test_a_sandbox_that_does_not_work_is_a_skip_with_its_reason():
     def obstacle(kind: str) -> str:
         return "" if kind in working else f"no {kind}"
 
@@ -134,7 +132,7 @@ PRIVATE = {
 
 
 @every_file
-def test_private_names_are_used_where_no_public_way_exists(path: Path) -> None:
+def test_private_names_are_used_where_no_public_way_exists(path: Path):
     used: set[str] = set()
     for node in nodes(path):
         if isinstance(node, ast.Attribute):

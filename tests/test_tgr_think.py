@@ -39,7 +39,7 @@ def parts(reply: Reply) -> list[list[bool]]:
     ]
 
 
-def test_the_thinking_is_searched_and_the_answer_is_plain(thinker: Engine) -> None:
+def test_the_thinking_is_searched_and_the_answer_is_plain(thinker: Engine):
     reply = generate(thinker, ASK, CONFIG, method="tgr-think")
     opening, thinking, answer = parts(reply)
     assert opening == [False] and all(thinking) and thinking and not any(answer)
@@ -52,21 +52,21 @@ def test_the_thinking_is_searched_and_the_answer_is_plain(thinker: Engine) -> No
     assert generate(thinker, ASK, CONFIG, method="tgr-think").tokens == reply.tokens
 
 
-def test_the_answer_reads_all_of_the_thinking(thinker: Engine) -> None:
+def test_the_answer_reads_all_of_the_thinking(thinker: Engine):
     reply = generate(thinker, ASK, CONFIG, method="tgr-think")
     query = thinker.detokenize(reply.runs[-1].query, special=True).decode()
     assert query.count(reply.thinking) == 1 and "</think>" in query
     assert thinker.detokenize(reply.runs[1].query, special=True).endswith(b"<think>")
 
 
-def test_an_opened_thinking_is_searched_from_the_start(thinker: Engine) -> None:
+def test_an_opened_thinking_is_searched_from_the_start(thinker: Engine):
     opened = [*generate(thinker, ASK, CONFIG).runs[0].query, *thinker.tokenize("<think>\n")]
     reply = generate(thinker, opened, CONFIG, method="tgr-think")
     thinking, answer = parts(reply)
     assert all(thinking) and not any(answer) and reply.text and reply.thinking
 
 
-def test_without_thinking_it_is_plain_sampling(thinker: Engine, engine: Engine) -> None:
+def test_without_thinking_it_is_plain_sampling(thinker: Engine, engine: Engine):
     for one, prompt, options in (
         (thinker, ASK, {"thinking": False}),
         (engine, "hello", {"chunk_len": 8, "max_chunks": 3}),
@@ -77,7 +77,7 @@ def test_without_thinking_it_is_plain_sampling(thinker: Engine, engine: Engine) 
         assert all(step.candidates is None for step in reply.steps)
 
 
-def test_several_replies_think_together(thinker: Engine) -> None:
+def test_several_replies_think_together(thinker: Engine):
     def tokens() -> list[list[int]]:
         replies = generate_many(thinker, ASK, CONFIG, 4, method="tgr-think")
         assert all(len(reply.runs) == 3 and reply.text for reply in replies)
@@ -87,7 +87,7 @@ def test_several_replies_think_together(thinker: Engine) -> None:
 
 
 @pytest.mark.parametrize("n_ctx", [0, 200])
-def test_thinking_longer_than_the_context_ends_with_an_answer(thinker: Engine, n_ctx: int) -> None:
+def test_thinking_longer_than_the_context_ends_with_an_answer(thinker: Engine, n_ctx: int):
     """The thinking never ends by itself; its cache stays bounded."""
     with Engine(embedded_model(), EngineConfig(**EXACT | {"n_ctx": n_ctx})) as small:
         tags = [token for token in range(small.n_vocab) if b"</think>" in piece(small, token)]
@@ -107,7 +107,7 @@ def piece(engine: Engine, token: int) -> bytes:
     return engine.detokenize([token], special=True)
 
 
-def test_the_user_ends_the_thinking(thinker: Engine) -> None:
+def test_the_user_ends_the_thinking(thinker: Engine):
     cancel = Cancel()
 
     def on_event(event: Any) -> None:
@@ -119,7 +119,7 @@ def test_the_user_ends_the_thinking(thinker: Engine) -> None:
 
 
 @pytest.mark.parametrize("asks", [{"thinking_budget": 9}, {"max_tokens": 24}, {"grammar": "a"}])
-def test_rules_and_limits_hold(thinker: Engine, asks: dict[str, Any]) -> None:
+def test_rules_and_limits_hold(thinker: Engine, asks: dict[str, Any]):
     if "grammar" in asks:
         asks = {"grammar": 'root ::= "It is " [0-9]+'}
     config = SearchConfig(seed=7, search_from=0, **asks)
@@ -133,7 +133,7 @@ def test_rules_and_limits_hold(thinker: Engine, asks: dict[str, Any]) -> None:
         assert reply.closed == budget and reply.closed_by == "thinking_budget"
 
 
-def test_a_stream_of_the_server_has_the_thinking_apart(thinker: Engine) -> None:
+def test_a_stream_of_the_server_has_the_thinking_apart(thinker: Engine):
     body = {
         "messages": [{"role": "user", "content": ASK}], "seed": 7, "method": "tgr-think",
         "tgr": {"search_from": 0},
@@ -146,5 +146,5 @@ def test_a_stream_of_the_server_has_the_thinking_apart(thinker: Engine) -> None:
     assert made["tgr"]["method"] == "tgr-think"
 
 
-def test_it_is_the_default_of_the_terminal() -> None:
+def test_it_is_the_default_of_the_terminal():
     assert TERMINAL_METHOD == "tgr-think"

@@ -35,7 +35,7 @@ def opened(engine: Engine) -> list[int]:
 
 
 @every_method
-def test_a_thinking_budget_closes_the_thinking(engine: Engine, method: str) -> None:
+def test_a_thinking_budget_closes_the_thinking(engine: Engine, method: str):
     config = SearchConfig(**vars(THINKING) | {"thinking_budget": 11})
     reply = generate(engine, opened(engine), config, method=method)
     assert reply.closed == 11 and reply.thinking and reply.text
@@ -50,7 +50,7 @@ def test_a_thinking_budget_closes_the_thinking(engine: Engine, method: str) -> N
 
 
 @pytest.mark.parametrize("method", ["tgr-latent", "tot"])
-def test_an_answer_is_written_within_the_budget(engine: Engine, method: str) -> None:
+def test_an_answer_is_written_within_the_budget(engine: Engine, method: str):
     asks: dict[str, Any] = {"thinking_budget": 8, "tree_proposals": 2}
     config = SearchConfig(**vars(THINKING) | asks)
     whole = generate(engine, opened(engine), config, method=method)
@@ -68,13 +68,13 @@ def test_an_answer_is_written_within_the_budget(engine: Engine, method: str) -> 
     assert finishes[0] == "budget" and finishes[-1] == whole.finish
 
 
-def test_thinking_within_its_budget_is_not_changed(engine: Engine) -> None:
+def test_thinking_within_its_budget_is_not_changed(engine: Engine):
     free = generate(engine, opened(engine), THINKING, method="markov")
     config = SearchConfig(**vars(THINKING) | {"thinking_budget": 1000})
     assert generate(engine, opened(engine), config, method="markov").tokens == free.tokens
 
 
-def test_together_they_keep_the_budget_and_repeat(engine: Engine) -> None:
+def test_together_they_keep_the_budget_and_repeat(engine: Engine):
     config = SearchConfig(**vars(THINKING) | {"thinking_budget": 11, "temperature": 0.8})
 
     def run() -> list[list[int]]:
@@ -87,7 +87,7 @@ def test_together_they_keep_the_budget_and_repeat(engine: Engine) -> None:
     assert is_free(engine)
 
 
-def test_reasoning_has_its_own_text_and_count(engine: Engine, use_template: Any) -> None:
+def test_reasoning_has_its_own_text_and_count(engine: Engine, use_template: Any):
     use_template(engine.chat_template + "<think>\n")
     budget = {"thinking_budget": 5}
     options: dict[str, Any] = {"tgr": budget, "logprobs": True, "max_tokens": 16}
@@ -105,9 +105,7 @@ def test_reasoning_has_its_own_text_and_count(engine: Engine, use_template: Any)
     assert streamed_choice["logprobs"] == choice["logprobs"]["content"]
 
 
-def test_thinking_is_opened_for_models_that_open_it_themselves(
-    engine: Engine, use_template: Any
-) -> None:
+def test_thinking_is_opened_for_models_that_open_it_themselves(engine: Engine, use_template: Any):
     use_template(engine.chat_template + "{# <think> #}")
     request = chat_request(engine, {"messages": ASK, "tgr": {"thinking_budget": 5}})
     assert engine.detokenize(request.prompts[0]).endswith(b"<think>\n")
@@ -135,15 +133,13 @@ def test_thinking_is_opened_for_models_that_open_it_themselves(
         ({"think": "medium"}, 4096, True),
     ],
 )
-def test_a_budget_has_many_names(
-    engine: Engine, body: dict[str, Any], budget: int, thinking: bool
-) -> None:
+def test_a_budget_has_many_names(engine: Engine, body: dict[str, Any], budget: int, thinking: bool):
     config = chat_request(engine, {"messages": ASK} | body).config
     assert (config.thinking_budget, config.thinking) == (budget, thinking)
 
 
 @every_method
-def test_answer_now_ends_the_thinking_and_not_the_answer(engine: Engine, method: str) -> None:
+def test_answer_now_ends_the_thinking_and_not_the_answer(engine: Engine, method: str):
     cancel = Cancel()
     config = SearchConfig(  # a chunk is more than is written before a late event arrives
         chunk_len=3000, max_chunks=2, n_candidates=2, rollout_len=4, max_tokens=3200,
@@ -165,7 +161,7 @@ def test_answer_now_ends_the_thinking_and_not_the_answer(engine: Engine, method:
     assert engine.stats().n_positions - before == reply.counts.total
 
 
-def test_run_chat_and_serve_have_a_loop_guard_and_eval_has_none() -> None:
+def test_run_chat_and_serve_have_a_loop_guard_and_eval_has_none():
     assert resolve({}, for_people=True).config.loop_guard == 32
     assert resolve({}, for_people=True).sources["loop_guard"] == DEFAULT
     assert resolve({}, {"loop_guard": 0}, for_people=True).config.loop_guard == 0
@@ -173,7 +169,7 @@ def test_run_chat_and_serve_have_a_loop_guard_and_eval_has_none() -> None:
     assert resolve({}).config.loop_guard == SearchConfig().loop_guard == 0
 
 
-def test_an_endless_reply_of_a_front_end_ends(engine: Engine) -> None:
+def test_an_endless_reply_of_a_front_end_ends(engine: Engine):
     token = engine.tokenize("x")[0]
     body = {"prompt": "he", "max_tokens": 3000, "logit_bias": {token: 100}}
     config = dataclasses.replace(resolve({}, for_people=True).config, chunk_len=128, max_chunks=30)
@@ -182,7 +178,7 @@ def test_an_endless_reply_of_a_front_end_ends(engine: Engine) -> None:
     assert made["tgr"]["replies"][0]["finish"] == "loop"
 
 
-def test_the_loop_guard_ends_what_repeats_itself(engine: Engine) -> None:
+def test_the_loop_guard_ends_what_repeats_itself(engine: Engine):
     token = engine.tokenize("x")[0]
     body = {"prompt": "he", "max_tokens": 300, "logit_bias": {token: 100}, "method": "base"}
     body["tgr"] = {"chunk_len": 16, "loop_guard": 4}
@@ -195,7 +191,7 @@ def test_the_loop_guard_ends_what_repeats_itself(engine: Engine) -> None:
 # --- grammars ---
 
 
-def test_a_grammar_holds_over_chunks_and_in_rollouts(engine: Engine) -> None:
+def test_a_grammar_holds_over_chunks_and_in_rollouts(engine: Engine):
     grammar = 'root ::= "abcdefghijklmnopqrstuvwxyz" [0-9]+'
     for method in ("base", "markov", "tgr-latent"):
         made = chat(engine, method, grammar=grammar, max_tokens=30, tgr={"chunk_len": 4})
@@ -216,7 +212,7 @@ def test_a_grammar_holds_over_chunks_and_in_rollouts(engine: Engine) -> None:
         assert text in "abcdefghijklmnopqrstuvwxyz"
 
 
-def test_json_is_json(engine: Engine) -> None:
+def test_json_is_json(engine: Engine):
     schema = {
         "type": "object",
         "properties": {"a": {"type": "boolean"}, "b": {"enum": ["x", "y"]}},
@@ -234,7 +230,7 @@ def test_json_is_json(engine: Engine) -> None:
     assert anything["choices"][0]["message"]["content"].lstrip().startswith("{")
 
 
-def test_a_grammar_lets_thinking_come_first(engine: Engine) -> None:
+def test_a_grammar_lets_thinking_come_first(engine: Engine):
     config = SearchConfig(**vars(THINKING) | {"grammar": 'root ::= "yes" | "no"'})
     config = SearchConfig(**vars(config) | {"thinking_budget": 9})
     reply = generate(engine, opened(engine), config, method="tgr-latent")
@@ -245,7 +241,7 @@ def test_a_grammar_lets_thinking_come_first(engine: Engine) -> None:
 @every_method
 def test_thinking_that_just_ends_is_closed_where_a_grammar_wants_an_answer(
     engine: Engine, method: str
-) -> None:
+):
     (end,) = engine.tokenize("<|im_end|>")
     grammar = SearchConfig(**vars(THINKING) | {"grammar": 'root ::= "yes" | "no"'})
     ending = SteeredEngine(engine, logit_bias=[(end, 100.0)])  # it ends as soon as it may

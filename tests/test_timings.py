@@ -26,12 +26,12 @@ KEYS = {"cache_n"} | {
 
 
 @pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+def _often(monkeypatch) -> None:
     monkeypatch.setattr(session, "READ_SECONDS", 0.001)
 
 
 @pytest.mark.parametrize("method", ["base", "markov", "best-of-n"])
-def test_reading_is_reported_from_none_to_all(engine: Engine, method: str) -> None:
+def test_reading_is_reported_from_none_to_all(engine: Engine, method: str):
     """Both where the task of the text reads the query, and where a task of its own does."""
     config = SearchConfig(max_tokens=4, n_samples=2)
     events = list(stream(engine, LONG, config, method=method))
@@ -45,7 +45,7 @@ def test_reading_is_reported_from_none_to_all(engine: Engine, method: str) -> No
     assert events.index(read[-1]) < tokens[0] if tokens else True
 
 
-def test_reading_and_writing_have_seconds_of_their_own(engine: Engine) -> None:
+def test_reading_and_writing_have_seconds_of_their_own(engine: Engine):
     reply = generate(engine, LONG, SearchConfig(max_tokens=4), method="base")
     assert reply.reading_seconds > 0 and reply.seconds - reply.reading_seconds > 0
     expected = reply.n_tokens / (reply.seconds - reply.reading_seconds)
@@ -56,7 +56,7 @@ def test_reading_and_writing_have_seconds_of_their_own(engine: Engine) -> None:
     assert told["prompt_ms"] + told["predicted_ms"] == pytest.approx(1000 * reply.seconds, abs=0.01)
 
 
-def test_nothing_written_has_timings_too(engine: Engine) -> None:
+def test_nothing_written_has_timings_too(engine: Engine):
     assert timings(engine, None, 5)["predicted_per_second"] == 0.0
 
 
@@ -65,7 +65,7 @@ def body(**more: Any) -> dict[str, Any]:
     return {"messages": messages, "max_tokens": 6, "tgr": {"method": "base"}} | more
 
 
-def test_a_stream_reports_the_prompt_as_llama_server_does(engine: Engine) -> None:
+def test_a_stream_reports_the_prompt_as_llama_server_does(engine: Engine):
     made = list(chunks(engine, chat_request(engine, body(stream=True, return_progress=True))))
     told = [one["prompt_progress"] for one in made if "prompt_progress" in one]
     assert told[0]["processed"] == 0 and told[-1]["processed"] == told[-1]["total"] > 3000
@@ -79,7 +79,7 @@ def test_a_stream_reports_the_prompt_as_llama_server_does(engine: Engine) -> Non
     assert not any("prompt_progress" in one for one in without)
 
 
-def test_the_cached_part_of_a_prompt_is_told(load: Any, model: Any) -> None:
+def test_the_cached_part_of_a_prompt_is_told(load: Any, model: Any):
     engine = load(model(), prefix_cells=8192)
     request = chat_request(
         engine, body(tgr={"method": "markov"}, stream=True, return_progress=True)
@@ -91,7 +91,7 @@ def test_the_cached_part_of_a_prompt_is_told(load: Any, model: Any) -> None:
     assert last["cache"] > 2900 and last["processed"] == last["total"]
 
 
-def test_whole_responses_have_timings(engine: Engine) -> None:
+def test_whole_responses_have_timings(engine: Engine):
     made = respond(engine, chat_request(engine, body()))
     assert made["timings"]["prompt_n"] > 3000 and made["timings"].keys() == KEYS
     request = native_request(engine, {"prompt": LONG, "n_predict": 3, "return_progress": True})
@@ -103,7 +103,7 @@ def test_whole_responses_have_timings(engine: Engine) -> None:
     assert parts[-1]["timings"].keys() == KEYS
 
 
-def test_the_page_learns_how_many_tokens_there_are(engine: Engine) -> None:
+def test_the_page_learns_how_many_tokens_there_are(engine: Engine):
     request = chat_request(
         engine, body(stream=True, tgr={"method": "base", "progress": True}, max_tokens=64)
     )

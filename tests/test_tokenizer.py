@@ -21,13 +21,13 @@ def storyteller(stories: Path, load: Load) -> Engine:
     return load(stories)
 
 
-def test_the_documented_story(storyteller: Engine) -> None:
+def test_the_documented_story(storyteller: Engine):
     config = SearchConfig(chunk_len=40, max_chunks=1, temperature=0.0)
     reply = generate(storyteller, "Once upon a time", config, method="base", raw=True)
     assert storyteller.detokenize(reply.tokens).decode().startswith(STORY)
 
 
-def test_the_story_is_llama_cpps_own(storyteller: Engine) -> None:
+def test_the_story_is_llama_cpps_own(storyteller: Engine):
     prompt = storyteller.tokenize("Once upon a time", add_special=True)
     llm = llama_cpp.Llama(
         str(storyteller.path), n_ctx=256, n_threads=1, n_gpu_layers=0, verbose=False
@@ -46,13 +46,13 @@ def test_the_story_is_llama_cpps_own(storyteller: Engine) -> None:
     assert ours.tokens == theirs
 
 
-def test_the_method_runs_on_it(storyteller: Engine) -> None:
+def test_the_method_runs_on_it(storyteller: Engine):
     config = SearchConfig(chunk_len=16, max_chunks=3, n_candidates=4, rollout_len=8)
     reply = generate(storyteller, "Once upon a time", config, raw=True)
     assert reply.n_tokens == 48 and reply.text.isprintable()
 
 
-def test_texts_survive_the_vocabulary_of_the_stories(storyteller: Engine) -> None:
+def test_texts_survive_the_vocabulary_of_the_stories(storyteller: Engine):
     for text in ("Once upon a time", " two  spaces", "für 🦙\n\tλ"):
         # SentencePiece puts a space before the first word
         assert storyteller.detokenize(storyteller.tokenize(text)).decode() == f" {text}"
@@ -63,14 +63,14 @@ def test_texts_survive_the_vocabulary_of_the_stories(storyteller: Engine) -> Non
 
 
 @pytest.fixture(scope="module")
-def qwen(qwen_vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def qwen(qwen_vocabulary: Path, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("qwen") / "qwen.gguf"
     return write_smallest_model(qwen_vocabulary, path)
 
 
 def test_the_qwen_vocabulary_gives_llama_cpps_own_vectors(
     qwen: Path, qwen_vocabulary: Path, load: Load
-) -> None:
+):
     texts = qwen_vocabulary.with_suffix(".gguf.inp").read_text(encoding="utf-8")
     lines = qwen_vocabulary.with_suffix(".gguf.out").read_text(encoding="utf-8").splitlines()
     inputs = texts.split("\n__ggml_vocab_test__\n")[:-1]
@@ -82,7 +82,7 @@ def test_the_qwen_vocabulary_gives_llama_cpps_own_vectors(
         assert engine.detokenize(tokens).decode() == text
 
 
-def test_a_large_vocabulary_is_searched(qwen: Path, load: Load) -> None:
+def test_a_large_vocabulary_is_searched(qwen: Path, load: Load):
     engine = load(qwen)
     assert engine.n_vocab > 150_000 and engine.n_seq_max == 96
     assert [engine.eoc_token()] == engine.tokenize("<|endoftext|>") == [151_643]

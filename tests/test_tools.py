@@ -53,7 +53,7 @@ def joined_calls(engine: Engine, **body: Any) -> tuple[list[list[str]], str]:
 @pytest.mark.parametrize(
     "method", ["base", "markov", "tgr-latent", "tgr-token", "best-of-n", "tot"]
 )
-def test_a_forced_call_is_whole_under_every_method(caller: Engine, method: str) -> None:
+def test_a_forced_call_is_whole_under_every_method(caller: Engine, method: str):
     body = {
         "tools": TOOLS,
         "tool_choice": "required",
@@ -73,7 +73,7 @@ def test_a_forced_call_is_whole_under_every_method(caller: Engine, method: str) 
     assert joined_calls(caller, **body) == (streamed, "tool_calls")
 
 
-def test_the_named_function_is_called(caller: Engine) -> None:
+def test_the_named_function_is_called(caller: Engine):
     for function in (WEATHER, CLOCK):
         choice = {"type": "function", "function": {"name": function["name"]}}
         message = made(caller, tools=TOOLS, tool_choice=choice, parallel_tool_calls=False)[
@@ -83,7 +83,7 @@ def test_the_named_function_is_called(caller: Engine) -> None:
 
 
 @pytest.mark.parametrize("name", ["call", "calls", "a_b", "a-b"])
-def test_functions_with_names_alike_have_their_own_rules(caller: Engine, name: str) -> None:
+def test_functions_with_names_alike_have_their_own_rules(caller: Engine, name: str):
     """``_`` and ``-`` are one letter in the names of a grammar's rules, which also has rules of its
     own for calls; each property here tells which function the arguments are of."""
     tools = [
@@ -117,7 +117,7 @@ def test_functions_with_names_alike_have_their_own_rules(caller: Engine, name: s
                 assert arguments == {call["function"]["name"]: 1, "город": 2, "улица": 3}
 
 
-def test_none_describes_the_tools_and_calls_none(caller: Engine) -> None:
+def test_none_describes_the_tools_and_calls_none(caller: Engine):
     request = chat_request(caller, {"messages": ASK, "tools": TOOLS, "tool_choice": "none"})
     prompt = caller.detokenize(request.prompts[0], special=True).decode()
     assert '"weather"' in prompt and not request.config.grammar and not request.form
@@ -127,14 +127,14 @@ def test_none_describes_the_tools_and_calls_none(caller: Engine) -> None:
     assert choice["finish_reason"] == "length" and "tool_calls" not in choice["message"]
 
 
-def test_a_text_without_a_call_is_the_answer(caller: Engine) -> None:
+def test_a_text_without_a_call_is_the_answer(caller: Engine):
     plain = made(caller, max_tokens=40)
     choice = made(caller, tools=TOOLS, max_tokens=40)
     assert choice["message"]["content"] and "tool_calls" not in choice["message"]
     assert plain["finish_reason"] == choice["finish_reason"] == "length"
 
 
-def test_calls_and_results_of_earlier_turns_are_in_the_prompt(caller: Engine) -> None:
+def test_calls_and_results_of_earlier_turns_are_in_the_prompt(caller: Engine):
     call = {
         "id": "c1",
         "type": "function",
@@ -154,9 +154,7 @@ def test_calls_and_results_of_earlier_turns_are_in_the_prompt(caller: Engine) ->
     assert chat_request(caller, {"messages": turns, "tools": TOOLS}).prompts
 
 
-def test_thinking_comes_before_a_forced_call_and_is_free(
-    caller: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_thinking_comes_before_a_forced_call_and_is_free(caller: Engine, monkeypatch):
     thought = "<think>\n{{ message.reasoning_content }}\n</think>\n\n"
     shown = "{% if message.reasoning_content %}" + thought + "{% endif %}"
     template = caller.chat_template.replace(
@@ -173,7 +171,7 @@ def test_thinking_comes_before_a_forced_call_and_is_free(
     assert message["reasoning_content"]
 
 
-def test_a_template_without_tools_gets_them(engine: Engine) -> None:
+def test_a_template_without_tools_gets_them(engine: Engine):
     body = {"messages": ASK, "tools": [tool(WEATHER)], "tool_choice": "required", "seed": 1}
     request = chat_request(engine, body | {"parallel_tool_calls": False}, config=WARM)
     prompt = engine.detokenize(request.prompts[0], special=True).decode()
@@ -183,7 +181,7 @@ def test_a_template_without_tools_gets_them(engine: Engine) -> None:
     assert call["function"]["name"] == "weather" and json.loads(call["function"]["arguments"])
 
 
-def test_an_answer_is_a_call_or_follows_the_schema(caller: Engine) -> None:
+def test_an_answer_is_a_call_or_follows_the_schema(caller: Engine):
     schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}
     form = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
     (tag,) = caller.tokenize("<", parse_special=False)
@@ -198,7 +196,7 @@ def test_an_answer_is_a_call_or_follows_the_schema(caller: Engine) -> None:
             assert json.loads(choice["message"]["content"])["n"] in (1, 2)
 
 
-def test_what_does_not_go_with_tools_is_refused(caller: Engine) -> None:
+def test_what_does_not_go_with_tools_is_refused(caller: Engine):
     huge = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(99)}}
     many = [tool({"name": f"f{i}", "parameters": huge}) for i in range(60)]
     for body, why in [
@@ -211,7 +209,7 @@ def test_what_does_not_go_with_tools_is_refused(caller: Engine) -> None:
             chat_request(caller, {"messages": ASK, **body})
 
 
-def test_any_variables_reach_the_template(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_variables_reach_the_template(engine: Engine, monkeypatch):
     template = "{{ flavour.kind }} {{ reasoning_effort }}" + engine.chat_template
     monkeypatch.setattr(engine, "chat_template", template)
     variables = {"flavour": {"kind": "é"}}
@@ -225,7 +223,7 @@ def test_any_variables_reach_the_template(engine: Engine, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("method", ["base", "markov", "tgr-latent", "power", "got"])
-def test_a_grammar_that_began_holds_to_the_end(engine: Engine, method: str) -> None:
+def test_a_grammar_that_began_holds_to_the_end(engine: Engine, method: str):
     (at,) = engine.tokenize("@")
     form = ReplyFormat(
         "",
@@ -265,7 +263,7 @@ def reader_of(engine: Engine, streams: bool, index: int = 0) -> ReplyReader:
     return ReplyReader(query.form, index, streams=streams, least=0.0, share=0.0)
 
 
-def test_a_reply_is_read_in_pieces_as_it_is_at_once(caller: Engine) -> None:
+def test_a_reply_is_read_in_pieces_as_it_is_at_once(caller: Engine):
     for streams in (False, True):
         reader = reader_of(caller, streams)
         events = [event for char in TEXT for event in reader.feed(char)]
@@ -279,7 +277,7 @@ def test_a_reply_is_read_in_pieces_as_it_is_at_once(caller: Engine) -> None:
         assert (len(arguments) > 5) == streams
 
 
-def test_a_reply_that_ends_within_a_call_has_the_beginning_of_it(caller: Engine) -> None:
+def test_a_reply_that_ends_within_a_call_has_the_beginning_of_it(caller: Engine):
     reader = reader_of(caller, False, 3)
     reader.feed(TEXT[:-25])
     events = reader.end(complete=False)
@@ -288,9 +286,7 @@ def test_a_reply_that_ends_within_a_call_has_the_beginning_of_it(caller: Engine)
     assert {event.index for event in events} == {3}  # type: ignore[union-attr]
 
 
-def test_what_was_sent_is_not_sent_again_when_the_last_reading_fails(
-    caller: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_sent_is_not_sent_again_when_the_last_reading_fails(caller: Engine, monkeypatch):
     reader = reader_of(caller, True)
     events = [event for char in TEXT[:-25] for event in reader.feed(char)]
 
@@ -302,9 +298,7 @@ def test_what_was_sent_is_not_sent_again_when_the_last_reading_fails(
     assert "".join(texts).strip() == "I look."
 
 
-def test_an_answer_that_leaves_its_format_is_whole(
-    caller: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_leaves_its_format_is_whole(caller: Engine, monkeypatch):
     text = "I look. Then I write something else."
     reader = reader_of(caller, True)
     events = [event for char in text[:10] for event in reader.feed(char)]
@@ -330,7 +324,7 @@ FENCED = f"```json\n{CALL}\n```"
         '{"name": "weather", "arguments": "{\\"city\\": \\"Rome\\", \\"days\\": 2}"}',
     ],
 )  # fmt: skip
-def test_a_reply_that_is_only_a_call_is_one(caller: Engine, text: str, streams: bool) -> None:
+def test_a_reply_that_is_only_a_call_is_one(caller: Engine, text: str, streams: bool):
     texts, calls = read_whole(caller, text, streams)
     assert not texts and [name for name, _ in calls] == ["weather"]
     assert json.loads(calls[0][1]) == {"city": "Rome", "days": 2}
@@ -355,14 +349,14 @@ LATER = CALL.replace("Rome", "Paris")
 )
 def test_an_answer_may_end_with_several_calls(
     caller: Engine, before: str, calls: str, streams: bool
-) -> None:
+):
     texts, made = read_whole(caller, f"{before}\n\n{calls}" if before else calls, streams)
     assert texts == before and [name for name, _ in made] == ["weather"] * 2
     cities = [json.loads(arguments)["city"] for _, arguments in made]
     assert cities == ["Rome", "Paris"]
 
 
-def test_one_call_is_allowed_where_calls_in_parallel_are_not(caller: Engine) -> None:
+def test_one_call_is_allowed_where_calls_in_parallel_are_not(caller: Engine):
     for parallel, n in ((None, 2), (True, 2), (False, 1)):
         query = chat_query(caller, ASK, WARM, tools=Tools([WEATHER], parallel=parallel))
         assert query.form
@@ -371,7 +365,7 @@ def test_one_call_is_allowed_where_calls_in_parallel_are_not(caller: Engine) -> 
         assert sum(isinstance(event, CallBegun) for event in events) == n
 
 
-def test_what_begins_like_a_call_is_kept_back_only_while_it_may_be_one(caller: Engine) -> None:
+def test_what_begins_like_a_call_is_kept_back_only_while_it_may_be_one(caller: Engine):
     for text in ('See:\n{"name": "weath', 'See:\n```json\n{"name": "weather", "arg', "See:\n<too"):
         assert read_whole(caller, text, True, ends=False) == ("See:", [])
     for text in ('See:\n{"name": "pack', "See:\n```jsonc\n{ x", "See:\n<table", 'A\n{"b": 1'):
@@ -392,19 +386,19 @@ def test_what_begins_like_a_call_is_kept_back_only_while_it_may_be_one(caller: E
         '{"name": ["weather"], "arguments": {}}', "{", "```", f"{FENCED}\nThat is how.",
     ],
 )  # fmt: skip
-def test_other_replies_stay_text(caller: Engine, text: str, streams: bool) -> None:
+def test_other_replies_stay_text(caller: Engine, text: str, streams: bool):
     texts, calls = read_whole(caller, text, streams)
     assert texts == text and not calls
 
 
-def test_text_that_cannot_become_a_call_is_not_kept_back(caller: Engine) -> None:
+def test_text_that_cannot_become_a_call_is_not_kept_back(caller: Engine):
     for text in ("```python\nprint(1)", '{"city": "Rome"', "[1, 2", "Rome"):
         texts, _ = read_whole(caller, text, True, ends=False)
         assert texts == text
     assert read_whole(caller, FENCED[:-4], True, ends=False) == ("", [])
 
 
-def test_a_schema_keeps_its_answer(caller: Engine) -> None:
+def test_a_schema_keeps_its_answer(caller: Engine):
     form = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
     body = {"messages": ASK, "tools": [tool(WEATHER)], "response_format": form}
     made = chat_request(caller, body).form

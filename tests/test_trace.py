@@ -51,13 +51,13 @@ def same(a: Any, b: Any) -> bool:
 
 
 @pytest.mark.parametrize("method", ["tgr-latent", "base"])
-def test_a_run_with_vectors_is_read_as_it_was_written(tmp_path: Path, method: str) -> None:
+def test_a_run_with_vectors_is_read_as_it_was_written(tmp_path, method: str):
     run = written(tmp_path / "t", vectors=True, method=method)
     (again,), _ = trace_file.read(tmp_path / "t")
     assert same(run, again)
 
 
-def test_without_vectors_everything_else_is_in_the_file(tmp_path: Path) -> None:
+def test_without_vectors_everything_else_is_in_the_file(tmp_path):
     run = written(tmp_path / "t")
     (again,), _ = trace_file.read(tmp_path / "t")
     for before, after in zip(run.boundaries, again.boundaries, strict=True):
@@ -69,12 +69,12 @@ def test_without_vectors_everything_else_is_in_the_file(tmp_path: Path) -> None:
     assert list(render.table(run)) == list(render.table(again))
 
 
-def test_cosines_are_those_of_each_candidate_to_the_origin() -> None:
+def test_cosines_are_those_of_each_candidate_to_the_origin():
     (boundary,) = trace_file.make_boundaries(ENGINE, [fake_step(0, "abc", None)])
     assert boundary.cosines == pytest.approx([0.8, 0.96])
 
 
-def test_the_geometry_of_a_run_is_in_the_file_without_its_vectors(tmp_path: Path) -> None:
+def test_the_geometry_of_a_run_is_in_the_file_without_its_vectors(tmp_path):
     steps = [fake_step(0, "abc", None), fake_step(1, "def", None), fake_step(2, "g", "stop")]
     run = trace_file.Trace(header(), trace_file.make_boundaries(ENGINE, steps), None)
     with (tmp_path / "t").open("w") as file:
@@ -86,7 +86,7 @@ def test_the_geometry_of_a_run_is_in_the_file_without_its_vectors(tmp_path: Path
     assert found[1].curvature is not None and found[2].similarity is None
 
 
-def test_the_table_shows_the_first_rollout_of_each_candidate() -> None:
+def test_the_table_shows_the_first_rollout_of_each_candidate():
     step = fake_step(0, "abc", None)
     found = dataclasses.replace(
         step.candidates,
@@ -98,7 +98,7 @@ def test_the_table_shows_the_first_rollout_of_each_candidate() -> None:
     assert re.search(r"0\.8000  A$", table, re.M) and re.search(r"0\.9600  B$", table, re.M)
 
 
-def test_every_line_is_standard_json(tmp_path: Path) -> None:
+def test_every_line_is_standard_json(tmp_path):
     step = fake_step(0, "abc", None)
     step.logprobs[:2] = np.nan, -np.inf
     run = trace_file.Trace(header(), list(trace_file.make_boundaries(ENGINE, [step])), None)
@@ -114,7 +114,7 @@ def test_every_line_is_standard_json(tmp_path: Path) -> None:
     assert np.isnan(again.boundaries[0].step.logprobs[:2]).all()
 
 
-def test_each_step_is_on_disk_as_soon_as_it_is_finished(tmp_path: Path) -> None:
+def test_each_step_is_on_disk_as_soon_as_it_is_finished(tmp_path):
     with (tmp_path / "t").open("w") as file:
         events = trace_file.write_events(
             fake_stream(ENGINE, "break", CONFIG, method="tgr-latent"), file, ENGINE, header()
@@ -126,7 +126,7 @@ def test_each_step_is_on_disk_as_soon_as_it_is_finished(tmp_path: Path) -> None:
     assert list(render.table(run))[-1] == "incomplete: the run was interrupted after 1 chunk"
 
 
-def test_a_run_written_event_by_event_equals_one_written_at_the_end(tmp_path: Path) -> None:
+def test_a_run_written_event_by_event_equals_one_written_at_the_end(tmp_path):
     out = io.StringIO()
     list(
         trace_file.write_events(
@@ -137,7 +137,7 @@ def test_a_run_written_event_by_event_equals_one_written_at_the_end(tmp_path: Pa
     assert out.getvalue() == (tmp_path / "t").read_text()
 
 
-def test_a_file_may_hold_several_runs(tmp_path: Path) -> None:
+def test_a_file_may_hold_several_runs(tmp_path):
     written(tmp_path / "t")
     text = (tmp_path / "t").read_bytes()
     (tmp_path / "t").write_bytes(text + text)
@@ -202,9 +202,7 @@ NO_MATCH = "line 2 is damaged: its rollouts and their owners do not match"
         (b'{"kind": ' + b"[" * 100_000, "line 1 is damaged: "),
     ],
 )
-def test_a_file_that_is_not_a_trace_is_refused_with_the_line(
-    tmp_path: Path, data: Any, message: str
-) -> None:
+def test_a_file_that_is_not_a_trace_is_refused_with_the_line(tmp_path, data: Any, message: str):
     path = tmp_path / "t"
     path.write_bytes(
         data if isinstance(data, bytes) else "".join(json.dumps(x) + "\n" for x in data).encode()
@@ -213,7 +211,7 @@ def test_a_file_that_is_not_a_trace_is_refused_with_the_line(
     assert str(damage).startswith(f"{path} {message}")
 
 
-def test_a_trace_cut_anywhere_is_read_or_refused(tmp_path: Path) -> None:
+def test_a_trace_cut_anywhere_is_read_or_refused(tmp_path):
     written(tmp_path / "t", vectors=True)
     data = (tmp_path / "t").read_bytes()
     for length in range(1, len(data), 37):
@@ -224,7 +222,7 @@ def test_a_trace_cut_anywhere_is_read_or_refused(tmp_path: Path) -> None:
         assert damage is None or "is damaged: " in str(damage)
 
 
-def test_the_lines_before_a_damaged_one_are_read(tmp_path: Path) -> None:
+def test_the_lines_before_a_damaged_one_are_read(tmp_path):
     written(tmp_path / "t")
     lines = (tmp_path / "t").read_text("utf-8").splitlines(keepends=True)
     (tmp_path / "t").write_text("".join(lines[:-1]) + lines[-1][:9], encoding="utf-8")
@@ -233,7 +231,7 @@ def test_the_lines_before_a_damaged_one_are_read(tmp_path: Path) -> None:
     assert f"line {len(lines)} is damaged" in str(damage)
 
 
-def test_a_file_of_another_kind_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_not_overwritten(tmp_path):
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF")
     refused = pytest.raises(TgrError, match="exists and is not a trace; name another file")
@@ -242,7 +240,7 @@ def test_a_file_of_another_kind_is_not_overwritten(tmp_path: Path) -> None:
     assert path.read_bytes() == b"GGUF"
 
 
-def test_a_run_that_fails_at_once_leaves_the_old_trace(tmp_path: Path) -> None:
+def test_a_run_that_fails_at_once_leaves_the_old_trace(tmp_path):
     written(tmp_path / "t")
     before = (tmp_path / "t").read_bytes()
 
@@ -285,14 +283,14 @@ move cosine 0.8000, angle 0.6435
 #1 2+2?"""
 
 
-def test_the_table_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_of_a_run(monkeypatch):
     monkeypatch.setattr(trace_file, "versions", lambda: {"python": "3.11"})
     run = trace_file.make_trace(ENGINE, header(), reply())
     del run.boundaries[1:]
     assert "\n".join(render.table(run, width=90)) == TABLE
 
 
-def test_a_trace_with_a_former_count_is_printed(tmp_path: Path) -> None:
+def test_a_trace_with_a_former_count_is_printed(tmp_path):
     """Its forward tokens are those without it."""
     path = tmp_path / "t"
     run = written(path)
@@ -304,7 +302,7 @@ def test_a_trace_with_a_former_count_is_printed(tmp_path: Path) -> None:
     assert list(render.table(again)) == list(render.table(run))
 
 
-def test_control_characters_in_a_trace_file_are_not_printed(tmp_path: Path) -> None:
+def test_control_characters_in_a_trace_file_are_not_printed(tmp_path):
     path = tmp_path / "t"
     written(path)
 

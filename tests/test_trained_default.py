@@ -53,7 +53,7 @@ def likelihoods(
     return plain, float(np.mean(others[:N_ANCHORS])), float(np.mean(others[N_ANCHORS:]))
 
 
-def test_right_answers_stay_likely(trained: TrainedModel, trained_engine: Engine) -> None:
+def test_right_answers_stay_likely(trained: TrainedModel, trained_engine: Engine):
     rng = np.random.default_rng(0)
     end = "" if trained.chats else " "
     found = np.array(
@@ -84,7 +84,7 @@ def test_right_answers_stay_likely(trained: TrainedModel, trained_engine: Engine
 @pytest.mark.parametrize("asked", STORIES)
 def test_ten_times_too_strong_is_still_text(
     trained: TrainedModel, trained_engine: Engine, asked: str
-) -> None:
+):
     """The guard writes what the injection throws off its course plainly: the text is as likely as
     plain text."""
     query = question(trained, trained_engine, asked)
@@ -101,7 +101,7 @@ def test_ten_times_too_strong_is_still_text(
 
 def test_easy_questions_are_answered_as_by_plain_sampling(
     trained: TrainedModel, trained_engine: Engine
-) -> None:
+):
     stop = () if trained.chats else ("\n",)
     config = SearchConfig(max_tokens=32, stop=stop)
     differ = []

@@ -59,15 +59,13 @@ def english(engine: Engine) -> list[int]:
 
 def test_english_is_as_likely_as_in_llama_cpp(
     exact: Engine, peer: Peer, use_products: Callable[[str], None]
-) -> None:
+):
     use_products("ggml")  # ours of Q8_0 weights add up in another order
     tokens = english(exact)
     assert_alike(read(exact, tokens), peer.logprobs(tokens))
 
 
-def test_so_it_is_with_the_engine_as_a_person_has_it(
-    trained: TrainedModel, trained_engine: Engine
-) -> None:
+def test_so_it_is_with_the_engine_as_a_person_has_it(trained: TrainedModel, trained_engine: Engine):
     tokens = english(trained_engine)
     ours = read(trained_engine, tokens)
     with Peer(trained.in_folder(), trained_engine) as peer:
@@ -75,7 +73,7 @@ def test_so_it_is_with_the_engine_as_a_person_has_it(
 
 
 @pytest.mark.parametrize("special", [False, True])
-def test_tokens_are_llama_cpps(exact: Engine, peer: Peer, special: bool) -> None:
+def test_tokens_are_llama_cpps(exact: Engine, peer: Peer, special: bool):
     for text in (*STRINGS, ENGLISH, "".join(STRINGS)):
         for begin in (False, True):
             ours = exact.tokenize(text, add_special=begin, parse_special=special)
@@ -88,9 +86,7 @@ def test_tokens_are_llama_cpps(exact: Engine, peer: Peer, special: bool) -> None
             assert written.decode() == text
 
 
-def test_rendered_templates_are_those_of_jinja(
-    trained: TrainedModel, exact: Engine, peer: Peer
-) -> None:
+def test_rendered_templates_are_those_of_jinja(trained: TrainedModel, exact: Engine, peer: Peer):
     template = peer.llama.metadata.get("tokenizer.chat_template")
     assert trained.chats == (template is not None)
     if template is not None:
@@ -108,7 +104,7 @@ def test_rendered_templates_are_those_of_jinja(
             assert chat_query(exact, messages, SearchConfig()).tokens == tokens
 
 
-def test_no_message_has_a_control_token_and_other_prompts_are_as_before(exact: Engine) -> None:
+def test_no_message_has_a_control_token_and_other_prompts_are_as_before(exact: Engine):
     """Every text of a control token that the vocabulary has, in every role; and 200 conversations
     without any, in which a cut that divides nothing changes nothing either."""
     texts = sorted(exact.control_texts.texts)
@@ -142,7 +138,7 @@ def test_no_message_has_a_control_token_and_other_prompts_are_as_before(exact: E
 
 def test_greedy_texts_are_llama_cpps(
     trained: TrainedModel, exact: Engine, peer: Peer, use_products: Callable[[str], None]
-) -> None:
+):
     use_products("ggml")
     config = SearchConfig(temperature=0, max_tokens=24)
     failed = []
@@ -154,7 +150,7 @@ def test_greedy_texts_are_llama_cpps(
     assert not failed, "\n".join(failed)
 
 
-def test_loops_are_told_from_texts_that_repeat_themselves(exact: Engine) -> None:
+def test_loops_are_told_from_texts_that_repeat_themselves(exact: Engine):
     """As the front ends look at a text, and four times as often."""
 
     def end(text: str, step: int) -> int | None:

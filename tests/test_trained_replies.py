@@ -59,18 +59,18 @@ def ask(trained_engine: Engine, query: Callable[[str], list[int]]) -> Ask:
     return reply
 
 
-def test_base_answers(ask: Ask) -> None:
+def test_base_answers(ask: Ask):
     assert "Paris" in ask(FRANCE, max_tokens=16).text
 
 
 @pytest.mark.parametrize("method", ["auto", "vote"])
-def test_votes_answer(ask: Ask, method: str) -> None:
+def test_votes_answer(ask: Ask, method: str):
     assert "Paris" in ask(FRANCE, method, n_samples=4, **SURE).text
 
 
 def test_markov_goes_on_after_resets(
     ask: Ask, trained_engine: Engine, query: Callable[[str], list[int]]
-) -> None:
+):
     ask(STORY, max_tokens=1)  # from here on the prompt is remembered, and both read the same
     plain = ask(STORY, chunk_len=64, max_tokens=64)
     reply = ask(STORY, "markov", chunk_len=64, max_tokens=150)
@@ -81,7 +81,7 @@ def test_markov_goes_on_after_resets(
     assert [step.logprobs.mean() > -2 for step in reply.steps] == [True] * 3
 
 
-def test_the_search_tries_candidates_and_takes_the_best(ask: Ask) -> None:
+def test_the_search_tries_candidates_and_takes_the_best(ask: Ask):
     reply = ask(STORY, "tgr-latent", temperature=0.6, max_tokens=40, **SMALL)
     assert [len(step.tokens) for step in reply.steps] == [16, 16, 8]
     searched = [step.candidates for step in reply.steps if step.candidates]
@@ -95,7 +95,7 @@ def test_the_search_tries_candidates_and_takes_the_best(ask: Ask) -> None:
 
 def test_eight_replies_in_the_same_batches(
     trained_engine: Engine, query: Callable[[str], list[int]], ask: Ask
-) -> None:
+):
     replies = generate_many(trained_engine, query(FRANCE), SearchConfig(**SURE), 8, method="base")
     assert [reply.seed for reply in replies] == list(range(42, 50))
     assert all("Paris" in reply.text for reply in replies)
@@ -124,7 +124,7 @@ SCHEMA: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("method", ["base", "tgr-latent"])
-def test_json_follows_its_schema(trained_engine: Engine, method: str) -> None:
+def test_json_follows_its_schema(trained_engine: Engine, method: str):
     asked = "Describe Paris as JSON with city, population and coastal."
     body = {
         "messages": [{"role": "user", "content": asked}],
@@ -144,7 +144,7 @@ def test_json_follows_its_schema(trained_engine: Engine, method: str) -> None:
 
 
 @pytest.mark.parametrize("choice", ["required", "auto"])
-def test_a_tool_is_called(trained: TrainedModel, trained_engine: Engine, choice: str) -> None:
+def test_a_tool_is_called(trained: TrainedModel, trained_engine: Engine, choice: str):
     if not trained.calls:
         pytest.skip("its template knows no tools")
     body = {
@@ -168,7 +168,7 @@ def test_a_tool_is_called(trained: TrainedModel, trained_engine: Engine, choice:
     assert arguments["city"] == "Rome" and 1 <= arguments["days"] <= 99
 
 
-def test_a_gap_is_filled(trained: TrainedModel, trained_engine: Engine) -> None:
+def test_a_gap_is_filled(trained: TrainedModel, trained_engine: Engine):
     before = "def add(a, b):\n    return "
     after = "\n\nprint(add(2, 3))\n"
     body = {"prompt": before, "suffix": after, "max_tokens": 16, "temperature": 0}
@@ -204,7 +204,7 @@ def test_a_remembered_prompt_gives_the_same_text_and_a_saved_one_too(
         assert abs(loaded.steps[0].logprobs[0] - second.steps[0].logprobs[0]) < 0.3
 
 
-def test_a_stop_text_ends_the_reply_before_it(ask: Ask) -> None:
+def test_a_stop_text_ends_the_reply_before_it(ask: Ask):
     ask(STORY, max_tokens=1)
     whole = ask(STORY, max_tokens=40).text
     middle = len(whole) // 2
@@ -215,7 +215,7 @@ def test_a_stop_text_ends_the_reply_before_it(ask: Ask) -> None:
 
 def test_the_repair_is_among_the_likeliest_departures(
     trained: TrainedModel, trained_engine: Engine
-) -> None:
+):
     """A code model that may not write the code as it was changes what is wrong."""
     if not trained.fills:
         pytest.skip("it is no code model")

@@ -67,7 +67,7 @@ def with_(**options: Any) -> SearchConfig:
 # --- records ---
 
 
-def test_counts_and_seconds_add_up() -> None:
+def test_counts_and_seconds_add_up():
     one = Counts(query=1, rebuild=2, rollouts=3, chunk=4, delimiter=5)
     assert one.total == 15
     assert one + Counts(rollouts=10) == Counts(1, 2, 13, 4, 5)
@@ -75,7 +75,7 @@ def test_counts_and_seconds_add_up() -> None:
     assert (Seconds(rebuild=0.5) + Seconds(chunk=1.0)).total == 1.5
 
 
-def test_derived_seeds_change_with_every_part() -> None:
+def test_derived_seeds_change_with_every_part():
     parts = [(42, 0, 1, 0), (43, 0, 1, 0), (42, 1, 1, 0), (42, 0, 2, 0), (42, 0, 1, 1)]
     seeds = [derived_seed(*part) for part in parts]
     assert len(set(seeds)) == len(parts)
@@ -83,7 +83,7 @@ def test_derived_seeds_change_with_every_part() -> None:
     assert all(0 <= seed < 2**64 for seed in seeds)
 
 
-def test_cells_needed_by_hand(engine: Engine) -> None:
+def test_cells_needed_by_hand(engine: Engine):
     def n_cells(method: str = "tgr-latent", **options: Any) -> int:
         config = SearchConfig(chunk_len=100, n_candidates=4, n_mc=2, rollout_len=10, max_chunks=3)
         config = dataclasses.replace(config, calibration="residual", **options)
@@ -103,7 +103,7 @@ def test_cells_needed_by_hand(engine: Engine) -> None:
 # --- against the reference ---
 
 
-def test_plain_chunks_are_read_in_the_right_context(engine: Engine) -> None:
+def test_plain_chunks_are_read_in_the_right_context(engine: Engine):
     reference = Reference(engine.path)
     for method, keeps in (("base", 10**6), ("markov", SMALL.chunk_len)):
         written: list[int] = []
@@ -116,9 +116,7 @@ def test_plain_chunks_are_read_in_the_right_context(engine: Engine) -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("options", OPTIONS + EXTENSIONS, ids=str)
-def test_tgr_latent_follows_the_method_step_by_step(
-    engine: Engine, options: dict[str, Any]
-) -> None:
+def test_tgr_latent_follows_the_method_step_by_step(engine: Engine, options: dict[str, Any]):
     """Every number of a run, from the reference and the equations alone, except what the samplers
     and the proposal drew."""
     config = with_(**options)
@@ -186,7 +184,7 @@ def test_tgr_latent_follows_the_method_step_by_step(
             assert step is steps[-1] and step.state is None
 
 
-def test_residual_norms_are_medians_over_the_tokens_of_the_prefix(engine: Engine) -> None:
+def test_residual_norms_are_medians_over_the_tokens_of_the_prefix(engine: Engine):
     """The last layer is measured on some tokens of each part."""
     prompt = TOKENS * 6  # 143 in the query's cells: every eighth is measured in the last layer
     with Trajectory(Run(engine, Request(prompt, SMALL)), TGR_LATENT) as trajectory:
@@ -200,7 +198,7 @@ def test_residual_norms_are_medians_over_the_tokens_of_the_prefix(engine: Engine
     np.testing.assert_allclose(found[1], np.median([*query[::8], *rebuilt]), rtol=1e-5)
 
 
-def test_reset_with_q_kept_equals_a_full_rebuild(engine: Engine) -> None:
+def test_reset_with_q_kept_equals_a_full_rebuild(engine: Engine):
     config = SMALL
     with Trajectory(Run(engine, Request(PROMPT, config)), TGR_LATENT) as trajectory:
         trajectory.read_query()
@@ -229,9 +227,7 @@ def test_reset_with_q_kept_equals_a_full_rebuild(engine: Engine) -> None:
 
 @every_method
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_positions_of_every_kind_are_counted(
-    engine: Engine, method: str, options: dict[str, Any]
-) -> None:
+def test_positions_of_every_kind_are_counted(engine: Engine, method: str, options: dict[str, Any]):
     config = with_(**options)
     before = engine.stats().n_positions
     steps = steps_of(engine, method, config)
@@ -254,7 +250,7 @@ def test_positions_of_every_kind_are_counted(
 
 @every_method
 @pytest.mark.parametrize("n_prompt", [1, 2, 10])
-def test_the_smallest_budget_suffices(engine: Engine, method: str, n_prompt: int) -> None:
+def test_the_smallest_budget_suffices(engine: Engine, method: str, n_prompt: int):
     prompt = PROMPT[:n_prompt]
     with pytest.raises(ValueError, match="max_forward_tokens is 1") as refusal:
         # a lone chunk of a plain method costs one position already
@@ -278,16 +274,14 @@ def test_the_smallest_budget_suffices(engine: Engine, method: str, n_prompt: int
 
 
 @pytest.fixture
-def letters(monkeypatch: pytest.MonkeyPatch) -> None:
+def letters(monkeypatch) -> None:
     """Lets the random model write small letters only, so that its text can be searched."""
     sampling = Sampling(0.8, grammar="root ::= [a-z]{500}")
     monkeypatch.setattr(Sampling, "of", classmethod(lambda cls, *_: sampling))
 
 
 @every_method
-def test_a_stop_text_ends_the_reply_wherever_it_begins(
-    engine: Engine, method: str, letters: None
-) -> None:
+def test_a_stop_text_ends_the_reply_wherever_it_begins(engine: Engine, method: str, letters: None):
     config = with_(n_candidates=1)  # a stop text ends rollouts too, which could change the choice
     steps = steps_of(engine, method, config)
     assert steps[-1].finish == "length"
@@ -300,7 +294,7 @@ def test_a_stop_text_ends_the_reply_wherever_it_begins(
         assert short == text[: text.index(stop) + len(stop)]
 
 
-def test_every_chunk_and_every_rollout_draws_with_a_seed_of_its_own(engine: Engine) -> None:
+def test_every_chunk_and_every_rollout_draws_with_a_seed_of_its_own(engine: Engine):
     texts = []
     for index in (0, 1):
         with Trajectory(Run(engine, Request(PROMPT, SMALL)), TGR_LATENT) as trajectory:
@@ -314,7 +308,7 @@ def test_every_chunk_and_every_rollout_draws_with_a_seed_of_its_own(engine: Engi
 
 
 @every_method
-def test_progress_reports_every_stage_and_every_token(engine: Engine, method: str) -> None:
+def test_progress_reports_every_stage_and_every_token(engine: Engine, method: str):
     events: list[Progress] = []
     steps = steps_of(engine, method, SMALL, on_event=events.append)
     for step in steps:
@@ -333,7 +327,7 @@ def test_progress_reports_every_stage_and_every_token(engine: Engine, method: st
 
 
 @pytest.mark.parametrize("stage", ["rebuild", "rollouts"])
-def test_cancel_while_the_engine_decodes(model: Model, load: Load, stage: str) -> None:
+def test_cancel_while_the_engine_decodes(model: Model, load: Load, stage: str):
     """The flag is set from outside, some milliseconds into a long prefill or long rollouts."""
     engine, cancel = load(model(n_ctx_train=30_000)), Cancel()
     prompt = [1] * ENDLESS if stage == "rebuild" else PROMPT
@@ -353,9 +347,7 @@ def test_cancel_while_the_engine_decodes(model: Model, load: Load, stage: str) -
 # --- what options mean ---
 
 
-def test_without_injection_a_chunk_is_markovs_and_candidates_differ_by_seed_alone(
-    engine: Engine,
-) -> None:
+def test_without_injection_a_chunk_is_markovs_and_candidates_differ_by_seed_alone(engine: Engine):
     still = steps_of(engine, "tgr-latent", with_(eta=0.0))
     plain = steps_of(engine, "markov", SMALL)
     assert text_of(still) == text_of(plain)
@@ -369,12 +361,12 @@ def test_without_injection_a_chunk_is_markovs_and_candidates_differ_by_seed_alon
         assert len(set(rollouts)) == 3
 
 
-def test_a_strong_injection_changes_the_chunk(engine: Engine) -> None:
+def test_a_strong_injection_changes_the_chunk(engine: Engine):
     strong = steps_of(engine, "tgr-latent", with_(relative_strength=2.0))
     assert text_of(strong) != text_of(steps_of(engine, "markov", SMALL))
 
 
-def test_the_injection_seed_draws_other_maps(engine: Engine) -> None:
+def test_the_injection_seed_draws_other_maps(engine: Engine):
     one, other = (
         steps_of(
             engine, "tgr-latent",
@@ -404,14 +396,14 @@ def test_the_injection_seed_draws_other_maps(engine: Engine) -> None:
 )
 def test_impossible_runs_are_refused_and_leave_nothing(
     engine: Engine, those: list[str], options: Any, error: Any, message: str
-) -> None:
+):
     for method in those:
         with pytest.raises(error, match=message):
             steps_of(engine, method, with_(**options))
         assert is_free(engine)
 
 
-def test_base_writes_to_the_end_of_the_trained_context(model: Model, load: Load) -> None:
+def test_base_writes_to_the_end_of_the_trained_context(model: Model, load: Load):
     engine = load(model(n_ctx_train=32))
     steps = steps_of(engine, "base", with_(temperature=0.0))
     assert len(text_of(steps)) == 22 and steps[-1].finish == "length"
@@ -426,7 +418,7 @@ def test_base_writes_to_the_end_of_the_trained_context(model: Model, load: Load)
 )
 def test_cached_tokens_stay_bounded_over_24_chunks(
     engine: Engine, chunk: int, candidates: int, rollout: int, n_mc: int
-) -> None:
+):
     """|Q| + S + K·N_MC·s and a few, or where a chunk is longer than all rollouts |Q| + 2 S."""
     config = SearchConfig(
         chunk_len=chunk, n_candidates=candidates, rollout_len=rollout, n_mc=n_mc, temperature=0.0,
@@ -449,7 +441,7 @@ def resident_bytes() -> int:
     return int(line.split()[1]) * 1024
 
 
-def test_resident_memory_does_not_grow_after_chunk_3(engine: Engine) -> None:
+def test_resident_memory_does_not_grow_after_chunk_3(engine: Engine):
     """Within 2%, or 4 MiB where that is more: allocators keep arenas per thread."""
     config = SearchConfig(chunk_len=24, n_candidates=8, rollout_len=8, temperature=0.0)
     sizes = []
@@ -460,7 +452,7 @@ def test_resident_memory_does_not_grow_after_chunk_3(engine: Engine) -> None:
     assert abs(sizes[-1] - sizes[3]) <= max(0.02 * sizes[3], 4 << 20)
 
 
-def test_a_thousand_injections_free_their_memory(engine: Engine) -> None:
+def test_a_thousand_injections_free_their_memory(engine: Engine):
     with engine.session(64, 2) as session:
         sequence = session.sequence()
         for i in range(1000):

@@ -18,7 +18,7 @@ def visit(turnstile: Turnstile, weight: int = 1) -> Visitor:
     return Visitor(lambda cancel: turnstile.taken(cancel, weight))
 
 
-def test_a_place_is_waited_for_until_the_flag_is_set() -> None:
+def test_a_place_is_waited_for_until_the_flag_is_set():
     turnstile = Turnstile(2)
     with turnstile.taken():
         with turnstile.taken():
@@ -32,7 +32,7 @@ def test_a_place_is_waited_for_until_the_flag_is_set() -> None:
         visitor.leave()
 
 
-def test_whoever_releases_a_place_and_asks_again_does_not_overtake() -> None:
+def test_whoever_releases_a_place_and_asks_again_does_not_overtake():
     turnstile = Turnstile(1)
     with turnstile.taken():
         first = visit(turnstile)
@@ -43,7 +43,7 @@ def test_whoever_releases_a_place_and_asks_again_does_not_overtake() -> None:
     again.leave()
 
 
-def test_later_small_ones_do_not_overtake_a_large_one() -> None:
+def test_later_small_ones_do_not_overtake_a_large_one():
     turnstile = Turnstile(10)
     running = visit(turnstile, 6)
     large, *small = visit(turnstile, 9), visit(turnstile, 1), visit(turnstile, 1)
@@ -56,7 +56,7 @@ def test_later_small_ones_do_not_overtake_a_large_one() -> None:
         visitor.leave()
 
 
-def test_small_ones_go_on_at_once_when_a_large_one_is_cancelled() -> None:
+def test_small_ones_go_on_at_once_when_a_large_one_is_cancelled():
     turnstile = Turnstile(10)
     running = visit(turnstile, 6)
     large, *small = visit(turnstile, 9), visit(turnstile, 1), visit(turnstile, 3)
@@ -67,7 +67,7 @@ def test_small_ones_go_on_at_once_when_a_large_one_is_cancelled() -> None:
         visitor.leave()
 
 
-def test_more_units_than_there_are_would_wait_for_ever() -> None:
+def test_more_units_than_there_are_would_wait_for_ever():
     turnstile = Turnstile(10)
     with pytest.raises(ValueError, match="11 units, but the turnstile has 10"):
         turnstile.taken(Cancel(), 11).__enter__()
@@ -77,7 +77,7 @@ def test_more_units_than_there_are_would_wait_for_ever() -> None:
     nobody.leave()
 
 
-def test_a_set_flag_takes_nothing() -> None:
+def test_a_set_flag_takes_nothing():
     turnstile, cancel = Turnstile(2), Asked()
     cancel.cancel()
     with pytest.raises(CancelledError), turnstile.taken(cancel, 2):
@@ -89,7 +89,7 @@ def test_a_set_flag_takes_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_unit_is_given_twice_or_lost(seed: int) -> None:
+def test_no_unit_is_given_twice_or_lost(seed: int):
     turnstile, lock, units = Turnstile(10), threading.Lock(), [0]
 
     def visits(seed: int) -> int:

@@ -36,7 +36,7 @@ def saying(answer: Answer) -> str:
 
 
 @pytest.fixture
-def asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+def asks(tmp_path, monkeypatch) -> Iterator[Asked]:
     """`asks(code)`: the backend is there, and this Python code is what asks the drivers. Returns a
     list that grows each time."""
     library = tmp_path / "libggml-vulkan.so"
@@ -69,7 +69,7 @@ def forget() -> None:
 
 
 @pytest.mark.parametrize("answer", [USED, SOFTWARE])
-def test_an_answer_is_asked_for_once(asks: Asked, answer: Answer) -> None:
+def test_an_answer_is_asked_for_once(asks: Asked, answer: Answer):
     asked = asks(saying(answer))
     assert vulkan.answer() == answer
     forget()
@@ -89,7 +89,7 @@ def test_an_answer_is_asked_for_once(asks: Asked, answer: Answer) -> None:
         ("print({'devices': [1], 'reason': ''})", "gave no answer that can be read"),
     ],
 )
-def test_a_driver_that_fails_is_not_used(asks: Asked, code: str, what: str) -> None:
+def test_a_driver_that_fails_is_not_used(asks: Asked, code: str, what: str):
     asked = asks(code)
     answer = vulkan.answer()
     assert answer.is_broken and not answer.devices
@@ -98,7 +98,7 @@ def test_a_driver_that_fails_is_not_used(asks: Asked, code: str, what: str) -> N
     assert vulkan.answer() == answer and len(asked) == 1
 
 
-def test_a_driver_that_hangs_is_given_up(asks: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_hangs_is_given_up(asks: Asked, monkeypatch):
     """A process that it has started and that holds its output keeps nobody waiting."""
     monkeypatch.setattr(vulkan, "SECONDS", 0.5)
     forks = "import subprocess, sys, time\n"
@@ -107,16 +107,14 @@ def test_a_driver_that_hangs_is_given_up(asks: Asked, monkeypatch: pytest.Monkey
     assert vulkan.answer().reason.startswith("Vulkan's driver did not answer within 0.5 seconds")
 
 
-def test_what_could_not_be_tried_is_tried_again(asks: Asked) -> None:
+def test_what_could_not_be_tried_is_tried_again(asks: Asked):
     asked = asks(saying(Answer(reason="no memory", lasts=False)))
     for n in (1, 2):
         assert vulkan.answer().reason == "no memory" and len(asked) == n
         forget()
 
 
-def test_a_new_driver_is_asked(
-    asks: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_driver_is_asked(asks: Asked, tmp_path, monkeypatch):
     asked = asks(saying(SOFTWARE))
     folder = tmp_path / "data" / "vulkan" / "icd.d"
     folder.mkdir(parents=True)
@@ -140,9 +138,7 @@ def test_a_new_driver_is_asked(
     assert [n_asked(), n_asked()] == [6, 6]
 
 
-def test_without_a_loader_or_a_library_nothing_is_asked(
-    asks: Asked, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_loader_or_a_library_nothing_is_asked(asks: Asked, monkeypatch):
     asked = asks(saying(USED))
     monkeypatch.setattr(vulkan, "LOADER", "libtgr-no-such-loader.so.1")
     assert vulkan.answer().reason.startswith("libtgr-no-such-loader.so.1 is not installed")
@@ -154,8 +150,8 @@ def test_without_a_loader_or_a_library_nothing_is_asked(
 
 @pytest.mark.parametrize(("answer", "loads"), [(USED, True), (SOFTWARE, False)])
 def test_only_a_gpu_has_the_backend_loaded(
-    asks: Asked, monkeypatch: pytest.MonkeyPatch, small: Path, answer: Answer, loads: bool
-) -> None:
+    asks: Asked, monkeypatch, small: Path, answer: Answer, loads: bool
+):
     from tgr_local.engine import Engine
     from tgr_local.options.config import EngineConfig
 
@@ -179,9 +175,7 @@ def test_only_a_gpu_has_the_backend_loaded(
         ("import os; os.abort()", "! vulkan            WARNING: Vulkan's driver ended the process"),
     ],
 )
-def test_doctor_says_whether_it_is_used(
-    asks: Asked, double: None, capsys: pytest.CaptureFixture[str], code: str, line: str
-) -> None:
+def test_doctor_says_whether_it_is_used(asks: Asked, double: None, capsys, code: str, line: str):
     asked = asks(code)
     assert run("doctor", "--model", "f.gguf") == 0
     assert line in capsys.readouterr().out
@@ -192,17 +186,15 @@ def test_doctor_says_whether_it_is_used(
 
 @pytest.mark.parametrize(("layers", "warns"), [("auto", True), ("0", False)])
 def test_a_broken_driver_is_a_warning_and_the_answer_comes(
-    asks: Asked, double: None, capsys: pytest.CaptureFixture[str], layers: str, warns: bool
-) -> None:
+    asks: Asked, double: None, capsys, layers: str, warns: bool
+):
     asks("import os; os.abort()")
     assert run("run", "q", "--model", "f.gguf", "--n-gpu-layers", layers) == 0
     out, err = capsys.readouterr()
     assert out and err.count("warning: Vulkan's driver ended the process") == warns
 
 
-def test_an_unused_gpu_names_what_vulkan_lacks(
-    asks: Asked, double: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unused_gpu_names_what_vulkan_lacks(asks: Asked, double: None, capsys, monkeypatch):
     from tgr_local.engine import installation
 
     asks(saying(SOFTWARE))
@@ -212,7 +204,7 @@ def test_an_unused_gpu_names_what_vulkan_lacks(
     assert "this machine has an AMD GPU, but every layer is on the CPU: Vulkan has no GPU" in err
 
 
-def test_the_child_tries_the_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_child_tries_the_embedded_model(monkeypatch):
     gpu = DeviceInfo("Vulkan0", "Stand-in GPU", "gpu", 1, 1)
     monkeypatch.setattr(vulkan_child, "backend_devices", lambda: [gpu])
     assert vulkan_child.found() == USED
@@ -224,9 +216,7 @@ def test_the_child_tries_the_embedded_model(monkeypatch: pytest.MonkeyPatch) -> 
         assert answer.reason.startswith(f"{GPU} computes something else than the CPU")
 
 
-def test_a_gpu_of_the_processor_is_taken_where_it_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_gpu_of_the_processor_is_taken_where_it_is_named(monkeypatch):
     gpu = DeviceInfo("Vulkan0", "Stand-in GPU", "igpu", 1, 1)
     monkeypatch.setattr(vulkan_child, "backend_devices", lambda: [gpu])
     monkeypatch.setattr(vulkan_child, "all_devices", lambda: [("Part", 1)])
@@ -235,13 +225,13 @@ def test_a_gpu_of_the_processor_is_taken_where_it_is_named(
     assert vulkan_child.found() == USED
 
 
-def test_the_child_reads_a_text_that_the_embedded_model_knows() -> None:
+def test_the_child_reads_a_text_that_the_embedded_model_knows():
     """Else a GPU that computes nonsense might find it as likely."""
     likely = vulkan_child.probabilities(0)
     assert likely.max() > 0.9 and np.isfinite(likely).all() and len(likely) > 20
 
 
-def test_the_child_names_software_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_child_names_software_devices(monkeypatch):
     monkeypatch.setattr(vulkan_child, "backend_devices", list)
     monkeypatch.setattr(vulkan_child, "all_devices", list)
     assert vulkan_child.found() == Answer(reason="Vulkan's drivers have no device here")

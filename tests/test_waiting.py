@@ -33,16 +33,16 @@ def said(*libraries: str, **environment: str) -> str:
     ).stdout.strip()  # fmt: skip
 
 
-def test_a_waiting_thread_soon_sleeps() -> None:
+def test_a_waiting_thread_soon_sleeps():
     assert said() == "2000 spins, then asleep True"
 
 
-def test_what_the_person_asks_for_holds() -> None:
+def test_what_the_person_asks_for_holds():
     assert said(OMP_WAIT_POLICY="passive") == "OMP_WAIT_POLICY=passive True"
     assert said(GOMP_SPINCOUNT="7") == "GOMP_SPINCOUNT=7 True"
 
 
-def test_a_program_that_has_openmp_already_keeps_its_own() -> None:
+def test_a_program_that_has_openmp_already_keeps_its_own():
     with open("/proc/self/maps") as maps:
         library = next(line.split()[-1] for line in maps if "libgomp" in line)
     assert said(library) == "as OpenMP was set up by the program that loaded it first True"

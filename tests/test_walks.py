@@ -77,12 +77,12 @@ def walk(title: str) -> set[tuple[str, str]]:
     return set(rows)
 
 
-def test_a_run_goes_the_way_of_a_prompt_and_of_an_anchor(tmp_path: Path) -> None:
+def test_a_run_goes_the_way_of_a_prompt_and_of_an_anchor(tmp_path):
     found = called(tmp_path, *QUESTION, "--trace", str(tmp_path / "trace"))
     assert (walk("The way of a prompt") | walk("The way of an anchor")) - found == set()
 
 
-def test_the_code_assistant_goes_the_way_of_an_edit(tmp_path: Path) -> None:
+def test_the_code_assistant_goes_the_way_of_an_edit(tmp_path):
     for file in (ROOT / "examples" / "code").glob("*.py"):
         shutil.copy(file, tmp_path)
     found = called(tmp_path, *TASK, "--sandbox", sandboxes.strongest(commands.obstacle))

@@ -41,7 +41,7 @@ def wheel() -> Path:
 
 
 @pytest.fixture(scope="module")
-def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(wheel: Path, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
@@ -63,7 +63,7 @@ def in_wheel(site: Path, code: str) -> str:
     return done.stdout
 
 
-def test_the_requirement_follows_the_ggml(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_requirement_follows_the_ggml(monkeypatch):
     for ggml, needed in [
         (None, []),
         ("installed", [PIN["installed"]]),
@@ -80,9 +80,7 @@ def test_the_requirement_follows_the_ggml(monkeypatch: pytest.MonkeyPatch) -> No
         ggml_requirement.get_requires_for_dynamic_metadata(PIN)
 
 
-def test_another_source_than_the_pinned_one_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_source_than_the_pinned_one_is_refused(tmp_path, monkeypatch):
     """Before anything in it runs."""
     name = f"llama_cpp_python-{LLAMA_CPP_PYTHON}"
     ran = tmp_path / "ran"
@@ -97,7 +95,7 @@ def test_another_source_than_the_pinned_one_is_refused(
     assert not (tmp_path / "out").exists() and not ran.exists()
 
 
-def test_what_is_in_it(site: Path) -> None:
+def test_what_is_in_it(site: Path):
     (info,) = site.glob("tgr_local-*.dist-info")
     metadata = (info / "METADATA").read_text(encoding="utf-8")
     needs = re.findall(r"^Requires-Dist: ([\w-]+)(?!.*extra ==)", metadata, re.MULTILINE)
@@ -114,7 +112,7 @@ def test_what_is_in_it(site: Path) -> None:
             assert str(folder).encode() not in path.read_bytes(), path
 
 
-def test_vulkan_is_loaded_on_demand_alone(site: Path) -> None:
+def test_vulkan_is_loaded_on_demand_alone(site: Path):
     """The other libraries do without libvulkan, which need not be there."""
     library = site / "tgr_local" / "lib" / "vulkan" / "libggml-vulkan.so"
     for path in (site / "tgr_local").rglob("*.so"):
@@ -131,7 +129,7 @@ def test_vulkan_is_loaded_on_demand_alone(site: Path) -> None:
     assert in_wheel(site, code).startswith("False libtgr-no-such-loader.so.1 is not installed")
 
 
-def test_it_answers_as_the_engine_here_does(site: Path) -> None:
+def test_it_answers_as_the_engine_here_does(site: Path):
     code = f"""
 import json, tgr_local.engine.native as native
 from tgr_local import SearchConfig, generate, load
@@ -148,7 +146,7 @@ print(json.dumps([native.__file__, native.native.ggml, texts]))
     assert there == here
 
 
-def test_the_best_variant_for_this_processor_is_loaded(site: Path) -> None:
+def test_the_best_variant_for_this_processor_is_loaded(site: Path):
     cpu = Path("/proc/cpuinfo")
     flags = set(cpu.read_text(encoding="utf-8").split()) if cpu.is_file() else set()
     code = "from tgr_local.engine import processor_features as f\nprint(*f())"
@@ -158,7 +156,7 @@ def test_the_best_variant_for_this_processor_is_loaded(site: Path) -> None:
     assert "AMX_INT8" not in found
 
 
-def test_doctor_and_peers_without_llama_cpp_python(site: Path) -> None:
+def test_doctor_and_peers_without_llama_cpp_python(site: Path):
     report = in_wheel(site, "from tgr_local.commands.cli import main\nassert main(['doctor']) == 0")
     assert "ggml              built in, " in report and "llama-cpp-python" not in report
     code = (

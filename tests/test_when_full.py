@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from engines import is_free
@@ -27,12 +26,12 @@ def small(model: Model, load: Load) -> Iterator[Engine]:
     yield SteeredEngine(engine, logit_bias=[(token, -100.0) for token in engine.end_tokens])
 
 
-def test_it_stops_by_default(small: Engine) -> None:
+def test_it_stops_by_default(small: Engine):
     reply = generate(small, QUERY, dataclasses.replace(CONFIG, when_full="stop"))
     assert (reply.n_tokens, reply.finish, reply.limit) == (ROOM, "length", "n_ctx")
 
 
-def test_a_reset_goes_on_with_the_prompt_and_the_newest_half(small: Engine) -> None:
+def test_a_reset_goes_on_with_the_prompt_and_the_newest_half(small: Engine):
     reply = generate(small, QUERY, CONFIG)
     assert (reply.n_tokens, reply.finish, reply.limit) == (768, "length", "max_chunks")
     assert max(step.cells for step in reply.steps) <= CELLS
@@ -44,7 +43,7 @@ def test_a_reset_goes_on_with_the_prompt_and_the_newest_half(small: Engine) -> N
     assert reply.tokens[:ROOM] == plain.tokens
 
 
-def test_after_a_reset_the_text_is_that_of_the_context_that_it_says(small: Engine) -> None:
+def test_after_a_reset_the_text_is_that_of_the_context_that_it_says(small: Engine):
     """Greedily: the next tokens are those of a new text after Q and the newest half."""
     greedy = dataclasses.replace(CONFIG, temperature=0.0)
     reply = generate(small, QUERY, greedy)
@@ -54,13 +53,13 @@ def test_after_a_reset_the_text_is_that_of_the_context_that_it_says(small: Engin
     assert reply.tokens[ROOM : ROOM + n] == again.tokens
 
 
-def test_a_text_that_fits_is_not_changed(small: Engine) -> None:
+def test_a_text_that_fits_is_not_changed(small: Engine):
     fits = dataclasses.replace(CONFIG, max_tokens=100)
     stops = dataclasses.replace(fits, when_full="stop")
     assert generate(small, QUERY, fits).tokens == generate(small, QUERY, stops).tokens
 
 
-def test_several_texts_go_on_and_a_budget_ends_them(small: Engine) -> None:
+def test_several_texts_go_on_and_a_budget_ends_them(small: Engine):
     replies = generate_many(small, QUERY, CONFIG, 2)
     assert [reply.n_tokens for reply in replies] == [768] * 2
     whole = generate(small, QUERY, CONFIG).counts.total
@@ -71,7 +70,7 @@ def test_several_texts_go_on_and_a_budget_ends_them(small: Engine) -> None:
     assert is_free(small)
 
 
-def test_a_model_that_cannot_roll_back_goes_on_too(load: Load, tmp_path: Path) -> None:
+def test_a_model_that_cannot_roll_back_goes_on_too(load: Load, tmp_path):
     family = next(family for family in FAMILIES if family.name == "lfm2")
     engine = load(family.write(tmp_path / "model.gguf"), n_ctx=CELLS)
     endless = SteeredEngine(engine, logit_bias=[(token, -100.0) for token in engine.end_tokens])
@@ -80,6 +79,6 @@ def test_a_model_that_cannot_roll_back_goes_on_too(load: Load, tmp_path: Path) -
     assert is_free(engine)
 
 
-def test_stop_and_reset_are_all_that_there_is() -> None:
+def test_stop_and_reset_are_all_that_there_is():
     with pytest.raises(ValueError, match="when_full"):
         SearchConfig(when_full="shift")

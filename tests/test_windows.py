@@ -6,7 +6,6 @@ import ctypes
 import select
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from surroundings import HANG, PACKAGE, environment
@@ -49,7 +48,7 @@ sys.exit(cli.main(["run", "What is 2+3?"]))
 """
 
 
-def test_everything_is_imported_and_answers_without_posix() -> None:
+def test_everything_is_imported_and_answers_without_posix():
     done = subprocess.run(
         [sys.executable, "-c", LACKING, " ".join(MODULES)],
         env=environment(), capture_output=True, text=True, timeout=HANG,
@@ -58,9 +57,7 @@ def test_everything_is_imported_and_answers_without_posix() -> None:
     assert done.stdout.strip() == r"The answer is \boxed{5}."
 
 
-def test_a_worker_that_cannot_be_waited_for_is_ended_in_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_that_cannot_be_waited_for_is_ended_in_time(monkeypatch):
     monkeypatch.delattr(select, "poll")
     monkeypatch.setattr(confined, "WALL_SECONDS", 0.05)
     forever = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -71,9 +68,7 @@ def test_a_worker_that_cannot_be_waited_for_is_ended_in_time(
     assert confined.apply_template("x", "", "", request)["prompt"] == "x"
 
 
-def test_what_needs_a_sandbox_is_refused_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_what_needs_a_sandbox_is_refused_in_a_line(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(backends, "EXISTS", False)
     monkeypatch.chdir(tmp_path)
     for command in ("code", "acp"):
@@ -89,6 +84,6 @@ def test_what_needs_a_sandbox_is_refused_in_a_line(
     assert found["sandbox"].status == "warning" and "WSL" in found["sandbox"].detail
 
 
-def test_the_limits_have_the_layout_of_windows() -> None:
+def test_the_limits_have_the_layout_of_windows():
     assert ctypes.sizeof(job_object.JobLimits) == 144
     assert job_object.JobLimits.process_memory.offset == 112
