@@ -14,14 +14,13 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tgr_local import generation, methods
+from tgr_local import generation
 from tgr_local.apis import completions
 from tgr_local.apis.events import JsonObject
 from tgr_local.apis.requests import PreparedRequest
 from tgr_local.apis.writing import OnReplyEvent
 from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import Event, Prompt, Reply
-from tgr_local.methods import Method
+from tgr_local.generation import Event, Method, Prompt, Reply, loaded_method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 
 _Item = TypeVar("_Item")
@@ -38,7 +37,7 @@ async def generate(
     cancel: Cancel | None = None,
 ) -> Reply:
     """One reply; see `tgr_local.generate`."""
-    method = methods.loaded(method)
+    method = loaded_method(method)
     return await _result(
         lambda stop: generation.generate(
             engine, prompt, config, method=method, raw=raw, cancel=stop
@@ -57,7 +56,7 @@ def stream(
     cancel: Cancel | None = None,
 ) -> AsyncGenerator[Event, None]:
     """The events of one reply as they come, and last the reply; see `tgr_local.stream`."""
-    method = methods.loaded(method)
+    method = loaded_method(method)
 
     def work(on_event: Callable[[Event], None], stop: Cancel) -> None:
         on_event(

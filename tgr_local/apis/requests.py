@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tgr_local import methods
 from tgr_local.apis.bodies import (
     SAMPLING,
     ChatRequest,
@@ -31,10 +30,18 @@ from tgr_local.apis.logit_bias import TokenBiases, token_biases
 from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Cancel, Engine
 from tgr_local.engine.templates.messages import Part, continued_part, without_empty_end
-from tgr_local.generation import ChatQuery, Progress, Tools, advised, chat_query, query_tokens
+from tgr_local.generation import (
+    ChatQuery,
+    Method,
+    Progress,
+    Tools,
+    advised,
+    chat_query,
+    method_named,
+    query_tokens,
+)
 from tgr_local.generation.request import ReplyFormat, ReplyRequest
 from tgr_local.generation.text import Kind, LineLimits
-from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, RANDOM_SEED, SearchConfig
 from tgr_local.options.fields import INT_MAX, updated
 
@@ -309,7 +316,7 @@ def _limit(body: GenerationRequest) -> int | None:
 
 def _method(body: GenerationRequest, default: str | Method) -> Method:
     with _at_fault("method"):
-        return methods.get(body.method or (body.tgr and body.tgr.method) or default)
+        return method_named(body.method or (body.tgr and body.tgr.method) or default)
 
 
 def _changes(body: GenerationRequest, thinking: bool | None) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from tgr_local.system.errors import ModelError
 
 if TYPE_CHECKING:
     from tgr_local.engine import Engine
-    from tgr_local.methods import Method
+    from tgr_local.generation import Method
 
 _NEW = Start()
 

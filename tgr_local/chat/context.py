@@ -9,7 +9,7 @@ import bisect
 import dataclasses
 from typing import TYPE_CHECKING
 
-from tgr_local import generation, methods
+from tgr_local import generation
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.generation import Reply, text_in_cache
 from tgr_local.options.config import SearchConfig
@@ -102,7 +102,7 @@ def summarise(conversation: Conversation, n: int, *, goes_on: bool = False) -> E
     if goes_on:
         n_tokens = min(n_tokens, _room_beside(conversation, conversation.turns[n]))
     config = dataclasses.replace(_summary_config(conversation), max_tokens=n_tokens)
-    for event in generation.stream(conversation.engine, query, config, method=methods.get("base")):
+    for event in generation.stream(conversation.engine, query, config, method="base"):
         if isinstance(event, Reply):
             conversation.replies.append(event)
             if not event.text:

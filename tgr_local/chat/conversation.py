@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tgr_local import generation, methods
-from tgr_local.generation import Candidates, Progress, Reply, Step, TextDelta
-from tgr_local.methods import Method
+from tgr_local import generation
+from tgr_local.generation import Candidates, Method, Progress, Reply, Step, TextDelta
 from tgr_local.options.config import ChatConfig, EngineConfig, SearchConfig
 from tgr_local.options.fields import parse, updated
 from tgr_local.options.resolve import Resolved, resolve
@@ -61,7 +60,7 @@ class Conversation:
         method: str | Method,
         chat_config: ChatConfig | None = None,
     ) -> None:
-        self.engine, self.method = engine, methods.get(method)
+        self.engine, self.method = engine, generation.method_named(method)
         self.chat_config = chat_config or ChatConfig()
         self.user_options = dict(user_options)
         self.system = ""
@@ -204,7 +203,7 @@ class Conversation:
 
     def set_method(self, method: str) -> None:
         """Sets the method of the next replies. ValueError for an unknown one."""
-        self.method = methods.get(method)
+        self.method = generation.method_named(method)
 
     def set_option(self, name: str, text: str) -> None:
         """Sets an option of `SearchConfig` or `ChatConfig` from its text; `none` empties an option

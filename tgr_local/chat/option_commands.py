@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tgr_local import methods
 from tgr_local.chat.session import ChatSession
+from tgr_local.generation import METHODS
 from tgr_local.options import model_files, settings
 from tgr_local.options.config import ChatConfig, SearchConfig
 from tgr_local.options.resolve import FOR_PEOPLE
@@ -48,8 +48,8 @@ def method(session: ChatSession, name: str) -> Iterable[str]:
     chosen = session.conversation.method
     if name:
         return [f"method {chosen.name}: {chosen.about}"]
-    marks = {name: "*" if name == chosen.name else " " for name in methods.METHODS}
-    return [f"{marks[name]} {name:16}  {known.about}" for name, known in methods.METHODS.items()]
+    marks = {name: "*" if name == chosen.name else " " for name in METHODS}
+    return [f"{marks[name]} {name:16}  {known.about}" for name, known in METHODS.items()]
 
 
 def set_option(session: ChatSession, argument: str) -> Iterable[str]:

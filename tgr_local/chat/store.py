@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tgr_local.chat.conversation import Conversation, Turn
-from tgr_local.methods import METHODS
+from tgr_local.generation import METHODS
 from tgr_local.options import model_files, model_parts
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import updated

@@ -19,7 +19,6 @@ from prompt_toolkit.layout import HSplit, Layout, Window
 from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.widgets import TextArea
 
-from tgr_local import methods
 from tgr_local.chat import store
 from tgr_local.chat.commands import ALIASES, COMMANDS, handle_line
 from tgr_local.chat.conversation import Conversation, Turn
@@ -31,7 +30,7 @@ from tgr_local.console.dialog import no_echo, until_left
 from tgr_local.console.input_line import CommandCompleter, InputLine, words
 from tgr_local.console.live import Events, OnReplyEvent
 from tgr_local.console.wrap import shortened, terminal_width
-from tgr_local.generation import Reply
+from tgr_local.generation import METHODS, Reply
 from tgr_local.options import model_files
 from tgr_local.options.config import ChatConfig, SearchConfig
 from tgr_local.system.paths import program
@@ -222,7 +221,7 @@ def _arguments() -> dict[str, Completer]:
     settable = {spec.name: words(spec.metadata["choices"] or ()) for spec in fields}
     return {
         "/set": NestedCompleter.from_nested_dict(settable),
-        "/method": words(methods.METHODS),
+        "/method": words(METHODS),
         "/markdown": words(("on", "off")),
         "/think": words(("on", "off", "show", "hide")),
         "/budget": words(("thinking", "off")),

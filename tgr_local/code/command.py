@@ -79,13 +79,13 @@ def run(args: Arguments) -> int:
         weakness = workplace.weakness()  # refuses before the model is loaded
         if sys.stdin.isatty() and sys.stderr.isatty() and not args.yes:
             _agree(weakness)
-        from tgr_local import methods
         from tgr_local.code.session import CodeSession
         from tgr_local.console.dialog import typed_ahead
         from tgr_local.engine.installation import load_with_progress
+        from tgr_local.generation import method_named
         from tgr_local.options import model_files
 
-        method = methods.get(args.method)
+        method = method_named(args.method)
         with contextlib.ExitStack() as stack:
             with typed_ahead() if task is None else contextlib.nullcontext():
                 file = model_files.model_file(args.model, args.parser.embedded)

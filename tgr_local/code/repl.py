@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from tgr_local import methods
 from tgr_local.code.interrupts import twice_ends
 from tgr_local.code.one_task import ask
 from tgr_local.code.repl_commands import ALIASES, COMMANDS
@@ -19,6 +18,7 @@ from tgr_local.code.session import CodeSession, print_diff
 from tgr_local.console.command_table import LEAVING, is_command, on_terminal, run_command
 from tgr_local.console.dialog import is_interactive, no_echo, until_end, until_left
 from tgr_local.console.text_input import read_block, stdin_lines
+from tgr_local.generation import METHODS
 from tgr_local.options.config import ChatConfig
 
 
@@ -38,7 +38,7 @@ def _on_terminal(session: CodeSession, config: ChatConfig) -> int:
     arguments: dict[str, Completer] = {
         "/add": WordCompleter(lambda: list(session.workplace.paths()), WORD=True),
         "/drop": WordCompleter(lambda: list(session.named_paths), WORD=True),
-        "/method": words(methods.METHODS),
+        "/method": words(METHODS),
         "/set": words(session.options()),
     }
     completer = CommandCompleter((*COMMANDS, *ALIASES), arguments)

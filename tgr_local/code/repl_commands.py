@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-from tgr_local import methods
 from tgr_local.code import table
 from tgr_local.code.session import CodeSession, print_diff
 from tgr_local.console.command_table import Command, help_lines, leave, whole_number
 from tgr_local.console.text_input import BLOCK
+from tgr_local.generation import METHODS, method_named
 from tgr_local.options.fields import near_names
 from tgr_local.options.settings import as_text
 from tgr_local.system.sanitize import printable_line
@@ -98,9 +98,9 @@ def _again(_: CodeSession, argument: str) -> Iterable[str]:
 
 def _method(session: CodeSession, argument: str) -> Iterable[str]:
     if argument:
-        session.method = methods.get(argument)
+        session.method = method_named(argument)
         return [f"method {session.method.name}"]
-    return [f"{'>' if name == session.method.name else ' '} {name}" for name in methods.METHODS]
+    return [f"{'>' if name == session.method.name else ' '} {name}" for name in METHODS]
 
 
 def _set(session: CodeSession, argument: str) -> Iterator[str]:

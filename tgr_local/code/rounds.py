@@ -38,7 +38,7 @@ from tgr_local.code.reading.prompt import Form
 from tgr_local.code.writing.candidates import Batch, Judge, Remembered, write_candidates
 from tgr_local.code.writing.combining import combine
 from tgr_local.engine import Cancel, Engine
-from tgr_local.methods import Method
+from tgr_local.generation import Method
 from tgr_local.options.config import CodeConfig, SearchConfig
 from tgr_local.system.errors import CapacityError, TgrError
 

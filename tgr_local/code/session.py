@@ -25,7 +25,7 @@ from tgr_local.code.rounds import CodeTask, Listener, TaskOutcome, solve
 from tgr_local.code.workplace import Workplace
 from tgr_local.console import dialog
 from tgr_local.engine import Cancel, Engine
-from tgr_local.methods import Method
+from tgr_local.generation import Method
 from tgr_local.options.config import CodeConfig, SearchConfig
 from tgr_local.options.fields import parse, updated
 from tgr_local.options.resolve import resolve

@@ -206,12 +206,12 @@ def _check_names(args: Arguments) -> None:
         source = args.sources.get(name, "--")
         if source.startswith("--"):
             continue
-        from tgr_local import methods
+        from tgr_local.generation import method_named
         from tgr_local.options import model_files
 
         try:
             if name == "method":
-                methods.get(args.method)
+                method_named(args.method)
             else:
                 model_files.find(args.model).stat()
         except (ValueError, TgrError, OSError) as error:

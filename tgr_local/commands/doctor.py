@@ -221,12 +221,11 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
 
 
 def _strength(engine: Engine) -> Iterator[Finding]:
-    from tgr_local.generation import advised
-    from tgr_local.search import strength
+    from tgr_local.generation import advised, known_strength, needs_strength
 
     config = advised(engine)
-    if strength.is_needed(config):
-        measured = strength.known(engine, config)
+    if needs_strength(config):
+        measured = known_strength(engine, config)
         by = f"{measured}, measured for this model in {measured.seconds:.0f} s" if measured else ""
         yield Finding("strength", "ok", by or "not measured yet; the first search does it, once")
 

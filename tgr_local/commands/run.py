@@ -22,9 +22,8 @@ from tgr_local.system.sanitize import printable, printable_json
 if TYPE_CHECKING:
     from tgr_local.commands.checks import CommandCheck
     from tgr_local.engine import Engine
-    from tgr_local.generation import Reply
+    from tgr_local.generation import Method, Reply
     from tgr_local.generation.trace_file import Header
-    from tgr_local.methods import Method
 
 
 REPLIES_MAX = 256
@@ -282,12 +281,11 @@ def _shows_thinking(args: Arguments) -> bool:
 @contextlib.contextmanager
 def loaded(args: Arguments) -> Iterator[tuple[Engine, SearchConfig, Method]]:
     """The loaded model, the options for it, and the method."""
-    from tgr_local import methods
     from tgr_local.engine.installation import load_with_progress
-    from tgr_local.generation import check_writes
+    from tgr_local.generation import check_writes, method_named
     from tgr_local.options import model_files
 
-    method = methods.get(args.method)
+    method = method_named(args.method)
     chats = not getattr(args, "raw", False)
     path = model_files.model_file(args.model)
     with load_with_progress(path, args.engine, chats=chats) as engine:

@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from tgr_local import methods
-from tgr_local.methods import Method
+from tgr_local.generation import METHODS, Method, method_named
 from tgr_local.options.config import ServerConfig
 from tgr_local.options.model_parts import PART, parts_of
 from tgr_local.server.errors import ApiError, no_model
@@ -104,7 +103,7 @@ class Catalog:
         if known_name := self._file(name):
             return known_name, None
         plain, colon, suffix = name.rpartition(":")
-        if colon and (suffix in methods.METHODS or self._file(plain)):
+        if colon and (suffix in METHODS or self._file(plain)):
             if known_name := self._found(plain):
                 return known_name, model_and_method(name, plain)[1]
         elif known_name := self._found(name):
@@ -165,10 +164,10 @@ def model_and_method(name: str | None, served: str) -> tuple[str | None, Method 
     """
     name = name and name.removesuffix(_LATEST)
     plain, colon, suffix = (name or "").rpartition(":")
-    if not colon or (suffix not in methods.METHODS and plain != served):
+    if not colon or (suffix not in METHODS and plain != served):
         return name, None
     try:
-        return plain, methods.get(suffix)
+        return plain, method_named(suffix)
     except ValueError as error:
         raise no_model(str(error)) from None
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tgr_local.apis.requests import PreparedRequest
 from tgr_local.engine import Cancel, Engine
-from tgr_local.methods import Method
+from tgr_local.generation import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.errors import ApiError
 from tgr_local.system.errors import CapacityError, ContextError

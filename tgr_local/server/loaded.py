@@ -14,7 +14,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 from tgr_local.engine import Cancel, Engine, EngineStats, SteeredEngine
-from tgr_local.methods import Method
+from tgr_local.generation import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.server.limits import RequestMemory, cache_line, limit_cache, longest_conversation

@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from tgr_local import methods
 from tgr_local.apis.bodies import SAMPLERS, SAMPLING
 from tgr_local.apis.validation import RequestBody
 from tgr_local.engine import Cancel, MemoryNeed, free_memory, memory_need
+from tgr_local.generation import METHODS
 from tgr_local.options import model_files
 from tgr_local.options.config import RANDOM_SEED
 from tgr_local.options.resolve import resolve
@@ -163,7 +163,7 @@ class Models:
             entry = await self._entry(name, path)
             if with_memory and (memory := await run_in_threadpool(self._memory, name, path)):
                 entry["memory"] = memory
-            ids = [name, *(f"{name}:{method}" for method in methods.METHODS if with_methods)]
+            ids = [name, *(f"{name}:{method}" for method in METHODS if with_methods)]
             listed |= {model_id: {"id": model_id, **entry} for model_id in ids}
         return listed
 
@@ -183,8 +183,8 @@ class Models:
         return about | {
             "version": __version__,
             "method": self._setup.method.name,
-            "methods": list(methods.METHODS),
-            "method_about": {name: method.about for name, method in methods.METHODS.items()},
+            "methods": list(METHODS),
+            "method_about": {name: method.about for name, method in METHODS.items()},
             "models": list(self.catalog.files),
             "limits": limits,
             "total_slots": limits["max_running"],

@@ -26,7 +26,7 @@ import uvicorn
 
 from tgr_local.engine import Engine, require_address_space
 from tgr_local.engine.installation import slow_cache, unused_gpu
-from tgr_local.methods import Method
+from tgr_local.generation import Method
 from tgr_local.options import gguf_header
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.options.resolve import former_advice

@@ -26,7 +26,7 @@ from tgr_local.apis.requests import PreparedRequest
 from tgr_local.apis.validation import RequestBody
 from tgr_local.apis.writing import Translation
 from tgr_local.engine import Cancel, Engine
-from tgr_local.methods import Method
+from tgr_local.generation import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.answer_now import Running, owner_of
 from tgr_local.server.bodies import Bodies, Body, Fields

@@ -28,7 +28,7 @@ from tgr_local.code.workplace import Workplace
 from tgr_local.console.command_table import is_command
 from tgr_local.console.wrap import shortened
 from tgr_local.engine import Cancel, Engine
-from tgr_local.methods import Method
+from tgr_local.generation import Method
 from tgr_local.options.config import CodeConfig
 from tgr_local.system.errors import CancelledError, describe
 from tgr_local.system.versions import __version__

@@ -37,7 +37,7 @@ def run(args: Arguments) -> int:
         raise InstallError(
             "editors need agent-client-protocol; run: pip install 'tgr-local[code]'"
         ) from None
-    from tgr_local import methods
+    from tgr_local.generation import method_named
     from tgr_local.options import model_files
 
     model = model_files.model_file(args.model, args.parser.embedded)
@@ -50,7 +50,7 @@ def run(args: Arguments) -> int:
     settings = agent.AgentSettings(
         load=load,
         user_options=args.user_options,
-        method=methods.get(args.method),
+        method=method_named(args.method),
         code=args.code,
         mode=agent.ACCEPT if args.yes else agent.ASK,
         saves=args.chat.save,

@@ -34,8 +34,7 @@ from tgr_local.code.writing.departures import Departure
 from tgr_local.code.writing.imports import add_imports
 from tgr_local.code.writing.natural import codes, is_whole, read_answer
 from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import Event, Progress, Prompt, Query, Reply, TextDelta
-from tgr_local.methods import Method
+from tgr_local.generation import Event, Method, Progress, Prompt, Query, Reply, TextDelta
 from tgr_local.options.config import SearchConfig
 from tgr_local.system.errors import CancelledError, CapacityError
 
