@@ -55,11 +55,11 @@ from tgr_local.lab.eval import manifest, systems, tasks
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.samples import seed_of
 from tgr_local.lab.eval.task import Problem
+from tgr_local.options.strength_files import Strength
 from tgr_local.search import scoring, strength
 from tgr_local.search.run import Request, Run
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steering import Steering
-from tgr_local.search.strength_files import Strength
 from tgr_local.system.errors import TgrError
 from tgr_local.system.versions import versions
 

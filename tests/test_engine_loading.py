@@ -22,8 +22,8 @@ from tgr_local.engine import Cancel, Engine, backend_devices, devices
 from tgr_local.engine.adapters import LoadedFiles
 from tgr_local.engine.installation import gpu_devices, slow_cache
 from tgr_local.engine.native import native
+from tgr_local.options import strength_files
 from tgr_local.options.config import EngineConfig
-from tgr_local.search import strength_files
 from tgr_local.system.errors import CancelledError, ModelError
 
 # --- devices ---
@@ -71,8 +71,8 @@ def test_a_model_in_parts_is_known_by_all_of_them(tmp_path: Path) -> None:
         "type_k": "f16", "type_v": "f16", "control_vector": "",
     }  # fmt: skip
     strength_files.write(settings, strength_files.Strength(2.0, 0.01, 100, 1.0))
-    assert [of for of, _ in strength_files.of_model(ours[0])] == [settings]
-    assert strength_files.of_model(theirs[0]) == []
+    assert [of for of, _ in strength_files.of_model(ours[0]).values()] == [settings]
+    assert strength_files.of_model(theirs[0]) == {}
     assert loaded.replaced() is None
     ours[1].write_text("another")
     assert loaded.replaced() == ours[1]

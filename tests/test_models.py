@@ -19,10 +19,10 @@ from gguf_edit import ARRAY, BOOL, F32, STRING, U32, U64, Array, Gguf
 from tgr_local import load
 from tgr_local.engine import Engine, check_memory, memory_check
 from tgr_local.engine.installation import load_with_progress
-from tgr_local.options import model_files
+from tgr_local.options import model_files, strength_files
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.options.resolve import resolve
-from tgr_local.search import strength, strength_files
+from tgr_local.search import strength
 from tgr_local.system.errors import ModelError
 
 # ---- files ----
@@ -379,7 +379,7 @@ def test_a_model_is_deleted_with_what_belongs_to_it(
     (shelf / "smaller.gguf").write_bytes(b"GGUF")
     with load(shelf / "small.gguf") as engine:
         strength.prepare(engine, SearchConfig(rank=2, d_z=4))
-    (measured,) = strength_files.files_of_model(shelf / "small.gguf")
+    (measured,) = strength_files.of_model(shelf / "small.gguf")
     belongs = [shelf / "small.gguf", measured]
     assert run("models", "rm", "small") == 2  # nobody can be asked here
     said = f"deleting {', '.join(map(str, belongs))} needs an answer on a terminal, or --yes"

@@ -75,11 +75,14 @@ def text_of(page: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def imports(name: str) -> set[str]:
-    """Every module that a module imports anywhere, functions included; tgr_local's without its
-    name."""
+def imports(name: str, *, types: bool = True) -> set[str]:
+    """Every module that a module imports anywhere, functions included, and what it imports for
+    `types` alone; tgr_local's without its name."""
     found = set()
-    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+    tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+    if not types:
+        tree.body = [n for n in tree.body if not ast.unparse(n).startswith("if TYPE_CHECKING:")]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -104,10 +107,10 @@ def above(name: str) -> set[str]:
     return {one for row in rows[:height] for one in row}
 
 
-def within(name: str) -> set[str]:
+def within(name: str, *, types: bool = True) -> set[str]:
     """The modules of this package that a module imports; a name of a folder stands for its
     ``__init__``."""
-    return imports(name) & set(MODULES) - {"__init__", "tgr_local"}
+    return imports(name, types=types) & set(MODULES) - {"__init__", "tgr_local"}
 
 
 @pytest.mark.parametrize("name", sorted(set(MODULES) - {"__init__", "tgr_local", "lab"}))
@@ -123,11 +126,25 @@ def test_a_part_imports_less_than_its_folder(part: list[str], allowed: set[str])
     assert {folder(other) for other in found} <= allowed
 
 
-def test_front_ends_get_the_records_of_a_search_from_generation() -> None:
-    front_ends = {"console", "apis", "chat", "code", "server"}
+def test_the_layers_below_generation_import_neither_search_nor_methods() -> None:
+    below = {one for row in LAYERS[LAYERS.index({"generation"}) + 1 :] for one in row}
     for name in MODULES:
-        if folder(name) in front_ends:
-            assert "search" not in {folder(other) for other in within(name)}, name
+        if folder(name) in below:
+            assert not {"search", "methods"} & {folder(other) for other in within(name)}, name
+
+
+def test_few_layers_import_each_other() -> None:
+    rooms = {one for row in LAYERS for one in row} - {"__main__"}
+    pairs = {(folder(name), folder(other)) for name in MODULES for other in within(name)}
+    assert len({(one, other) for one, other in pairs if one != other and one in rooms}) <= 44
+
+
+def test_a_method_is_understood_with_few_modules() -> None:
+    known, new = set(), {"methods.markov"}
+    while new:
+        known |= new
+        new = {other for name in new for other in within(name, types=False)} - known
+    assert "search.trajectory" in known and len(known) <= 25
 
 
 def test_a_stage_of_the_code_assistant_imports_those_above_it() -> None:

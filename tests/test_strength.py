@@ -23,8 +23,9 @@ from tgr_local import generate, generate_many, methods
 from tgr_local.engine import Engine, SteeredEngine
 from tgr_local.generation import Reply
 from tgr_local.generation.control_vectors import ControlVector
+from tgr_local.options import strength_files
 from tgr_local.options.config import EngineConfig, SearchConfig
-from tgr_local.search import geometry, maps, strength, strength_files
+from tgr_local.search import geometry, maps, strength
 from tgr_local.search.run import Request, Run
 from tgr_local.system import file_hash, paths
 from tgr_local.system.errors import CapacityError
@@ -124,7 +125,7 @@ def test_every_kind_of_model_has_a_strength(family: Family, tmp_path: Path, load
     found = strength.prepare(engine, SearchConfig(divergence=0.05))
     assert found is not None
     assert found.divergence == pytest.approx(0.05, rel=0.25)
-    assert 0 < found.n_positions <= strength.N_POSITIONS
+    assert 0 < found.n_positions <= strength.MEASUREMENT.positions
 
 
 def test_a_model_that_ends_at_once_is_measured_past_its_end(engine: Engine) -> None:
@@ -149,9 +150,9 @@ def test_it_is_measured_once_and_kept(engine: Engine) -> None:
     assert strength.prepare(engine, MEASURED) == first
     assert engine.stats().n_positions == before
     file_hash.of(engine.path)
-    ((settings, kept),) = strength_files.of_model(engine.path, divergence=0.05, rank=8)
+    ((settings, kept),) = strength_files.of_model(engine.path, divergence=0.05, rank=8).values()
     assert kept == first and settings["model"] == engine.model_hash
-    assert strength_files.of_model(engine.path, rank=4) == []
+    assert strength_files.of_model(engine.path, rank=4) == {}
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_a_damaged_file_is_measured_again(engine: Engine, damage: bytes | dict[s
     if isinstance(damage, dict):
         damage = json.dumps(json.loads(path.read_bytes()) | damage).encode()
     path.write_bytes(damage)
-    assert strength_files.of_model(engine.path) == []
+    assert strength_files.of_model(engine.path) == {}
     strength._known.clear()
     again = strength.prepare(engine, MEASURED)
     assert again and first and again.zeta == first.zeta

@@ -46,17 +46,15 @@ def _list(args: Arguments) -> int:
 
 
 def _show(args: Arguments) -> int:
-    from tgr_local.options import model_files
-    from tgr_local.search import strength_files
+    from tgr_local.options import model_files, strength_files
 
     path = model_files.find(args.model)
-    strengths = strength_files.of_model(path)
     facts = model_files.card(path).facts()
     facts |= _memory(facts) | {
         "strength": {
             f"{of['divergence']:g} wanted with rank {of['rank']}, d_z {of['d_z']}, injection_seed "
             f"{of['injection_seed']}, {of['type_k']}/{of['type_v']}": str(strength)
-            for of, strength in strengths
+            for of, strength in strength_files.of_model(path).values()
         }
     }
     return _print(args, facts, model_files.as_table(facts))

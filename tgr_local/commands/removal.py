@@ -11,8 +11,7 @@ import os
 import stat
 from pathlib import Path
 
-from tgr_local.options import model_files, model_parts
-from tgr_local.search import strength_files
+from tgr_local.options import model_files, model_parts, strength_files
 from tgr_local.system.errors import ModelError
 
 
@@ -36,7 +35,7 @@ def files_of(name: str) -> list[Path]:
         if stat.S_ISDIR(os.lstat(file).st_mode):
             raise ModelError(f"{file} is a folder, which is not deleted; delete it yourself")
     # what a link leads to stays, and with it what was measured
-    return [*parts, *(() if path.is_symlink() else strength_files.files_of_model(path))]
+    return [*parts, *(() if path.is_symlink() else strength_files.of_model(path))]
 
 
 def _lies_in(path: Path, folder: Path) -> bool:

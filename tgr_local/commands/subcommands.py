@@ -118,9 +118,9 @@ _DEFAULTS = (None, "default")
 
 def _of_method(values: dict[str, Any], method: str) -> tuple[dict[str, Any], str]:
     """The options without those that the method does not use, and how many these are."""
-    from tgr_local import methods
+    from tgr_local.generation import method_named
 
-    chosen, fields = methods.get(method), {spec.name for spec in dataclasses.fields(SearchConfig)}
+    chosen, fields = method_named(method), {spec.name for spec in dataclasses.fields(SearchConfig)}
     used = {name: v for name, v in values.items() if name not in fields or chosen.uses(name)}
     n = len(values) - len(used)
     hint = f"{n} options that {chosen.name} does not use are hidden; --all shows them"
@@ -130,17 +130,15 @@ def _of_method(values: dict[str, Any], method: str) -> tuple[dict[str, Any], str
 def _strength(path: Path | None, config: SearchConfig, args: Arguments) -> tuple[str, str]:
     """The injection's strength that was measured for a model and these options, and where it comes
     from, as a line of `show_config`."""
-    from tgr_local import methods
-    from tgr_local.options import model_files
-    from tgr_local.search import strength_files
+    from tgr_local.generation import method_named
+    from tgr_local.options import model_files, strength_files
 
-    if not methods.get(args.method).of_thinking.steers or config.eta == 0:
+    if not method_named(args.method).of_thinking.steers or config.eta == 0:
         return "", "nothing is injected"
     if config.calibration != "divergence":
         return "", f"calibration {config.calibration}"
     facts = model_files.card(path).facts() if path else {}
-    strengths = path and strength_files.of_model(
-        path,
+    wanted = dict(
         divergence=config.divergence,
         rank=config.rank,
         injection_seed=config.injection_seed,
@@ -149,9 +147,9 @@ def _strength(path: Path | None, config: SearchConfig, args: Arguments) -> tuple
         type_v=args.engine.type_v,
         control_vector="",
     )
-    if not strengths:
-        return "", "not measured yet; the first search does it, once"
-    return str(strengths[0][1]), "measured for this model"
+    for _, strength in strength_files.of_model(path, **wanted).values() if path else ():
+        return str(strength), "measured for this model"
+    return "", "not measured yet; the first search does it, once"
 
 
 def _chat(args: Arguments) -> int:
@@ -182,10 +180,10 @@ def _names_model(args: Arguments) -> bool:
 
 
 def _serve(args: Arguments) -> int:
-    from tgr_local import methods
+    from tgr_local.generation import method_named
     from tgr_local.options import model_files
 
-    method = methods.get(args.method)
+    method = method_named(args.method)
     try:
         from tgr_local.server import serve
     except ModuleNotFoundError as error:

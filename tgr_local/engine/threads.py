@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable, Iterator
 
 from tgr_local.engine import waits
-from tgr_local.engine.devices import require_address_space
 from tgr_local.engine.native import native
 from tgr_local.system.errors import CancelledError
 
@@ -38,7 +37,7 @@ def start_thread(work: Callable[[], None]) -> threading.Thread:
     and end at that time."""
     if _ending:
         raise CancelledError("the program is ending")
-    require_address_space()
+    native.require_address_space()
     thread = threading.Thread(target=work, daemon=True)
     _started.add(thread)
     thread.start()

@@ -17,7 +17,7 @@ from tgr_local.generation.threads import in_threads
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
 from tgr_local.search import strength
-from tgr_local.search.capacity import may_measure
+from tgr_local.search.capacity import pending_measurement
 from tgr_local.search.steps import Counts, Progress
 from tgr_local.system.errors import CancelledError, CapacityError
 
@@ -106,8 +106,8 @@ def write_each(
     n, measured = len(requests) * k, 0
     if cancel:  # the replies so far need the tokens as they come
         on_event = on_event or (lambda number, event: None)
-    is_paid = not 0 < config.max_forward_tokens < strength.N_POSITIONS
-    if n > 1 and is_paid and may_measure(engine, config, method.thinking or method):
+    is_paid = not 0 < config.max_forward_tokens < strength.MEASUREMENT.positions
+    if n > 1 and is_paid and pending_measurement(engine, config, method.of_thinking):
         if on_event:  # measured now, since in a group all would wait for one
             on_event(0, Progress(0, "calibration"))
         measurement = strength.prepare(engine, config, cancel, config.max_seconds / 2)

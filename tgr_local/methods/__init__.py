@@ -23,18 +23,6 @@ import difflib
 import importlib
 from collections.abc import Iterator, Mapping
 
-# A thread that writes a reply imports nothing, since another one may fork meanwhile.
-from tgr_local.methods import (  # noqa: F401 - loaded with the package
-    auto,
-    base,
-    best_of_n,
-    early_exit,
-    markov,
-    self_consistency,
-    tgr_latent,
-    tgr_think,
-    vote,
-)
 from tgr_local.search.run import Method as Method
 
 HOMES = {
@@ -77,6 +65,9 @@ class _Methods(Mapping[str, Method]):
 
 
 METHODS: Mapping[str, Method] = _Methods()
+for _name, _home in HOMES.items():
+    if not _home.startswith("lab."):
+        METHODS[_name]  # now: a thread that writes a reply imports nothing, as another may fork
 
 
 def loaded(name: str | Method) -> str | Method:

@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from tgr_local.engine import Engine
 from tgr_local.methods import vote
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.run import Method, Run
@@ -42,24 +41,12 @@ def _with(config: SearchConfig) -> SearchConfig:
     return dataclasses.replace(config, **options(config))
 
 
-def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    return vote.cells(engine, n_query, _with(config))
-
-
-def sequences(engine: Engine, config: SearchConfig) -> int:
-    return vote.sequences(engine, _with(config))
-
-
-def positions(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    return vote.positions(engine, n_query, _with(config))
-
-
 METHOD = Method(
     "auto",
     run,
-    cells,
-    sequences,
-    positions=positions,
+    lambda engine, n_query, config: vote.cells(engine, n_query, _with(config)),
+    lambda engine, config: vote.sequences(engine, _with(config)),
+    positions=lambda engine, n_query, config: vote.positions(engine, n_query, _with(config)),
     about="vote with settings of its own; one text where nothing can be compared",
     options=vote.METHOD.options,
 )

@@ -67,6 +67,6 @@ METHOD = chunk_method(
     "tgr-latent",
     _decide,
     searches=True,
-    steers=True,
+    steering=Steering,
     about="tries directions before each further chunk, follows the best one",
 )

@@ -15,6 +15,7 @@ flags.py        the command line's parser, and flags made from config fields
 foreign_flags.py  flags of llama.cpp and commands of ollama, and what they are called here
 model_files.py  the models on this machine: finding one by name, describing it
 model_parts.py  the files of a model in parts
+strength_files.py  measured strengths of injections, in the cache folder, by model file
 model_names.py  names of models that can be downloaded
 gguf_header.py  reading the header of a GGUF file
 """

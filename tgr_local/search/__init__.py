@@ -10,7 +10,6 @@ branches.py        Branches: several whole texts after one query
 steering.py        states to anchors, anchors to candidates and injections
 maps.py            the maps of a model that turn anchors into injections
 strength.py        measures how strong an injection must be
-strength_files.py  … those that were measured, in the cache folder
 geometry.py        anchors, injections, measures: pure numpy
 scoring.py         the score and its terms: pure numpy
 chunkwise.py       chunk_method: the loop of a method with resets, and its record, from its flags

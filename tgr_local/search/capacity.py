@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
-from tgr_local.search import geometry, strength
-from tgr_local.search.run import Method
+from tgr_local.search import geometry
+from tgr_local.search.run import Measurement, Method
 from tgr_local.system.errors import CapacityError, ContextError, too_long
+
+if TYPE_CHECKING:
+    from tgr_local.engine import Engine
 
 STATE_COST = 2  # positions that reading a state decodes: the chunk's last token and the delimiter
 SPARE_CELLS = 8  # the pending token, the delimiter, and a little more
@@ -53,8 +55,8 @@ def sequences_needed(engine: Engine, config: SearchConfig, method: Method) -> in
     beside = 0
     if method.searches:  # the guard needs the winner's rollout and another sequence
         beside = max(n_rollouts(config), 1 + int(guard_positions(config) > 0 and method.steers))
-    if may_measure(engine, config, method):
-        beside = max(beside, min(strength.N_SEQUENCES, engine.n_seq_max - 2))
+    if measurement := pending_measurement(engine, config, method):
+        beside = max(beside, min(measurement.sequences, engine.n_seq_max - 2))
     if engine.rolls_back:
         return 1 + beside
     return 2 + max(beside, int(method.steers))
@@ -62,8 +64,8 @@ def sequences_needed(engine: Engine, config: SearchConfig, method: Method) -> in
 
 def cells_needed(engine: Engine, n_query: int, config: SearchConfig, method: Method) -> int:
     """Cells of one trajectory with resets: |Q| + what a reset retains + the larger of a chunk and
-    all rollouts. A text that may be steered also has room to measure the strength, where that is
-    not known and the cache allows it.
+    all rollouts. A text that may be steered also has room to measure its injection, where that is
+    due and the cache allows it.
 
     Raises ValueError for a query without tokens, and CapacityError, with the numbers, when it can
     never fit.
@@ -94,8 +96,8 @@ def cells_needed(engine: Engine, n_query: int, config: SearchConfig, method: Met
             f"the query has {n_query} tokens and needs {n_cells} cells with its chunks and "
             f"rollouts, but n_ctx is {n_ctx}; raise n_ctx (-c), or lower chunk_len or rollout_len"
         )
-    if may_measure(engine, config, method):
-        measuring = n_query + retained + strength.N_CELLS + SPARE_CELLS
+    if measurement := pending_measurement(engine, config, method):
+        measuring = n_query + retained + measurement.cells + SPARE_CELLS
         n_cells = max(n_cells, min(measuring, n_ctx or engine.most_cells()))
     return n_cells
 
@@ -108,9 +110,11 @@ def may_steer(config: SearchConfig) -> bool:
     return config.token_limit > config.search_from * config.chunk_len
 
 
-def may_measure(engine: Engine, config: SearchConfig, method: Method) -> bool:
-    """Whether a run may measure the strength of its injection."""
-    return method.steers and may_steer(config) and strength.is_pending(engine, config)
+def pending_measurement(engine: Engine, config: SearchConfig, method: Method) -> Measurement | None:
+    """The measurement that a run may make first; None where there is none."""
+    if method.measurement is None or not may_steer(config):
+        return None
+    return method.measurement(engine, config)
 
 
 def positions_needed(engine: Engine, n_query: int, config: SearchConfig, method: Method) -> int:
@@ -124,7 +128,8 @@ def positions_needed(engine: Engine, n_query: int, config: SearchConfig, method:
         per_chunk += 0 if engine.rolls_back else config.chunk_len
     if method.steers:
         per_chunk += STATE_COST + (guard_positions(config) if method.searches else 0)
-    once = strength.N_POSITIONS if may_measure(engine, config, method) else 0
+    measurement = pending_measurement(engine, config, method)
+    once = measurement.positions if measurement else 0
     return n_query + limit + once + most_chunks(config) * per_chunk
 
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Injection
+from tgr_local.engine.session import Injection
 from tgr_local.options import groups
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import Config
 from tgr_local.search.capacity import cells_needed, fitted, positions_needed, sequences_needed
 from tgr_local.search.run import Method, Run
-from tgr_local.search.steering import Steering
 from tgr_local.search.steps import Candidates, Step
 from tgr_local.search.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from tgr_local.search.steering import Steering
 
 
 class Decision(NamedTuple):
@@ -47,16 +49,18 @@ def chunk_method(
     *,
     about: str,
     searches: bool = False,
-    steers: bool = False,
+    steering: type[Steering] | None = None,
     fixed: Mapping[str, Any] | None = None,
     options: tuple[type[Config], ...] = (),
 ) -> Method:
     """A method that resets the context at every chunk. From chunk `search_from` on `decide` says
-    how the next one is written; those before are written plainly. It runs with the `fixed` options,
-    and uses `options` beside those of its kind."""
+    how the next one is written; those before are written plainly. `steering` makes the anchors and
+    injections of a method that steers. It runs with the `fixed` options, and uses `options` beside
+    those of its kind."""
+    steers = steering is not None
 
     def steps(run: Run) -> Iterator[Step]:
-        return _steps(run.with_options(**fixed) if fixed else run, method, decide)
+        return _steps(run.with_options(**fixed) if fixed else run, method, decide, steering)
 
     def used(config: SearchConfig) -> SearchConfig:
         return dataclasses.replace(config, **fixed) if fixed else config
@@ -75,7 +79,7 @@ def chunk_method(
         lambda engine, config: sequences_needed(engine, used(config), method),
         resets=True,
         searches=searches,
-        steers=steers,
+        measurement=steering.measurement if steering else None,
         positions=lambda engine, n, config: positions_needed(engine, n, used(config), method),
         fit=lambda engine, n_query, config: fitted(engine, n_query, used(config), method),
         about=about,
@@ -84,11 +88,13 @@ def chunk_method(
     return method
 
 
-def _steps(run: Run, method: Method, decide: Decide) -> Iterator[Step]:
+def _steps(
+    run: Run, method: Method, decide: Decide, steered_by: type[Steering] | None
+) -> Iterator[Step]:
     """Decide, write, read the state, reset; again until the text ends."""
     first = run.config.search_from
     with Trajectory(run, method) as trajectory:
-        steering = Steering(trajectory) if method.steers else None
+        steering = steered_by(trajectory) if steered_by else None
         if steering and first and not run.measures:
             trajectory.begin()
         else:

@@ -15,33 +15,33 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import (
-    Cancel,
-    Engine,
-    Injection,
-    OnTokens,
-    Output,
-    Participant,
-    Sampling,
-    Sequence,
-    Session,
-    Task,
-)
+from tgr_local.engine.cancel import Cancel
+from tgr_local.engine.records import Output, Sampling
+from tgr_local.engine.session import Injection, OnTokens, Participant, Sequence, Session, Task
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import Config, group_of
 from tgr_local.search.steps import Counts, Finish, OnProgress, Progress, Seconds, Step
 from tgr_local.system.errors import BudgetError, CancelledError, TgrError
 
+if TYPE_CHECKING:
+    from tgr_local.engine import Engine
+
 LEAST_DRAFTING = 100_000_000
 """Parameters of a model for which drafts can pay: in a smaller one, a row costs nearly a token."""
-_BREAKER_TOKENS = (
-    160  # … before those that DRY looks at, in which a breaker of 40 characters begins
-)
+_BREAKER_TOKENS = 160  # before those that DRY looks at: a breaker of 40 characters begins there
+
+
+class Measurement(NamedTuple):
+    """Most that the measurement of an injection takes, which comes before its first use."""
+
+    cells: int
+    sequences: int
+    positions: int
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,9 @@ class Method:
     """Cuts the context back to the query and the newest tokens; else the context stays whole."""
     searches: bool = False
     """Rolls out candidates at every chunk boundary."""
-    steers: bool = False
-    """Injects vectors made from anchors, and reads the state at the end of every chunk."""
+    measurement: Callable[[Engine, SearchConfig], Measurement | None] | None = None
+    """The measurement that an injection by these options waits for; None for a method that injects
+    nothing."""
     positions: Callable[[Engine, int, SearchConfig], int] | None = None
     """Positions that a run decodes at most for a query of that length; None: no more than its
     cells, since nothing is decoded twice."""
@@ -76,6 +77,11 @@ class Method:
     """Description in a few words for everybody."""
     options: tuple[type[Config], ...] = ()
     """The groups of options that it uses, beside what `SearchConfig` declares itself."""
+
+    @property
+    def steers(self) -> bool:
+        """Whether it injects vectors made from anchors, and reads the state after every chunk."""
+        return self.measurement is not None
 
     @property
     def of_thinking(self) -> Method:

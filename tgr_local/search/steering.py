@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Injection
+from tgr_local.engine import Injection, Output, Task
 from tgr_local.options.config import SearchConfig
+from tgr_local.options.strength_files import Strength
 from tgr_local.search import geometry, maps, strength
 from tgr_local.search.seeds import PROPOSE, derived_seed
-from tgr_local.search.strength_files import Strength
 from tgr_local.search.trajectory import Trajectory
 from tgr_local.system.errors import CapacityError
 
@@ -17,6 +19,8 @@ from tgr_local.system.errors import CapacityError
 class Steering:
     """The anchors of one trajectory and their injection, by its config."""
 
+    measurement = staticmethod(strength.pending)
+    """The measurement that an injection by some options waits for."""
     z: NDArray[np.float64]
     """[d_z] z_{t-1}, the state at the end of the text, from the first `read` on."""
 
@@ -30,12 +34,29 @@ class Steering:
     def is_ready(self) -> bool:
         """Whether an injection has its strength: it needs none that is measured, or that is known,
         or is measured now, where the limits of the run and its room in the cache allow it."""
-        trajectory, config = self._trajectory, self._config
-        if self._strength is None and strength.is_needed(config):
-            self._strength = strength.known(trajectory.engine, config)
-            self._strength = self._strength or trajectory.measure_strength()
+        if self._strength is None and strength.is_needed(self._config):
+            known = strength.known(self._trajectory.engine, self._config)
+            self._strength = known or self._measured()
             return self._strength is not None
         return True
+
+    def _measured(self) -> Strength | None:
+        """The strength, measured with what the session has free; None where that, the budget or the
+        time is not enough, or other runs of a lockstep group would wait."""
+        trajectory, run, wanted = self._trajectory, self._trajectory.run, strength.MEASUREMENT
+        n_free = run.n_sequences - trajectory.n_sequences
+        if run.participant or n_free < wanted.sequences or not trajectory.affords(wanted.positions):
+            return None
+
+        def decode(tasks: Sequence[Task]) -> list[Output] | None:
+            outputs = run.generate(tasks)
+            run.count(calibration=sum(output.n_decoded for output in outputs))
+            return None if trajectory.late else outputs
+
+        run.report("calibration")
+        with run.timed("calibration"):
+            n_cells = run.n_cells - trajectory.n_cells
+            return strength.measure(trajectory.engine, run.session, self._config, n_cells, decode)
 
     @property
     def figures(self) -> dict[str, float]:

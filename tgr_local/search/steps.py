@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Output
+from tgr_local.engine.records import Output
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import scoring
 

@@ -25,9 +25,11 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import Cancel, Engine, Injection, Output, Sampling, Session, Task
 from tgr_local.engine import Sequence as EngineSequence
+from tgr_local.options import strength_files
 from tgr_local.options.config import SearchConfig
-from tgr_local.search import geometry, maps, strength_files
-from tgr_local.search.strength_files import Strength
+from tgr_local.options.strength_files import Strength
+from tgr_local.search import geometry, maps
+from tgr_local.search.run import Measurement
 from tgr_local.system.errors import CapacityError, ModelError
 
 PROMPTS = (
@@ -42,8 +44,8 @@ N_SEQUENCES = len(PROMPTS) + 1 + N_ANCHORS
 """The prompts; a text plainly, and under each anchor."""
 _PROMPT_MOST = 64
 N_CELLS = len(PROMPTS) * _PROMPT_MOST + (1 + N_ANCHORS) * (1 + N_TOKENS)
-N_POSITIONS = 7500
-"""Positions that a measurement takes at most; most take less than half."""
+MEASUREMENT = Measurement(N_CELLS, N_SEQUENCES, positions=7500)
+"""Most take less than half of the positions."""
 _LEAST_TOKENS = 8
 _SEED = 20201
 _WIDEST = 30.0  # factor of ζ between two tries
@@ -73,9 +75,9 @@ def known(engine: Engine, config: SearchConfig) -> Strength | None:
     return _known.get(key)
 
 
-def is_pending(engine: Engine, config: SearchConfig) -> bool:
-    """Whether an injection by these options must wait for a measurement."""
-    return is_needed(config) and known(engine, config) is None
+def pending(engine: Engine, config: SearchConfig) -> Measurement | None:
+    """The measurement that an injection by these options must wait for; None = it needs none."""
+    return MEASUREMENT if is_needed(config) and known(engine, config) is None else None
 
 
 def keep(engine: Engine, config: SearchConfig, strength: Strength) -> Strength:

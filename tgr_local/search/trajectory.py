@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Injection, New, Output, Sequence, Task
-from tgr_local.search import geometry, strength
+from tgr_local.engine.records import Output
+from tgr_local.engine.session import Injection, New, Sequence, Task
+from tgr_local.search import geometry
 from tgr_local.search.capacity import STATE_COST, check_shift, guard_positions, text_room
 from tgr_local.search.capacity import goes_on as goes_on_when_full
 from tgr_local.search.run import Method, Run
 from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.steps import Candidates, Counts, Finish, Step, scored
-from tgr_local.search.strength_files import Strength
 from tgr_local.system.errors import CancelledError
 
 _CHUNKS = 32  # that one task writes at most
@@ -214,26 +214,6 @@ class Trajectory:
             self.run.count(guard=plainly.n_decoded)
         return float(np.mean(output.logprobs, dtype=float) - np.mean(plainly.feed_logprobs))
 
-    def measure_strength(self) -> Strength | None:
-        """Measures the strength of the injection with what the session has free; None where that,
-        the budget or the time is not enough, or other runs of a lockstep group would wait."""
-        run = self.run
-        n_free = run.n_sequences - (1 if self._root is None else 2)
-        if run.participant or n_free < strength.N_SEQUENCES:
-            return None
-        if not self.affords(strength.N_POSITIONS):
-            return None
-
-        def decode(tasks: Seq[Task]) -> list[Output] | None:
-            outputs = run.generate(tasks)
-            run.count(calibration=sum(output.n_decoded for output in outputs))
-            return None if self.late else outputs
-
-        run.report("calibration")
-        with run.timed("calibration"):
-            n_cells = run.n_cells - self._length
-            return strength.measure(self.engine, run.session, self.config, n_cells, decode)
-
     def adopt(self, rollout: int, output: Output) -> None:
         """Begins the chunk with a rollout of this boundary, or as much of it as the limits allow;
         `write` continues it. Its cells stay, so it costs nothing; only where it must be cut and the
@@ -377,6 +357,11 @@ class Trajectory:
     def n_cells(self) -> int:
         """Cells of the context; the newest token is in none."""
         return self._length
+
+    @property
+    def n_sequences(self) -> int:
+        """Sequences that hold the context: one, and one for Q alone where a reset needs it."""
+        return 1 if self._root is None else 2
 
     def step(self, output: Output, finish: Finish | None, **parts: Any) -> Step:
         """The record of this step; starts the next one. `parts` holds origin, candidates, anchor

@@ -26,7 +26,7 @@ from tgr_local.lab.eval.tasks import get
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import types_of
 from tgr_local.options.former import FORMER, FORMER_VALUES, departed
-from tgr_local.search.strength_files import Strength
+from tgr_local.options.strength_files import Strength
 from tgr_local.system import cores, json_checks
 from tgr_local.system.errors import TgrError, describe
 from tgr_local.system.json_checks import Count

@@ -84,7 +84,7 @@ def breaches(
 METHOD = chunk_method(
     "hard-geometry",
     _decide,
-    steers=True,
+    steering=Steering,
     about="markov with directions that bend no more than a rule allows",
     options=(HardGeometryOptions,),
 )

@@ -20,6 +20,6 @@ def _decide(_: Trajectory, steering: Steering) -> Decision:
 METHOD = chunk_method(
     "random-anchor",
     _decide,
-    steers=True,
+    steering=Steering,
     about="markov with a random direction in every chunk, untested",
 )

@@ -60,31 +60,16 @@ def write(settings: Mapping[str, Any], strength: Strength) -> None:
         paths.write_whole(_file(settings), json.dumps(data).encode())
 
 
-def of_model(path: Path, **wanted: Any) -> list[tuple[dict[str, Any], Strength]]:
-    """The strengths that were measured for a model file, with their settings: those that have the
-    wanted ones."""
-    return [known for _, known in _of_model(path, wanted)]
-
-
-def files_of_model(path: Path) -> list[Path]:
-    """The files of these strengths."""
-    return [file for file, _ in _of_model(path, {})]
-
-
-def _of_model(
-    path: Path, wanted: Mapping[str, Any]
-) -> list[tuple[Path, tuple[dict[str, Any], Strength]]]:
-    parts = [part for part in parts_of(path) if part.is_file()]
-    hashes = [sha for part in parts if (sha := file_hash.known(part))]
-    if not parts or len(hashes) < len(parts):
-        return []
-    wanted = {**wanted, "model": file_hash.joined(hashes)}
-    files = [(file, _read(file)) for file in sorted(_folder().glob("*.json"))]
-    return [
-        (file, strength)
-        for file, strength in files
-        if strength and wanted.items() <= strength[0].items()
-    ]
+def of_model(path: Path, **wanted: Any) -> dict[Path, tuple[dict[str, Any], Strength]]:
+    """The strengths that were measured for a model file, with their settings, by their files: those
+    that have the wanted settings."""
+    hashes = [file_hash.known(part) for part in parts_of(path) if part.is_file()]
+    known = [sha256 for sha256 in hashes if sha256]
+    if not known or len(known) < len(hashes):
+        return {}
+    wanted["model"] = file_hash.joined(known)
+    every = ((file, _read(file)) for file in sorted(_folder().glob("*.json")))
+    return {file: kept for file, kept in every if kept and wanted.items() <= kept[0].items()}
 
 
 def _folder() -> Path:
