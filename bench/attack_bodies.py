@@ -303,9 +303,6 @@ def options() -> dict[str, Body]:
         )  # fmt: skip
         bodies[f"method: {method}, long"] = (
             COMPLETION,
-            completion(
-                max_tokens=INT_MAX,
-                tgr={"method": method, "chunk_len": INT_MAX},
-            ),
+            completion(max_tokens=INT_MAX, tgr={"method": method, "chunk_len": INT_MAX}),
         )
     return bodies

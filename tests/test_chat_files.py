@@ -171,10 +171,7 @@ USER = '{"role": "user", "content": "q"}'
         ("nonsense", "is not a conversation: line 1: Expecting value"),
         ("[]", "is not a conversation: line 1: .* is not of type dict"),
         ('{"format": "x"}', "is not a conversation: line 1: its format is 'x'"),
-        (
-            HEADER.replace("base", "magic"),
-            "line 1: .*its method is 'magic', but there",
-        ),
+        (HEADER.replace("base", "magic"), "line 1: .*its method is 'magic', but there"),
         (HEADER.replace("{}", '{"sigma": -1}'), "line 1: .*sigma is -1, but must be at least 0"),
         (HEADER.replace("{}", '{"sigmo": 1}'), "line 1: .*unknown option 'sigmo'"),
         (f"{HEADER}\n{USER}", "is not a conversation: line 3: the file ends before the answer"),

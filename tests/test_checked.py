@@ -15,15 +15,7 @@ import pytest
 from command_line import process, run
 from surroundings import HANG, ROOT
 
-from tgr_local import (
-    Cancel,
-    CancelledError,
-    Engine,
-    EngineConfig,
-    Progress,
-    SearchConfig,
-    generate,
-)
+from tgr_local import Cancel, CancelledError, Engine, EngineConfig, Progress, SearchConfig, generate
 
 QUESTION = "What is 2+3?"
 PUZZLE = "Use 3, 7, 25 to make 46"  # whose answers differ

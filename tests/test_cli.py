@@ -222,14 +222,7 @@ def test_json_has_everything_that_a_result_depends_on(double: None, capsys):
     result = json.loads(out)
     assert err == ""
     kinds = {"query": 7, "rebuild": 10, "rollouts": 10, "chunk": 15, "delimiter": 2}
-    kinds |= {
-        "guard": 0,
-        "calibration": 0,
-        "discarded": 0,
-        "reused": 0,
-        "refused": 0,
-        "total": 44,
-    }
+    kinds |= {"guard": 0, "calibration": 0, "discarded": 0, "reused": 0, "refused": 0, "total": 44}
     assert result.pop("versions").keys() - {"llama-cpp-python"} == {"tgr-local", "python", "numpy"}
     assert result.pop("config").keys() == {spec.name for spec in dataclasses.fields(SearchConfig)}
     assert result.pop("engine").keys() == EngineConfig.__dataclass_fields__.keys()
@@ -402,11 +395,7 @@ def test_a_file_that_is_too_long_is_refused(capsys, double: None, tmp_path):
             "--json-schema and --grammar exclude each other; leave one out",
         ),
         ("run x --trace /nowhere/t", 1, "/nowhere/t: No such file or directory"),
-        (
-            "run x --trace-vectors",
-            2,
-            "trace_vectors needs a trace file; name it with --trace FILE",
-        ),
+        ("run x --trace-vectors", 2, "trace_vectors needs a trace file; name it with --trace FILE"),
         ("--verison", 2, "unknown argument '--verison'; did you mean --version?"),
         ("--no-such=1", 2, "unknown argument '--no-such=1'; tgr-local --help has all flags"),
         ("--verison run x", 2, "unknown argument '--verison'; did you mean --version?"),

@@ -87,10 +87,7 @@ def pair(draw: random.Random, depth: int = 0) -> tuple[dict[str, Any], Any]:
         "bounded": ({"type": "integer", "minimum": number - 7, "maximum": number + 90}, number),
         "number": ({"type": "number"}, draw.choice([number, number / 8, 1e-07, 2.5e16])),
         "boolean": ({"type": "boolean"}, draw.choice([True, False])),
-        "enum": (
-            {"enum": ["a", 1, None, {"b": [1, {}]}]},
-            draw.choice(["a", 1, None]),
-        ),
+        "enum": ({"enum": ["a", 1, None, {"b": [1, {}]}]}, draw.choice(["a", 1, None])),
         "free": ({}, draw.choice([None, [1, {"a": []}], "x", 3])),
         "types": ({"type": ["string", "integer"]}, draw.choice(["x", 3])),
     }

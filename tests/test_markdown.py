@@ -246,10 +246,7 @@ def test_wide_characters_fit_the_width():
 def test_plain_text_is_not_formatted():
     shown = written("**a**\n- b\n\n", 1, growing=PlainText())
     assert shown == "**a**\n- b\n"
-    assert plain(written("some words here", 3, 10, PlainText("dim"))) == [
-        "some words",
-        "here",
-    ]
+    assert plain(written("some words here", 3, 10, PlainText("dim"))) == ["some words", "here"]
     text = "some words here\n```sh\nsome words here\n```\nsome words here"
     growing = PlainText()
     growing.feed(text)

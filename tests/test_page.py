@@ -15,15 +15,7 @@ pytest.importorskip("nh3", reason="the server's packages are absent")
 import page_visits
 from hostile_replies import HOSTILE
 from page_tasks import TASKS
-from page_visits import (
-    QUESTION,
-    WIDTHS,
-    Visit,
-    chromium,
-    conversation_file,
-    server_of_tasks,
-    visit,
-)
+from page_visits import QUESTION, WIDTHS, Visit, chromium, conversation_file, server_of_tasks, visit
 from serving import Served
 
 if not chromium():

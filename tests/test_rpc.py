@@ -228,10 +228,7 @@ def test_a_server_says_why_it_cannot_start():
     assert code == 1
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another" in said
     for wrong, why in (
-        (
-            ["--cache", __file__, "--port", str(port)],
-            f"{__file__}: it is not a folder; move it",
-        ),
+        (["--cache", __file__, "--port", str(port)], f"{__file__}: it is not a folder; move it"),
         (["--host", "localhost"], "host is 'localhost', but must be an IPv4 address"),
         (["--port", "0"], "port is 0, but must be between 1 and 65535"),
         (["--port", "99999"], "port is 99999, but must be between 1 and 65535"),

@@ -29,11 +29,7 @@ from tgr_local.apis.rerank import RerankRequest
 from tgr_local.apis.responses import ResponsesRequest
 from tgr_local.options.config import SearchConfig
 from tgr_local.server.models import ModelRequest
-from tgr_local.server.ollama import (
-    OllamaEmbeddingsRequest,
-    OllamaEmbedRequest,
-    OllamaShowRequest,
-)
+from tgr_local.server.ollama import OllamaEmbeddingsRequest, OllamaEmbedRequest, OllamaShowRequest
 from tgr_local.server.rendering import RenderRequest
 from tgr_local.server.slots import SlotRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest

@@ -64,11 +64,7 @@ def in_wheel(site: Path, code: str) -> str:
 
 
 def test_the_requirement_follows_the_ggml(monkeypatch):
-    for ggml, needed in [
-        (None, []),
-        ("installed", [PIN["installed"]]),
-        ("bundled", []),
-    ]:
+    for ggml, needed in [(None, []), ("installed", [PIN["installed"]]), ("bundled", [])]:
         if ggml is None:
             monkeypatch.delenv("TGR_GGML", raising=False)
         else:

@@ -14,11 +14,7 @@ _MARKS = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen, CodeGemma, Granite
     ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder
     ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),  # SantaCoder, Refact
-    (
-        "<｜fim▁begin｜>",
-        "<｜fim▁hole｜>",
-        "<｜fim▁end｜>",
-    ),  # DeepSeek, in this order
+    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek, in this order
     ("<PRE>", "<SUF>", "<MID>"),  # CodeLlama
 )
 _REPOSITORY_MARKS = (("<|repo_name|>", "<|file_sep|>"),)  # Qwen
@@ -26,11 +22,7 @@ _PROJECT, _THIS_FILE, _NO_NAME = "myproject", "filename", "tmp"  # as llama.cpp 
 
 
 def fill_in_tokens(
-    engine: Engine,
-    before: str,
-    after: str,
-    *,
-    files: Sequence[ExtraFile] = (),
+    engine: Engine, before: str, after: str, *, files: Sequence[ExtraFile] = ()
 ) -> list[int]:
     """The tokens of a prompt for the text between two texts. Raises RequestError for a model
     without such tokens."""
@@ -42,12 +34,7 @@ def fill_in_tokens(
         )
     pre, suf, mid = marks
     first, others = _extra(engine, files)
-    prompt = [
-        *first,
-        *[pre, *_plain(engine, others + before)],
-        *[suf, *_plain(engine, after)],
-        mid,
-    ]
+    prompt = [*first, *[pre, *_plain(engine, others + before)], *[suf, *_plain(engine, after)], mid]
     if engine.metadata.get("tokenizer.ggml.add_bos_token") == "true" and engine.bos is not None:
         prompt.insert(0, engine.bos)
     return prompt

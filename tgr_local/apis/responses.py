@@ -135,11 +135,7 @@ def responses_request(
     chat, unread = _chat_body(body, items, len(earlier))
     request = chat_request(engine, chat, **options)
     unread += [f"include.{name}" for name in body.include or () if name != _LOGPROBS]
-    extra = {
-        "items": items,
-        "stores": body.store is not False,
-        "echo": _echo(body, request),
-    }
+    extra = {"items": items, "stores": body.store is not False, "echo": _echo(body, request)}
     ignored = (*body.ignored(), *request.ignored, *unread)
     return dataclasses.replace(request, ignored=ignored, extra=extra)
 

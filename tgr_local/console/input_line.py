@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import (
-    CompleteEvent,
-    Completer,
-    Completion,
-    WordCompleter,
-)
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, WordCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.history import InMemoryHistory

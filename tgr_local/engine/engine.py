@@ -282,11 +282,7 @@ class Engine:
             return list(self._native.tokenize(text, add_special, parse_special))
 
     def detokenize(
-        self,
-        tokens: Seq[int] | NDArray[np.int32],
-        *,
-        special: bool = False,
-        shown: Seq[int] = (),
+        self, tokens: Seq[int] | NDArray[np.int32], *, special: bool = False, shown: Seq[int] = ()
     ) -> bytes:
         """Bytes of the tokens, of control tokens those that are `shown`, or with `special` all. May
         end inside a character."""

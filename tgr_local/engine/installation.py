@@ -105,11 +105,8 @@ def fits_every_processor() -> bool:
 
 def ggml_build() -> str:
     """Origin of ggml, and whether it can compute on a GPU here."""
-    origin = {
-        "bundled": "built in",
-        "installed": f"of llama-cpp-python {LLAMA_CPP_PYTHON}",
-    }[native.ggml]
-    return f"{origin}, {'with' if gpu_devices() else 'without'} GPU support"
+    origins = {"bundled": "built in", "installed": f"of llama-cpp-python {LLAMA_CPP_PYTHON}"}
+    return f"{origins[native.ggml]}, {'with' if gpu_devices() else 'without'} GPU support"
 
 
 def products() -> str:

@@ -40,10 +40,7 @@ class Catalog:
     """
 
     def __init__(
-        self,
-        limits: ServerConfig,
-        first: Path | None,
-        clock: Callable[[], float] = time.monotonic,
+        self, limits: ServerConfig, first: Path | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`first` is the model that is loaded at the start, in the folder or elsewhere."""
         named = limits.models_dir

@@ -51,8 +51,7 @@ class SlotFiles:
         """The number of a slot for an action. Raises ApiError."""
         if self.folder is None:
             raise ApiError(
-                501,
-                "This server does not support slots action. Start it with `--slot-save-path`",
+                501, "This server does not support slots action. Start it with `--slot-save-path`"
             )
         if not (id_slot.isascii() and id_slot.isdecimal() and len(id_slot) < 4):
             raise ApiError(400, "Invalid slot ID", param="id_slot")

@@ -51,9 +51,7 @@ def render(
 
 
 def _continued(
-    template: str,
-    request: Mapping[str, Any],
-    apply: Callable[[Mapping[str, Any]], dict[str, Any]],
+    template: str, request: Mapping[str, Any], apply: Callable[[Mapping[str, Any]], dict[str, Any]]
 ) -> dict[str, Any]:
     """The prompt up to the last message, and the beginning of that message.
 
@@ -180,10 +178,7 @@ class _Marker:
         except (ValueError, RecursionError):
             return result
         if marked != value:
-            result = {
-                **result,
-                "function": {**result["function"], "arguments": text},
-            }
+            result = {**result, "function": {**result["function"], "arguments": text}}
         return result
 
     def _value(self, value: Any) -> Any:

@@ -55,10 +55,7 @@ def steps(plan: Plan) -> Iterator[Figure]:
             f"decode step of {n} sequence{'s' * (n > 1)}: tgr-local / raw llama_decode",
             Spread.of(own[n] / peer[n]),
             "of its time",
-            {
-                "ms tgr-local": Spread.of(1e3 * own[n]),
-                "ms raw": Spread.of(1e3 * peer[n]),
-            },
+            {"ms tgr-local": Spread.of(1e3 * own[n]), "ms raw": Spread.of(1e3 * peer[n])},
         )
     yield Figure(
         "decode",

@@ -13,15 +13,7 @@ import numpy as np
 from tgr_local.lab.eval import metrics
 from tgr_local.lab.eval.comparison import Comparison
 from tgr_local.lab.eval.outcome import Outcome
-from tgr_local.lab.eval.plot_panels import (
-    COLORS,
-    HEIGHT,
-    ROW,
-    Legend,
-    Panels,
-    number_of,
-    short,
-)
+from tgr_local.lab.eval.plot_panels import COLORS, HEIGHT, ROW, Legend, Panels, number_of, short
 from tgr_local.lab.eval.table_geometry import MEASURES
 
 _TERMS = {

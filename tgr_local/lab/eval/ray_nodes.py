@@ -193,10 +193,7 @@ class NodePool:
 
 @contextlib.contextmanager
 def connected(
-    address: str,
-    model: str | None,
-    config: EngineConfig,
-    own: Mapping[str, str],
+    address: str, model: str | None, config: EngineConfig, own: Mapping[str, str]
 ) -> Iterator[list[RayNode]]:
     """A node on every machine of a Ray cluster that has processors or GPUs; their engines end with
     the block.
@@ -249,10 +246,7 @@ def facts_of(engine: Engine) -> dict[str, str]:
 
 
 def _start_nodes(
-    ray: Any,
-    model: str | None,
-    config: EngineConfig,
-    own: Mapping[str, str],
+    ray: Any, model: str | None, config: EngineConfig, own: Mapping[str, str]
 ) -> list[RayNode]:
     places = [_Machine.of(node) for node in ray.nodes() if node["Alive"]]
     places = sorted((place for place in places if place.cpus or place.gpus), key=lambda p: p.name)

@@ -7,15 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tgr_local.lab.eval import (
-    average,
-    cases,
-    comparison,
-    recipe,
-    summary,
-    tables,
-    verdict,
-)
+from tgr_local.lab.eval import average, cases, comparison, recipe, summary, tables, verdict
 from tgr_local.lab.eval.cases import Case, SideBySide
 from tgr_local.lab.eval.comparison import Comparison
 from tgr_local.lab.eval.outcome import Outcome, reference

@@ -83,10 +83,7 @@ class Chain:
         self._branches, self._alpha = branches, config.power_alpha
         self._drawn: list[float] = []  # log q of each token
         self._sampling = dataclasses.replace(
-            branches.sampling,
-            temperature=1 / self._alpha,
-            dynatemp_range=0.0,
-            xtc_probability=0.0,
+            branches.sampling, temperature=1 / self._alpha, dynatemp_range=0.0, xtc_probability=0.0
         )
         self._rng = np.random.default_rng(derived_seed(config.seed, 0, PROPOSE))
 
