@@ -484,3 +484,173 @@ def test_a_short_output_stays_and_a_long_line_is_cut() -> None:
 @pytest.mark.parametrize("language", ["python", "go", "c", "javascript"])
 def test_a_text_full_of_errors_has_no_definitions_rather_than_no_end(language: str) -> None:
     assert list(syntax.definitions("<!--" * 20_000, language)) == []
+
+
+# ---- files that are used, called, or named ----
+
+NO_NAME = """\
+ImportError while importing test module '/w/tests/test_overdue.py'.
+tests/test_overdue.py:1: in <module>
+    from loans import overdue
+E   ImportError: cannot import name 'overdue' from 'loans' (/w/loans.py)
+"""
+LOANS = {
+    "loans.py": "import dates\n\n\ndef lend(book):\n    return dates.day(book)\n",
+    "dates.py": "def day(x):\n    return x + units()\n\n\ndef units():\n    return 1\n",
+    "tests/test_overdue.py": "from loans import overdue\n\n\ndef test_overdue():\n"
+    "    assert overdue(3) == 'late'\n",
+}
+
+
+def made(files: dict[str, str], task: str, output: str = "", budget: int = 2000) -> Context:
+    wish = Wish(task, output)
+    return make_context(list(files), reader(files), wish, budget, lambda text: len(text) // 4)
+
+
+def changeable(context: Context) -> list[str]:
+    return [one.path for one in context.documents]
+
+
+@pytest.mark.parametrize("task", ["Implement what tests/test_overdue.py describes.", "Go on."])
+def test_a_test_that_cannot_begin_is_shown_whole_and_so_is_one_that_the_task_names(
+    task: str,
+) -> None:
+    context = made(LOANS, task, NO_NAME)
+    assert how(context)["tests/test_overdue.py"] == "whole"
+    assert "assert overdue(3) == 'late'" in context.text
+    assert changeable(context)[0] == "loans.py" and "tests/test_overdue.py" not in (
+        changeable(context)
+    )
+    named = made(LOANS, "Implement what tests/test_overdue.py describes.")
+    (test,) = [one for one in named.shown if one.path == "tests/test_overdue.py"]
+    assert (test.how, test.why) == ("whole", "a test that the task names")
+
+
+def test_of_a_test_that_is_too_long_as_many_functions_as_fit_are_shown() -> None:
+    body = "".join(f"def test_{i}():\n    assert overdue({i}) == {i}\n\n\n" for i in range(90))
+    files = LOANS | {"tests/test_overdue.py": f"from loans import overdue\n\n\n{body}"}
+    context = made(files, "Implement what tests/test_overdue.py describes.", budget=600)
+    (test,) = [one for one in context.shown if one.path == "tests/test_overdue.py"]
+    assert test.how == "functions" and 5 < len(test.functions) < 90
+
+
+def test_a_module_that_is_not_there_yet_can_be_written() -> None:
+    files = {path: text for path, text in LOANS.items() if path != "loans.py"}
+    output = NO_NAME.replace(
+        "cannot import name 'overdue' from 'loans' (/w/loans.py)", "No module named 'loans'"
+    )
+    context = made(files, "Write loans.py as tests/test_overdue.py describes it.", output)
+    assert changeable(context) == ["loans.py"] and context.documents[0].text == ""
+    assert "`loans.py` (empty; write it):" in context.text
+    foreign = made(files, "Make the tests pass.", output.replace("'loans'", "'requests'"))
+    assert "requests.py" not in changeable(foreign)
+    paths = ["src/shop/a.py", "tests/shop.test.js"]
+    said = "No module named 'shop.prices'\nCannot find module '../lib/x'\nRequire stack:\n"
+    assert evidence.missing_files(f"{said}- tests/shop.test.js\n", paths, "") == [
+        "src/shop/prices.py", "lib/x.js",
+    ]  # fmt: skip
+
+
+def test_files_that_use_what_the_task_names_are_opened() -> None:
+    files = {
+        "shop/prices.py": "def calc(x):\n    return x\n",
+        "shop/deep/orders.py": "from shop import prices\n\n\ndef total():\n"
+        "    return prices.calc(1)\n",
+        "other.py": "def calculate():\n    return 'recalc'\n",
+    }
+    for task in ("Rename calc to net_price.", "The function calc must round.", "`calc` rounds."):
+        assert changeable(made(files, task)) == ["shop/prices.py", "shop/deep/orders.py"], task
+    # a word that may be none of the code
+    assert changeable(made(files, "Let it calc well.")) == ["shop/prices.py"]
+
+
+def test_a_module_that_no_traceback_names_is_opened_where_the_failing_test_calls_it() -> None:
+    output = 'File "/w/tests/test_a.py", line 5, in test_a\nAssertionError\n'
+    files = LOANS | {
+        "tests/test_a.py": "from loans import lend\n\n\ndef test_a():\n    assert lend(1) == 5\n",
+        "dates.py": LOANS["dates.py"] + "\n\nimport units, never\n",
+        "units.py": "def units():\n    return 1\n",
+        "never.py": "def never():\n    return 1\n",
+    }
+    context = made(files, "Make the failing tests pass.", output)
+    assert changeable(context) == ["loans.py", "dates.py", "units.py"]
+    assert how(context)["never.py"] == "outline"
+
+
+def test_the_code_beside_a_header_is_opened() -> None:
+    files = {
+        "tests/test_cart.c": '#include "../src/cart.h"\nint main(void) {\n  assert(add(1));\n}\n',
+        "src/cart.h": "int add(int a);\n",
+        "src/cart.c": '#include "cart.h"\nint add(int a) { return a; }\n',
+        "src/other.c": "int other(int a) { return a; }\n",
+    }
+    output = "test: tests/test_cart.c:3: main: Assertion `add(1)' failed.\n"
+    assert {"src/cart.h", "src/cart.c"} <= set(changeable(made(files, "Mend it.", output)))
+    assert "src/other.c" not in changeable(made(files, "Mend it.", output))
+
+
+def test_settings_that_a_failing_test_reads_are_opened() -> None:
+    files = {
+        "app.py": "def rates():\n    return load('conf/rates.yaml')\n",
+        "test_app.py": "from app import rates\n\n\ndef test_rates():\n    assert rates() == 3\n",
+        "conf/rates.yaml": "rate: 2\n",
+        "conf/other.yaml": "rate: 2\n",
+    }
+    output = "test_app.py:5: AssertionError\n"
+    assert changeable(made(files, "Make the tests pass.", output)) == ["app.py", "conf/rates.yaml"]
+    assert changeable(made(files, "Correct other.yaml.")) == ["conf/other.yaml"]
+
+
+# ---- tests of JavaScript ----
+
+CART_TEST = """\
+const { test, describe, it } = require("node:test");
+const { Cart } = require("../cart");
+
+function made() {
+  return new Cart();
+}
+
+test("adds 1.5 of a thing", () => {
+  assert.equal(made().add(1.5), 1.5);
+});
+
+describe("total", () => {
+  it.only(`sums`, async function () {
+    assert.equal(made().total(), 0);
+  });
+  it("todo");
+});
+"""
+
+
+@needs_tree_sitter
+@pytest.mark.parametrize("path", ["cart.test.js", "cart.test.ts", "cart.test.tsx"])
+def test_tests_of_javascript_are_definitions(path: str) -> None:
+    found = outline.outline(FileText(path, CART_TEST))
+    assert outline.outline_text(found.definitions) == (
+        'function made()\ntest("adds 1.5 of a thing")\ndescribe("total")\n    it.only(`sums`)'
+    )
+    lines = {one.name: (one.first, one.last) for one in found.functions}
+    assert lines == {"made": (4, 6), "adds 1 5 of a thing": (8, 10), "total.sums": (13, 15)}
+
+
+@needs_tree_sitter
+@pytest.mark.parametrize(
+    "output",
+    [
+        "test at tests/cart.test.js:13:3\n✖ sums (0.5ms)\n",
+        "    at Object.<anonymous> (/w/tests/cart.test.js:14:12)\n",
+        "not ok tests/cart.test.js::total > sums\n",
+    ],
+)
+def test_a_failing_test_of_javascript_is_shown(output: str) -> None:
+    files = {
+        "cart.js": "class Cart {\n  total() { return 1; }\n}\nmodule.exports = { Cart };\n",
+        "tests/cart.test.js": CART_TEST,
+    }
+    context = made(files, "Make the failing test pass.", output)
+    (test,) = [one for one in context.shown if one.path == "tests/cart.test.js"]
+    assert test.functions == ("total.sums",) and not test.changeable
+    assert "it.only(`sums`, async function () {\n" in context.text and "adds" not in context.text
+    assert changeable(context) == ["cart.js"]

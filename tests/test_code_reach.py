@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+
+import pytest
 
 from tgr_local.code.edits import FileText, functions_of
 from tgr_local.code.judging.test_counts import Failure
@@ -11,6 +14,10 @@ from tgr_local.code.reading.prompt import Copy
 from tgr_local.code.writing import departures
 from tgr_local.engine import Engine
 
+needs_tree_sitter = pytest.mark.skipif(
+    importlib.util.find_spec("tree_sitter_language_pack") is None,
+    reason="tree-sitter-language-pack is not installed",
+)
 SHOP = FileText(
     "shop.py",
     """\
@@ -95,6 +102,23 @@ def test_calls_in_a_circle_end() -> None:
     circle = FileText("a.py", "def a():\n    b()\n\n\ndef b():\n    a()\n\n\ndef c():\n    c()\n")
     test = FileText("test_a.py", "def test_a():\n    a()\n")
     assert out_of_reach([Failure("test_a")], [test], [circle]) == {"a.py": ((9, 10),)}
+
+
+@needs_tree_sitter
+@pytest.mark.parametrize("name", ["cart › total is 1.5", "cart > total is 1.5", "total is 1.5"])
+def test_a_test_of_javascript_reaches_what_it_and_what_runs_before_it_names(name: str) -> None:
+    code = FileText(
+        "cart.js",
+        "class Cart {\n  constructor() {\n    this.a = [];\n  }\n  total() {\n    return 1;\n  }\n"
+        "  clear() {\n    this.a = [];\n  }\n}\nfunction fresh() {\n  return new Cart();\n}\n",
+    )
+    test = FileText(
+        "cart.test.js",
+        'describe("cart", () => {\n  let one;\n  beforeEach(() => { one = fresh(); });\n'
+        '  test("total is 1.5", () => { expect(one.total()).toBe(1.5); });\n'
+        '  test("clear", () => { one.clear(); });\n});\n',
+    )
+    assert out_of_reach([Failure(name)], [test], [code]) == {"cart.js": ((8, 10),)}
 
 
 def test_departures_from_lines_that_are_away_come_last(engine: Engine) -> None:

@@ -326,8 +326,13 @@ class _Solver:
         if self._ask.has_learnt and self.code.constrained and not self.config.grammar:
             functions = context.functions if form == "function" else None
             grammar = edits.edit_grammar(context.documents, form, functions=functions)
+        lacks_names = verdict is not None and bool(evidence.missing_names(verdict.output))
         away = self._unreached(verdict, context.documents, read)
-        return Stage(changes, verdict, output, context, form, grammar, away)
+        if lacks_names:  # what is there already cannot help
+            away = {
+                d.path: tuple(f.lines for f in evidence.functions(d)) for d in context.documents
+            }
+        return Stage(changes, verdict, output, context, form, grammar, away, lacks_names)
 
     def _unreached(
         self,
@@ -355,6 +360,14 @@ class _Solver:
         self.listener.adopts(candidate)
         self.listener.context(stage.context, stage.form)
         return stage
+
+    def _n_free(self, k: int, stage: Stage, outcome: TaskOutcome) -> int:
+        """The candidates of k that are free even where others depart: half of them where something
+        new is to be written. What a departure cannot do, such as change two files, has its turn in
+        the later rounds of a budget."""
+        if stage.lacks_names:
+            return math.ceil(k / 2)
+        return math.ceil(k / _FREE) if outcome.rounds and self.code.budget else 0
 
     # ---- a round ----
 
@@ -417,8 +430,7 @@ class _Solver:
             # a candidate that was stopped would be missing where agreement decides
             stops_early=tests_decide,
             copies=copies,
-            # what a departure cannot do, such as change two files, has its turn then
-            n_free=math.ceil(k / _FREE) if outcome.rounds and self.code.budget else 0,
+            n_free=self._n_free(k, stage, outcome),
             allowance=allowance,
             task=self.task.text,
             goes_on=goes_on,

@@ -9,9 +9,10 @@ import functools
 import importlib
 import itertools
 import json
+import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
@@ -48,6 +49,21 @@ _BODIES = {
     "function_body", "interface_body", "protocol_body", "statement_block", "template_body",
     "enum_member_declaration_list",
 }  # fmt: skip
+_TEST_CALL = re.compile(
+    r"(?:\w{1,20}\.)?(?:(?P<suite>describe|suite|context)|test|it|specify)(?:\.\w{1,20})*(?:[(`]|\Z)"
+)
+"""The called name of a test, or of a group of tests, in JavaScript: ``it.only``, ``t.test``."""
+_TEXTS = re.compile(r"string|char|regex|heredoc|jsx_text|raw_text")
+"""Nodes whose text is taken as it is."""
+_IMPORTS = {
+    "import_declaration", "import_statement", "namespace_use_declaration", "package_clause",
+    "package_declaration", "preproc_include", "use_declaration", "using_directive",
+}  # fmt: skip
+_TO_TOOLS = re.compile(
+    r"@|\b(?:eslint|tslint|prettier|istanbul|c8|nolint|noqa|shellcheck|clang-format|go|type|pragma)\b"
+)
+"""Parts of comments that change what a tool says."""
+_CALLED = 99  # bytes of a call that are read for that
 _WRAPPERS = {"decorated_definition", "export_statement", "template_declaration"}
 _MOST_NODES, _DEEPEST = 200_000, 60
 _STEPS_LEAST, _PART = 5000, 1 << 16
@@ -74,6 +90,8 @@ class Definition:
     """The number of classes around it."""
     exact: bool = True
     """Whether its lines are known; not where it has a syntax error."""
+    is_test: bool = False
+    """Whether it is a call such as ``test("adds", () => …)``; its name is the words of the text."""
 
 
 def language(path: str) -> str:
@@ -145,6 +163,12 @@ def definitions(text: str, name: str) -> Iterator[Definition]:
         if not todo:
             return
         node, within, outer = todo.pop()
+        if test := _test(node, within, source):
+            yield test
+            if test.kind == "class" and len(within) <= _DEEPEST:
+                inside = (*within, test.name.rpartition(".")[2])
+                todo += [(child, inside, None) for child in reversed(node.named_children)]
+            continue
         kind, holder = _kind(node)
         if kind:
             own = _name(holder, source)
@@ -155,6 +179,84 @@ def definitions(text: str, name: str) -> Iterator[Definition]:
                 continue
         start = node if node.type in _WRAPPERS else None
         todo += [(child, within, start) for child in reversed(node.named_children)]
+
+
+def words_of(title: str) -> str:
+    """The words of the text that names a test, as the name of its definition has them."""
+    return " ".join(re.findall(r"\w+", title))
+
+
+def _test(node: Any, within: tuple[str, ...], source: bytes) -> Definition | None:
+    """The test of JavaScript, or the group of tests as a class, that a call is; None for other
+    nodes."""
+    if node.type != "call_expression":
+        return None
+    called, inner = (node.child_by_field_name(name) for name in ("function", "arguments"))
+    if called is None or inner is None:
+        return None
+    said = source[called.start_byte : min(called.end_byte, called.start_byte + _CALLED)]
+    match = _TEST_CALL.match(said.decode("utf-8", "replace"))
+    title, *others = inner.named_children or (node,)
+    is_titled = title.type in ("string", "template_string")
+    if not match or not is_titled or not any(other.type in _VALUES for other in others):
+        return None
+    text = source[title.start_byte : title.end_byte].decode("utf-8", "replace")
+    signature = f"{match[0].rstrip('(`')}({text})"
+    test = _definition(
+        node, (*within, words_of(text) or "test"), "class" if match["suite"] else "function",
+        source, node,
+    )  # fmt: skip
+    return replace(test, signature=shortened(signature, SIGNATURE), is_test=True)
+
+
+def skeleton(text: str, name: str) -> str:
+    """The syntax tree of a text of a language as a text, without comments and layout, and without
+    semicolons at the end of statements; comments that speak to a tool stay. Empty where the text
+    has errors, or cannot be read here."""
+    source = text.encode("utf-8", "replace")
+    if problem() or (tree := _tree(source, name)) is None or tree.root_node.has_error:
+        return ""
+    parts: list[str] = []
+    todo: list[Any] = [tree.root_node]
+    while todo and len(parts) < _MOST_NODES:
+        node = todo.pop()
+        if isinstance(node, str):
+            parts.append(node)
+            continue
+        said = source[node.start_byte : node.end_byte].decode("utf-8", "replace")
+        if "comment" in node.type:
+            parts += [said] if _TO_TOOLS.search(said) else []
+        elif not node.children or _TEXTS.search(node.type):
+            parts += [] if said == ";" else [_with_one_quote(said, name)]
+        else:
+            parts.append(f"({node.type}")
+            todo += [")", *reversed(node.children)]
+    return "" if todo else "\n".join(parts)
+
+
+def _with_one_quote(said: str, name: str) -> str:
+    """A text of JavaScript in double quotes, where that says the same."""
+    is_script = name in ("javascript", "typescript", "tsx")
+    if is_script and said[:1] == "'" and not {"'", '"', "\\"} & set(said[1:-1]):
+        return f'"{said[1:-1]}"'
+    return said
+
+
+def fixed_ranges(text: str, name: str) -> list[tuple[int, int]]:
+    """The ranges of comments and imports in a text of a language, in bytes from and to."""
+    if problem() or (tree := _tree(text.encode("utf-8", "replace"), name)) is None:
+        return []
+    ranges: list[tuple[int, int]] = []
+    todo = [tree.root_node]
+    for _ in range(_MOST_NODES):
+        if not todo:
+            break
+        node = todo.pop()
+        if "comment" in node.type or node.type in _IMPORTS:
+            ranges.append((node.start_byte, node.end_byte))
+        else:
+            todo += node.children
+    return ranges
 
 
 def _tree(source: bytes, name: str) -> Any:

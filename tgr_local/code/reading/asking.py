@@ -53,6 +53,8 @@ class Stage:
     """Grammar of the answers of a model that has learnt a form of edits; empty = they are free."""
     away: Mapping[str, tuple[Lines, ...]] = field(default_factory=dict)
     """The functions of each file that the failing tests do not reach."""
+    lacks_names: bool = False
+    """Whether tests cannot begin because a name or a file that they import is not there."""
     candidates: list[Candidate] = field(default_factory=list)
 
     @property

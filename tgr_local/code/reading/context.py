@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -203,6 +204,8 @@ class _Builder:
         words = evidence.words(self.wish.task) | evidence.words(self.wish.output)
         imports = {document.path: evidence.imported_files(document, known) for document in looked}
         near = {path for seed in seeds for path in imports.get(seed, ())}
+        called = self._called(places, seeds, imports)
+        uses = _any_of(evidence.names_of_code(self.wish.task) & owners.keys())
         concerned = set(seeds)
         ranked = []
         for document in looked:
@@ -211,6 +214,8 @@ class _Builder:
             reasons = [
                 (8.0 if path.rpartition("/")[2] in self.wish.task else 0.0, "named in the task"),
                 (4.0 if path in near else 0.0, "imported by a file that is concerned"),
+                (3.0 if path in called else 0.0, "called by what fails"),
+                (3.0 if uses and uses.search(document.text) else 0.0, "uses what the task names"),
                 (2.0 * min(mentions, 3.0), "its names are mentioned"),
                 (
                     0.0 if concerned.isdisjoint(imports[path]) else 1.0,
@@ -221,8 +226,49 @@ class _Builder:
             rank = sum(points for points, _ in reasons) - 0.25 * away
             best, why = max(reasons, key=lambda reason: reason[0])
             ranked.append(_Ranked(path, rank, why if best else "nearby"))
+        ranked += self._settings([*seeds, *near, *called], known_paths)
         ranked.sort(key=lambda file: -file.rank)
         return ranked
+
+    def _called(
+        self, places: Sequence[CodeLine], seeds: Sequence[str], imports: Mapping[str, list[str]]
+    ) -> set[str]:
+        """The files that those of the output import, directly or not, and that have a name of what
+        its functions call, as far as names tell."""
+        waiting = [path for path in seeds if path in imports]
+        closure = dict.fromkeys(waiting)
+        while waiting:
+            more = [p for p in imports[waiting.pop()] if p in imports and p not in closure]
+            closure.update(dict.fromkeys(more))
+            waiting += more
+        documents = [document for path in closure if (document := self._document(path))]
+        texts = []
+        with_lines = {place.path for place in places if place.line}
+        for place in places:
+            document = self._document(place.path)
+            is_vague = place.path in with_lines and not place.line
+            if document is None or is_vague or place.path not in closure:
+                continue
+            every = evidence.functions(document)
+            some = [f.text for f in every if f.lines[0] <= place.line <= f.lines[1]]
+            texts += some or [document.text]
+        reached = evidence.reach(evidence.words("\n".join(texts)), documents)
+        return {d.path for d in documents if not reached.isdisjoint(_names(d, values=True))}
+
+    def _settings(self, concerned: Sequence[str], known: Collection[str]) -> list[_Ranked]:
+        """The files of settings that the task, the output or a concerned file names."""
+        said = evidence.settings_in(self.wish.task)
+        documents = (self._document(path) for path in dict.fromkeys(concerned))
+        read = evidence.settings_in(self.wish.output).union(
+            *(evidence.settings_in(document.text) for document in documents if document)
+        )
+        names = {path: path.rpartition("/")[2] for path in self.paths if path not in known}
+        some = [(path, name) for path, name in names.items() if name in said | read]
+        return [
+            _Ranked(path, 8.0, "named in the task") if name in said
+            else _Ranked(path, 1.5, "read by what fails")
+            for path, name in some
+        ]  # fmt: skip
 
     def _choose_files(self, ranked: Sequence[_Ranked]) -> dict[str, str]:
         """The files that may be changed, each with the reason."""
@@ -236,6 +282,9 @@ class _Builder:
         for file in sources:
             if file.rank >= _ENOUGH:
                 wanted.setdefault(file.path, file.why)
+        for path in evidence.missing_files(self.wish.output, self.paths, self.wish.task):
+            wanted.setdefault(path, "imported by the tests")
+            self.documents[path] = self._document(path) or FileText(path, "")
         if not wanted:  # nothing points anywhere: as many as fit
             wanted = {file.path: file.why for file in sources}
         free: dict[str, str] = {}
@@ -318,29 +367,52 @@ class _Builder:
     # ---- what is shown beside them ----
 
     def _add_tests(self) -> None:
-        """The functions of tests that failed, unless the output shows them."""
+        """The tests that the task names, and the functions of tests that failed, unless the output
+        shows them. A test that could not begin is shown whole."""
         printed = {line.strip(" >\t") for line in self.wish.output.split("\n")}
-        lines: dict[str, list[int]] = {}
+        whys = {
+            path: "a test that the task names" for path in self.paths
+            if self._is_test(path) and path.rpartition("/")[2] in self.wish.task
+        }  # fmt: skip
+        if self.wish.script and self.wish.output:
+            whys.setdefault(self.wish.script, "it runs the tests")
+        lines: dict[str, list[int]] = {path: [] for path in whys}
         for place in self._places():
-            if self._is_test(place.path) and not self._is_shown(place.path):
+            if self._is_test(place.path):
                 lines.setdefault(place.path, []).append(place.line)
         for path, numbers in lines.items():
-            if (document := self._document(path)) is None:
+            if self._is_shown(path) or (document := self._document(path)) is None:
                 continue
-            some = [
-                function
-                for function in outline.outline(document).functions
-                if any(function.first <= n <= function.last for n in numbers)
-                and not _is_printed(document, function, numbers, printed)
-            ]
-            if not some:
+            why = whys.get(path, "a test that fails")
+            every = outline.outline(document).functions
+            some = [f for f in every if any(f.first <= n <= f.last for n in numbers)]
+            new = [f for f in some if not _is_printed(document, f, numbers, printed)]
+            if some and not new and path not in whys:
                 self.left_out[path] = "a test; the output shows what failed"
                 continue
-            text = _functions_text(document, some, alone=True)
-            block = prompt.file_block(path, text, self.fence, "a test, not to be changed")
-            names = tuple(function.name for function in some)
-            if not self._add(block, Shown(path, "functions", "a test that fails", 0, False, names)):
+            if not any(numbers):  # the output names no line of it
+                new = [f for f in every if self._is_said(f)]
+            if not new or path in whys:
+                new = [] if self._add_test(document, why) else list(new or every)
+            while new and not self._add_test(document, why, new):
+                new = new[: len(new) // 2]
+            if not self._is_shown(path):
                 self.left_out[path] = "the budget is spent"
+
+    def _add_test(self, document: FileText, why: str, some: Sequence[Definition] = ()) -> bool:
+        """Adds functions of a test, or without any the file, if the budget has room for it."""
+        text = _functions_text(document, some, alone=True) if some else document.text
+        block = prompt.file_block(document.path, text, self.fence, "a test, not to be changed")
+        names = tuple(function.name for function in some)
+        how: Literal["whole", "functions"] = "functions" if some else "whole"
+        return self._add(block, Shown(document.path, how, why, 0, False, names))
+
+    def _is_said(self, function: Definition) -> bool:
+        """Whether the output names a test."""
+        name = function.name.rpartition(".")[2]
+        if function.is_test:
+            return name in syntax.words_of(self.wish.output)
+        return name in evidence.words(self.wish.output)
 
     def _add_outlines(self, ranked: Sequence[_Ranked]) -> None:
         """Outlines of the other files, as many as fit."""
@@ -369,6 +441,9 @@ class _Builder:
         return any(file.path == path for file in self.shown)
 
 
+_VALUE = re.compile(
+    r"^(?:export )?(?:const |let |var )?(\w{1,99})(?: ?:[^=\n]{1,99})? ?=", re.MULTILINE
+)
 _EXCERPT = "in part: what is not shown whole has one line"
 
 
@@ -377,14 +452,22 @@ def functions_of(document: FileText) -> list[Function]:
     functions."""
     if syntax.language(document.path) == "python":
         return edits.functions_of(document)
-    every = outline.outline(document).functions
+    every = (f for f in outline.outline(document).functions if not f.is_test)
     return [Function(document.path, f.name, f.first, f.last) for f in every]
 
 
-def _names(document: FileText) -> frozenset[str]:
-    """The last part of each name that a document defines; short ones say nothing."""
-    names = (d.name.rpartition(".")[2] for d in outline.outline(document).definitions)
+def _names(document: FileText, *, values: bool = False) -> frozenset[str]:
+    """The last part of each name that a document defines, with `values` also those that lines at
+    its margin assign; short ones say nothing."""
+    every = outline.outline(document).definitions
+    names = [d.name.rpartition(".")[2] for d in every if not d.is_test]
+    names += _VALUE.findall(document.text) if values else []
     return frozenset(name for name in names if len(name) > 2 and not name.startswith("__"))
+
+
+def _any_of(names: Collection[str]) -> re.Pattern[str] | None:
+    """An expression for any of some names as a word; None without names."""
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b") if names else None
 
 
 def _is_printed(

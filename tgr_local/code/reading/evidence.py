@@ -37,6 +37,7 @@ _WORD = re.compile(r"[^\W\d]\w*")
 _OF_CLASSES = (".java", ".kt", ".cs", ".php", ".scala", ".groovy", ".swift", ".hs")
 _OF_SPECS = (".rb", ".js", ".mjs", ".lua", ".cr")
 _TEST_CLASS = re.compile(r"^Tests?[A-Z]|(?:[a-z0-9]Tests?|[A-Za-z0-9]Spec)$")
+_HEADERS, _OF_HEADERS = (".h", ".hh", ".hpp", ".hxx"), (".c", ".cc", ".cpp", ".cxx")
 _SPEC = re.compile(r"[_-]spec$|[a-z0-9]Spec$")
 _PYTHON_IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]{1,99}([\w.]*)[ \t]{1,99}import[ \t]+\(?([\w, \t*]*)"
@@ -47,6 +48,22 @@ _QUOTED_IMPORT = re.compile(
     r"""^[^\n]{0,500}?\b(?:import|include|require|use|from|source)\b"""
     r"""[^\n]{0,500}?["'<]([^"'<>\n]{1,512})["'>]""",
     re.MULTILINE,
+)
+_CONSTRUCTORS = ("constructor", "init", "initialize")
+_CODE_NAME = re.compile(
+    r"`([^`\n]{1,99})`|['\"](\w{1,99})['\"]|\b(\w{1,99})\("
+    r"|\b(?i:renam\w+|function|method|class|constant|variable|parameter|argument|calls? (?:to|of)"
+    r"|uses? of|named|called) (\w{1,99})"
+    r"|\b([a-z0-9]{1,99}_\w{1,99}|_\w{1,99}|[A-Za-z]{0,9}[a-z][A-Z]\w{0,99}|[A-Z]+_\w{1,99})\b"
+)
+_SETTINGS = re.compile(r"(?<![\w.-])([\w-]{1,99}\.(?:ya?ml|toml|json|ini|cfg|conf))(?![\w-]|\.\w)")
+_MISSING = re.compile(
+    r"cannot import name '(\w{1,99})'|does not provide an export named '(\w{1,99})'"
+)
+_NO_MODULE = re.compile(r"No module named '([\w.]{1,200})'")
+_NO_SCRIPT = re.compile(
+    r"Cannot find module '([^'\n]{1,500})'(?:\s+imported from |\s+Require stack:\s+- )"
+    r"'?([^\s']{1,500})"
 )
 Lines = tuple[int, int]
 """The first and the last one, counted from 1."""
@@ -194,11 +211,26 @@ def _quoted_imports(document: FileText, paths: Paths) -> Iterable[str]:
         endings = ("", PurePosixPath(document.path).suffix, ".ts", ".js", "/index.js", "/index.ts")
         for ending in dict.fromkeys(endings):
             if exact := paths.exact(text + ending):
-                yield exact
+                known = exact
                 break
         else:
-            if known := paths.resolve(match[1]):
-                yield known
+            known = paths.resolve(match[1])
+        if known:
+            yield known
+            yield from _implementations(known, paths)
+
+
+def _implementations(header: str, paths: Paths) -> Iterator[str]:
+    """The files of C and C++ of a header's name, beside it or where there is one such file."""
+    stem, ending = posixpath.splitext(header)
+    for other in _OF_HEADERS if ending in _HEADERS else ():
+        name = posixpath.basename(stem) + other
+        if (
+            known := paths.exact(stem + other)
+            or paths.resolve(f"src/{name}")
+            or paths.resolve(name)
+        ):
+            yield known
 
 
 class Nearest:
@@ -234,36 +266,111 @@ def out_of_reach(
     A function is reached if its name stands in a failing test, in a fixture or function that is
     reached, or if it is a special method of a class whose name does. This is more than what runs.
     """
-    names = [re.sub(r"[\[( ].*", "", failure.name, flags=re.DOTALL) for failure in failures]
-    failing = {re.split(r"::|\.", name)[-1] for name in names}
-    reached = failing & {name for document in tests for name, _, _ in _functions(document)}
-    if not reached:
+    failing = {name for failure in failures for name in _test_names(failure.name)}
+    failing &= {name for document in tests for name, _, _ in functions(document)}
+    if not failing:
         return {}
-    bodies: dict[str, list[str]] = defaultdict(list)
-    for document in (*tests, *documents):
-        for name, _, body in _functions(document):
-            bodies[name].append(body)
-    new = list(reached)
-    while new:
-        words = {word for body in bodies[new.pop()] for word in _WORD.findall(body)}
-        new += (words & bodies.keys()) - reached
-        reached |= words
+    reached = reach(failing, (*tests, *documents))
     unreached = {
-        document.path: tuple(
-            lines for name, lines, _ in _functions(document) if name not in reached
-        )
+        document.path: tuple(lines for name, lines, _ in functions(document) if name not in reached)
         for document in documents
     }
-    n_functions = sum(1 for document in documents for _ in _functions(document))
+    n_functions = sum(1 for document in documents for _ in functions(document))
     return unreached if sum(map(len, unreached.values())) < n_functions else {}
 
 
-def _functions(document: FileText) -> Iterator[tuple[str, Lines, str]]:
-    """The name by which each function is reached, its lines, and their text."""
+def _test_names(name: str) -> Iterator[str]:
+    """The names that the function of a failing test may have: Python's, and JavaScript's."""
+    plain = re.sub(r"[\[( ].*", "", name, flags=re.DOTALL)
+    yield re.split(r"::|\.", plain)[-1]
+    yield syntax.words_of(re.split(" > | › ", name)[-1])
+
+
+def reach(words: Iterable[str], documents: Sequence[FileText]) -> frozenset[str]:
+    """The words that stand in functions which are reached by their names, from these words on.
+    What stands in no function of a file with tests of JavaScript belongs to each of its tests."""
+    bodies: dict[str, list[str]] = defaultdict(list)
+    for document in documents:
+        around = _around_tests(document)
+        for name, _, body in functions(document):
+            bodies[name] += [body, around]
+    reached = set(words)
+    new = list(reached & bodies.keys())
+    while new:
+        more = {word for body in bodies[new.pop()] for word in _WORD.findall(body)}
+        new += (more & bodies.keys()) - reached
+        reached |= more
+    return frozenset(reached)
+
+
+def _around_tests(document: FileText) -> str:
+    """The lines of a file in no test and no function, such as what runs before each test; empty
+    where a file has no tests that are calls."""
+    entries = outline.outline(document).definitions
+    if not any(entry.is_test for entry in entries):
+        return ""
+    within = {n for e in entries if e.kind == "function" for n in range(e.first, e.last + 1)}
+    return "\n".join(line for n, line in enumerate(document.text.split("\n"), 1) if n not in within)
+
+
+class Reachable(NamedTuple):
+    """A function of a file."""
+
+    name: str
+    """Name by which it is reached: that of its class where it is a constructor."""
+    lines: Lines
+    text: str
+
+
+def functions(document: FileText) -> Iterator[Reachable]:
+    """The functions of a file whose lines are known."""
     lines = document.text.split("\n")
     for entry in outline.outline(document).definitions:
         if entry.kind == "function" and entry.exact:
             *around, name = entry.name.split(".")
-            if around and name.startswith("__") and name.endswith("__"):
+            is_special = name.startswith("__") and name.endswith("__")
+            if around and (is_special or name in _CONSTRUCTORS):
                 name = around[-1]
-            yield name, (entry.first, entry.last), "\n".join(lines[entry.first - 1 : entry.last])
+            text = "\n".join(lines[entry.first - 1 : entry.last])
+            yield Reachable(name, (entry.first, entry.last), text)
+
+
+def names_of_code(task: str) -> frozenset[str]:
+    """The words of a task that are meant as names of code: quoted, called, written as code is, or
+    behind a word such as "rename"."""
+    return words(" ".join(part for groups in _CODE_NAME.findall(task[-_MOST:]) for part in groups))
+
+
+def settings_in(text: str) -> frozenset[str]:
+    """The names of files of settings in a text, without their folders."""
+    return frozenset(_SETTINGS.findall(text[-_MOST:]))
+
+
+def missing_names(output: str) -> frozenset[str]:
+    """The names that an output says a module does not have, so that its tests cannot begin."""
+    return frozenset(
+        name for groups in _MISSING.findall(output[-_MOST:]) for name in groups if name
+    )
+
+
+def missing_files(output: str, paths: Sequence[str], task: str) -> list[str]:
+    """The files that tests import and that are not there, as far as they are the project's: Python
+    modules of a package that is there, or with a name of the task or of the tests' file; scripts
+    that JavaScript names by their places."""
+    wanted: list[str] = []
+    folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
+    tests = " ".join(path for path in paths if is_test(path) and path in output)
+    said = words(task) | words(re.sub("test_|_test", " ", tests))
+    for match in _NO_MODULE.finditer(output[-_MOST:]):
+        *around, name = match[1].split(".")
+        folder = "/".join(around) or "."
+        if around and f"src/{folder}" in folders:
+            folder = f"src/{folder}"
+        if folder in folders and (around or name in said):
+            wanted.append(posixpath.normpath(f"{folder}/{name}.py"))
+    for match in _NO_SCRIPT.finditer(output[-_MOST:]):
+        path, test = match[1], match[2]
+        if path.startswith("."):
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(test), path))
+        wanted.append(path if syntax.language(path) else path + posixpath.splitext(test)[1])
+    return [path for path in dict.fromkeys(wanted) if path not in paths and path[0] not in "/."]

@@ -56,7 +56,8 @@ def merge_block(document: FileText, text: str, is_own: bool) -> str | None:
         if not is_own or not is_long(text, old):
             return _replace_between(old, text)
         return _check_whole(text, old)
-    mine, theirs = outline(document).definitions, _definitions(path, text)
+    mine = tuple(d for d in outline(document).definitions if not d.is_test)
+    theirs = _definitions(path, text)
     if theirs and (mine or is_own):
         if _is_whole(old, text, mine, theirs):
             return _drop_calls(_check_whole(text, old), document)
@@ -91,7 +92,8 @@ def statements(tree: ast.Module) -> list[ast.stmt]:
 
 
 def _definitions(path: str, text: str) -> tuple[Definition, ...]:
-    return tuple(d for d in outline(FileText(path, text)).definitions if d.exact)
+    every = outline(FileText(path, text)).definitions
+    return tuple(d for d in every if d.exact and not d.is_test)
 
 
 def _check_whole(new: str, old: str) -> str:
