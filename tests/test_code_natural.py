@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tgr_local.code.edits import EditError, FileText
+from tgr_local.code.edits import Change, EditError, FileText
+from tgr_local.code.writing.merging import keep_docstring
 from tgr_local.code.writing.natural import codes, is_whole, read_answer
 
 SHOP = '''"""Prices."""
@@ -475,3 +476,85 @@ def test_hostile_text_is_read_or_refused(text: str) -> None:
 @pytest.mark.parametrize("part", ["<!--", "```", "(", " ", "def f(:\n", "@a\n"])
 def test_a_long_answer_without_code_is_read_in_time_that_grows_with_its_length(part: str) -> None:
     assert all(one.text for one in codes(part * (100_000 // len(part))))
+
+
+# ---- answers that were cut, methods of one name, docstrings ----
+
+
+@pytest.mark.parametrize(
+    ("before", "cut"),
+    [
+        ("f(1)\nf(2)\nf(3)\nf(4)\n", "f(1)\nf(2)\nf(9)\nf"),  # no names in it
+        ("", "def f():\n    return 1\n\n\ndef g():\n    ret"),
+        ("def f(:\n    x = 1\n    return x\n", "def f():\n    x = 1\n    return x\n\n\nx"),
+    ],
+)
+@pytest.mark.parametrize("fence", ["```python\n", ""])
+def test_what_was_cut_off_is_no_whole_file(before: str, cut: str, fence: str) -> None:
+    with pytest.raises(EditError):
+        read_answer(fence + cut, [FileText("shop.py", before)], is_cut=True)
+
+
+def test_a_bare_answer_that_was_cut_off_loses_its_last_function() -> None:
+    two = "def tax(price):\n    return 1\n\n\ndef net(price):\n    x = price\n"
+    (change,) = read_answer(two, [FileText("shop.py", OTHER)], is_cut=True)
+    assert "return 1" in change.after and "return price\n" in change.after
+
+
+@pytest.mark.parametrize("end", ["else:\n    A", "@cached\n@kept\ndef tax(price):\n    x = 1\n"])
+def test_the_last_statement_of_a_cut_answer_goes_whole(end: str) -> None:
+    before = "import os\n\nif os:\n    A = 1\nelse:\n    A = 2\n\n\n" + ONE
+    head = "def net(price):\n    return 2\n\n\n" + ("if os:\n    A = 3\n" * end.startswith("e"))
+    (change,) = read_answer(f"```python\n{head}{end}", [FileText("a.py", before)], is_cut=True)
+    assert "else:\n    A = 2\n" in change.after and "A = 3" not in change.after
+    assert "cached" not in change.after and ONE in change.after and TWO in change.after
+
+
+LEDGER = (
+    "class Ledger:\n    def check(self, amount):\n        if amount < 0:\n"
+    "            raise ValueError\n        return self.book(amount)\n"
+)
+BOOKING = "class Booking:\n    def check(self, date):\n        return date in self.days\n"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_method_goes_to_the_class_whose_lines_it_has(turned: bool) -> None:
+    documents = [FileText("ledger.py", LEDGER), FileText("booking.py", BOOKING)]
+    method = (
+        "def check(self, amount):\n    if amount <= 0:\n        raise ValueError\n"
+        "    return self.book(amount)\n"
+    )
+    (change,) = read_answer(fenced(method), documents[::-1] if turned else documents)
+    assert change.path == "ledger.py" and change.after == LEDGER.replace("< 0", "<= 0")
+
+
+def test_a_method_of_a_class_that_is_not_open_is_refused() -> None:
+    method = "def check(self, amount):\n    return self.book(amount)\n"
+    with pytest.raises(EditError, match="has a method 'check', but not its class"):
+        read_answer(fenced(method), [FileText("booking.py", BOOKING)])
+    new = "def check(self, date):\n    return True\n"  # the same parameters: it is rewritten
+    (change,) = read_answer(fenced(new), [FileText("booking.py", BOOKING)])
+    assert "return True" in change.after
+
+
+def test_a_function_is_no_method() -> None:
+    """It is added beside the class that has a method of its name."""
+    new = "def check(date):\n    return bool(date)\n"
+    (change,) = read_answer(fenced(new), [FileText("booking.py", BOOKING)])
+    assert BOOKING in change.after and new in change.after
+
+
+def kept(before: str, new: str, path: str = "a.py") -> str:
+    return keep_docstring(Change(path, before, new)).after
+
+
+def test_the_docstring_of_a_module_is_kept() -> None:
+    text = '#!/usr/bin/python\n"""One.\n\nTwo."""\n\nimport os\n'
+    said = '"""One.\n\nTwo."""\n\n'
+    assert kept(text, "import os\nX = 1\n") == f"{said}import os\nX = 1\n"
+    assert kept(text, "#!/usr/bin/python\n\nX = 1\n") == f"#!/usr/bin/python\n{said}X = 1\n"
+    assert kept(text, "X = 1") == f"{said}X = 1"
+    for new in ('"""Other."""\nX = 1\n', "", "X = (\n"):
+        assert kept(text, new) == new
+    assert kept("X = 1\n", "X = 2\n") == "X = 2\n"
+    assert kept(text, "X = 1\n", "a.js") == "X = 1\n"

@@ -33,6 +33,7 @@ from tgr_local.code.writing import departures
 from tgr_local.code.writing.departures import Departure
 from tgr_local.code.writing.imports import add_imports
 from tgr_local.code.writing.natural import codes, is_whole, read_answer
+from tgr_local.code.writing.merging import keep_docstring
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import Event, Method, Progress, Prompt, Query, Reply, TextDelta
 from tgr_local.options.config import SearchConfig
@@ -133,7 +134,11 @@ class _CandidateAnswer:
     """Text with the rest of the code, once it is back there."""
 
 
+    alike: Sequence[Copy] = ()
+    """The copies that a departure may be one from."""
 @dataclass
+    is_cut: bool = False
+    """Whether it was stopped because it is much longer than the code."""
 class _CandidateWriter:
     engine: Engine
     batch: Batch
@@ -256,7 +261,8 @@ class _CandidateWriter:
             self._candidates.append(Candidate(batch.first + index, batch.config.seed + index))
             departure = some[index - first] if index - first < len(some) else None
             begun = departure.text if departure else ""
-            self._answers.append(_CandidateAnswer(departure, begun))
+            copies = departures.alike(departure, batch.copies) if departure else ()
+            self._answers.append(_CandidateAnswer(departure, copies, begun))
             self._update(index, begun, begun=begun)
         return range(first, first + n)
 
@@ -296,18 +302,25 @@ class _CandidateWriter:
         if any(code.is_closed for code in codes(answer)):
             return True
         rejoined = departures.rejoined(departure, answer)
+        if len(mine.alike) > 1:
+            departure = departures.nearest(departure, mine.alike, answer)
         mine.rejoined = rejoined + self.batch.stage.context.fence if rejoined else ""
+            mine.is_cut = True
         return rejoined is not None
 
     def _complete(self, index: int, reply: Reply) -> None:
         """Takes the edit from a complete answer."""
         mine = self._answers[index]
         answer = mine.rejoined or self._candidates[index].begun + reply.text.rstrip()
-        is_cut = reply.finish in ("length", "budget", "loop") and not mine.rejoined
-        changes, problem = _read(answer, self.batch, mine.departure, is_cut)
-        if is_cut and mine.departure:
+        is_cut = mine.is_cut or reply.finish in ("length", "budget", "loop")
+        is_cut = is_cut and not mine.rejoined
+        departure = mine.departure
+        if departure and len(mine.alike) > 1:
+            departure = departures.nearest(departure, mine.alike, answer)
+        changes, problem = _read(answer, self.batch, departure, is_cut)
+        if is_cut and departure:
             blocks = codes(answer)
-            if mine.departure.copy.function and not (blocks and blocks[0].is_closed):
+            if departure.copy.function and not (blocks and blocks[0].is_closed):
                 changes, problem = (), "the answer has no end"  # and would cut the function off
         if why := loss(changes, self.batch.task):
             changes, problem = (), why
@@ -385,7 +398,10 @@ def _read(
             changes = read_answer(answer, documents, is_cut)
     except EditError as error:
         return (), str(error)
-    changes = merge_changes(stage.changes, add_imports(changes, documents))
+    changes = add_imports(changes, documents)
+    if "docstring" not in batch.task.lower():
+        changes = tuple(map(keep_docstring, changes))
+    changes = merge_changes(stage.changes, changes)
     if changes == stage.changes:
         return (), "it changes nothing"
     return changes, "" if changes else "it restores the files"

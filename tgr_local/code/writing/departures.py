@@ -10,6 +10,7 @@ departures begin alike, and none is the copy.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 import re
@@ -185,6 +186,28 @@ def rejoined(departure: Departure, answer: str) -> str | None:
     else:
         return None
     return copy.opening + code if not copy.is_python or parsed(code) is not None else None
+
+
+def alike(departure: Departure, copies: Sequence[Copy]) -> list[Copy]:
+    """Returns the copy of a departure, and other functions of the name with the same lines before
+    it: an answer may go on as one of these does."""
+    own = departure.copy
+    before = departure.text.rpartition("\n")[0]
+    head = own.code[: own.n_head]
+    others = (
+        copy for copy in copies
+        if copy is not own and copy.n_head and copy.code.startswith(head)
+        and (copy.opening + copy.code).startswith(before)
+    )  # fmt: skip
+    return [own, *others] if own.function and own.n_head else [own]
+
+
+def nearest(departure: Departure, some: Sequence[Copy], answer: str) -> Departure:
+    """Returns the departure from that of some copies which has most lines of the answer; in doubt
+    from the first."""
+    new = {line.strip() for line in answer[len(departure.copy.opening) :].split("\n")}
+    copy = max(some, key=lambda copy: len(new & {line.strip() for line in copy.code.split("\n")}))
+    return dataclasses.replace(departure, copy=copy)
 
 
 def change_of(copy: Copy, code: str) -> tuple[Change, ...]:

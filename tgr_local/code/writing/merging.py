@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from tgr_local.code.edits import EditError, FileText
+from tgr_local.code.edits import Change, EditError, FileText
 from tgr_local.code.edits.document import Patch, lines_of, patched
 from tgr_local.code.edits.function import in_place, parsed, replacing
 from tgr_local.code.edits.syntax import Definition, python_error
@@ -37,6 +37,7 @@ _LEFT_OUT = re.compile(
     re.IGNORECASE,
 )
 """A line that stands for others: "# ... existing code ...", "(all lines of the file)"."""
+_SELF = re.compile(r"\((?:self|cls)\b")
 _SHARE = 0.6
 """Least share of a file's lines that code has where it is the whole file, and has no names to
 tell."""
@@ -44,27 +45,28 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _Bound = dict[str, ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign]
 
 
-def merge_block(document: FileText, text: str, is_own: bool) -> str | None:
+def merge_block(document: FileText, text: str, is_own: bool, is_cut: bool = False) -> str | None:
     """The text of the document with a block; None where the block has no place in it. `is_own`
-    where it can belong to no other document. Raises EditError for code that leaves lines out."""
+    where it can belong to no other document. `is_cut` where the block has lost its end: then it is
+    no whole file. Raises EditError for code that leaves lines out."""
     path, old = document.path, document.text
     if "<<<<< SEARCH" in text:
         return _replace_quotes(old, text)
     if not old.strip():
-        return text if is_own else None
+        return text if is_own and not is_cut else None
     if path.endswith(".py") and python_error(old):  # its names are not known
-        if not is_own or not is_long(text, old):
+        if not is_own or is_cut or not is_long(text, old):
             return _replace_between(old, text)
         return _check_whole(text, old)
     mine = tuple(d for d in outline(document).definitions if not d.is_test)
     theirs = _definitions(path, text)
     if theirs and (mine or is_own):
-        if _is_whole(old, text, mine, theirs):
+        if not is_cut and _is_whole(old, text, mine, theirs):
             return _drop_calls(_check_whole(text, old), document)
         return _exchange(document, text, mine, theirs, is_own)
     if is_own and not theirs and (rebound := _only_bound(document, text)) is not None:
         return rebound
-    if is_own and not theirs and not mine:
+    if is_own and not theirs and not mine and not is_cut:
         new = {line.strip() for line in text.split("\n")}
         olds = [line.strip() for line in old.split("\n") if line.strip()]
         if sum(line in new for line in olds) >= _SHARE * len(olds):
@@ -89,6 +91,23 @@ def statements(tree: ast.Module) -> list[ast.stmt]:
     texts = [n for n in tree.body if isinstance(n, ast.Expr)]
     texts = [n for n in texts if isinstance(n.value, ast.Constant)]
     return [n for n in tree.body if not isinstance(n, plain) and n not in texts]
+
+
+def keep_docstring(change: Change) -> Change:
+    """A change of a Python file with the module's docstring, where it has lost that."""
+    if not change.path.endswith((".py", ".pyi")):
+        return change
+    old, new = parsed(change.before), parsed(change.after)
+    if old is None or ast.get_docstring(old) is None or new is None or not new.body:
+        return change
+    if ast.get_docstring(new) is not None:
+        return change
+    text, lines = old.body[0], lines_of(change.after)
+    docstring = lines_of(change.before)[text.lineno - 1 : text.end_lineno]
+    head = _head(new, lines)
+    rest = "\n".join(lines[head:]).lstrip("\n")
+    after = "\n".join([*lines[:head], *docstring, "", rest])
+    return Change(change.path, change.before, after + "\n" * change.after.endswith("\n"))
 
 
 def _definitions(path: str, text: str) -> tuple[Definition, ...]:
@@ -214,11 +233,13 @@ def _exchange(
             ):
                 continue  # its methods one by one
         if place is None:
-            if entry.depth == 0 and re.search(r"\((?:self|cls)\b", entry.signature):
+            if entry.depth == 0 and _SELF.search(entry.signature):
                 raise EditError(f"the answer has a method {entry.name!r:.60}, but not its class")
             added[entry.name] = entry
         else:
             code = _check_whole("\n".join(new[entry.first - 1 : entry.last]), document.text)
+            if place.name != entry.name and _is_other(document, place, entry, code):
+                raise EditError(f"the answer has a method {entry.name!r:.60}, but not its class")
             exchanged[place.first] = replacing(document, place.first, place.last, code)
         handled.add(entry.name)
     used = Counter(re.findall(r"\w+", text))
@@ -240,7 +261,8 @@ def _exchange(
 def _places(mine: Sequence[Definition], theirs: Sequence[Definition]) -> list[Definition | None]:
     """Returns for each definition of a block the one that it replaces, or None. Of several with one
     name, as properties have, the nth replaces the nth where there are as many. A function at the
-    top of a block may replace a method, where only one method has its name."""
+    top of a block may replace a method, where only one method has its name and both have ``self``
+    or neither."""
     times, known = Counter(d.name for d in theirs), Counter(d.name for d in mine)
     n_seen: Counter[str] = Counter()
     ends = Counter(d.name.rpartition(".")[2] for d in theirs)
@@ -249,7 +271,11 @@ def _places(mine: Sequence[Definition], theirs: Sequence[Definition]) -> list[De
         same = [o for o in mine if o.name == entry.name]
         nth = n_seen[entry.name]
         n_seen[entry.name] += 1
-        short = [o for o in mine if "." in o.name and o.name.rpartition(".")[2] == entry.name]
+        short = [
+            o for o in mine
+            if "." in o.name and o.name.rpartition(".")[2] == entry.name
+            and bool(_SELF.search(o.signature)) == bool(_SELF.search(entry.signature))
+        ]  # fmt: skip
         if known[entry.name] > 1:
             if times[entry.name] != known[entry.name]:
                 raise EditError(f"{entry.name!r:.60} is there several times; the answer has others")
@@ -261,6 +287,17 @@ def _places(mine: Sequence[Definition], theirs: Sequence[Definition]) -> list[De
         else:
             places.append(None)
     return places
+
+
+def _is_other(document: FileText, place: Definition, entry: Definition, code: str) -> bool:
+    """Whether a method without its class is that of another class than the one in a place: it has
+    other parameters, and no line of the old one."""
+    if place.signature == entry.signature:
+        return False
+    old = lines_of(document.text)[place.first - 1 : place.last]
+    return {line.strip() for line in old if line.strip()}.isdisjoint(
+        line.strip() for line in code.split("\n")
+    )
 
 
 def _add(

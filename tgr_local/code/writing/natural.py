@@ -26,6 +26,9 @@ _OTHER = frozenset(
 _PATH = re.compile(r"[\w./+@-]*[\w+-]\.\w{1,5}")
 _COMMENT = re.compile(r"(?:#|//|/\*|<!--|--|;) ?([\w./+@-]{1,200}\.\w{1,5}) ?(?:\*/|-->)?")
 _COMMENT_LINE = re.compile(r"[ \t]*(?:#|//)")
+_STATEMENT = re.compile(r"^(?=[^\s)\]}#])(?!(?:else|elif|except|finally)\b)", re.MULTILINE)
+"""The beginning of a statement at the top of Python code."""
+_NO_END = "the answer has no end; --max-tokens allows a longer one"
 _BEHIND = re.compile(r"assert\b|print\(")
 """Lines that small models write after the code, often without an end."""
 _ENOUGH_PROSE = 2
@@ -67,7 +70,7 @@ def read_answer(
     for code in codes(answer):
         try:
             some = [FileText(path, text) for path, text in texts.items()]
-            placed = _place(code, some, is_cut and not code.is_closed)
+            placed = _place(code, some, is_cut and (not code.is_closed or code.text == answer))
         except EditError as error:
             why = str(error)
             continue
@@ -173,23 +176,28 @@ def _place(
     text = indented_as((own or documents)[0].text, text)
     is_python = any(d.path.endswith((".py", ".pyi")) for d in own or documents)
     if is_cut and not is_python and "<<<<< SEARCH" not in text:
-        raise EditError("the answer has no end; --max-tokens allows a longer one")
-    if not code.is_closed and (is_cut or python_error(text)):
+        raise EditError(_NO_END)
+    if is_cut or (not code.is_closed and python_error(text)):
         text = _drop_unfinished(text)
         if not text.strip():
-            raise EditError("the answer has no end; --max-tokens allows a longer one")
+            raise EditError(_NO_END)
 
-    def likely(document: FileText) -> tuple[int, bool, int]:
+    lines = {line.strip() for line in text.split("\n")}
+
+    def likely(document: FileText) -> tuple[int, bool, int, int]:
         theirs, mine = names(document.path, text), names(document.path, document.text)
         ends = ({name.rpartition(".")[2] for name in some} for some in (theirs, mine))
         n_ends = len(set.intersection(*ends))  # methods without their class
-        return len(theirs & mine), document.path.rpartition("/")[2] in code.line_before, n_ends
+        is_named = document.path.rpartition("/")[2] in code.line_before
+        # of two files with a method of that name, the one whose lines it has
+        n_lines = len(lines & {line.strip() for line in document.text.split("\n")})
+        return len(theirs & mine), is_named, n_ends, n_lines
 
     scored = sorted(own or documents, key=likely, reverse=True)
     first: EditError | None = None
     for document in scored:
         try:
-            new_text = merge_block(document, text, is_own=bool(own) or len(documents) == 1)
+            new_text = merge_block(document, text, bool(own) or len(documents) == 1, is_cut)
         except EditError as why:
             if likely(document)[0]:
                 raise  # it is meant for this file
@@ -201,7 +209,9 @@ def _place(
         raise first
     if scored[0].path.endswith(".py") and (error := python_error(text)):
         raise EditError(f"the answer has a syntax error, in line {error}")
-    raise EditError("the answer has code that has no place in the open files")
+    raise EditError(
+        _NO_END if is_cut else "the answer has code that has no place in the open files"
+    )
 
 
 def _block_name(code: FencedBlock, documents: Sequence[FileText]) -> str:
@@ -230,5 +240,7 @@ def _is_named(path: str, name: str) -> bool:
 
 def _drop_unfinished(text: str) -> str:
     """Python code that was cut off, without the statement at its top that lacks its end."""
-    starts = [match.start() for match in re.finditer(r"^(?=[^\s)\]}#])", text, re.MULTILINE)]
+    starts = [match.start() for match in _STATEMENT.finditer(text)]
+    while len(starts) > 1 and text.startswith("@", starts[-2]):  # decorators of the last one
+        starts.pop()
     return text[: starts[-1]] if starts else text
