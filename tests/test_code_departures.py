@@ -3,13 +3,14 @@ the candidates that depart, on doubles."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_coder import CALC, HALF, RIGHT, WAIT, Climber, Coder, Solve
+from fake_coder import CALC, HALF, RIGHT, WAIT, Climber, Coder, Solve, make_verdict
 
 from tgr_local.code.edits import Change, FileText, Function, functions_of
 from tgr_local.code.reading import prompt
@@ -19,6 +20,10 @@ from tgr_local.code.writing.departures import Departure
 from tgr_local.engine import Engine, Sampling
 from tgr_local.engine import Task as EngineTask
 
+needs_tree_sitter = pytest.mark.skipif(
+    importlib.util.find_spec("tree_sitter_language_pack") is None,
+    reason="tree-sitter-language-pack is not installed",
+)
 CODE = "x = 1\ny = x + 2\n"
 SOURCE = '''\
 """A module."""
@@ -134,6 +139,20 @@ def test_comments_docstrings_imports_and_names_at_the_top_stay(engine: Engine) -
         assert same >= SOURCE.index(kept) + len(kept), begun
         assert not SOURCE.index('"""Its') <= same < SOURCE.index('size."""') + 8, begun
         assert not SOURCE.index("# of") < same < SOURCE.index("field") + 5, begun
+
+
+@needs_tree_sitter
+def test_comments_and_imports_of_javascript_stay(engine: Engine) -> None:
+    code = 'import { b } from "./b.js";\n// one\nconst x = 1; /* two */\nlet y = b;\n'
+    copy = copy_of(engine, code, "a.js")
+    for one in departures.find(engine, [copy], 64).departures:
+        begun = one.text.removeprefix(copy.opening)
+        same = next(
+            (i for i, (a, b) in enumerate(zip(begun, code, strict=False)) if a != b), len(begun)
+        )
+        assert same >= code.index("// one") + len("// one"), begun
+        assert not code.index("/*") <= same < code.index("*/") + 2, begun
+        assert not begun.endswith(("//", "/*")), begun
 
 
 def test_a_model_that_cannot_go_back_has_none(
@@ -256,7 +275,58 @@ def test_what_would_not_parse_goes_on() -> None:
     assert rejoined("def f(a):\n    for", " x in (\n        b = 1\n        c = 2\n", code) is None
 
 
+def test_an_answer_that_goes_on_as_another_method_of_the_name_is_that_method() -> None:
+    text = (
+        "class Ledger:\n    def check(self, x):\n        if x < 0:\n            return False\n"
+        "        return self.book(x)\n\n\nclass Booking:\n    def check(self, x):\n"
+        "        if x <= 0:\n            raise ValueError\n        return x in self.days\n"
+    )
+    document = FileText("m.py", text)
+    ledger, booking = prompt.copies([document], functions_of(document), "```")
+    begun = f"{booking.opening}def check(self, x):\n    if x <"
+    one = Departure(booking, [1], begun, -1.0)
+    some = departures.alike(one, [ledger, booking])
+    assert some == [booking, ledger]
+    like_ledger = f"{begun} 1:\n        return False\n    return self.book(x)\n"
+    found = departures.nearest(one, some, like_ledger)
+    assert found.copy is ledger
+    (change,) = departures.change_of(found.copy, like_ledger.removeprefix(booking.opening))
+    assert change.after == text.replace("x < 0", "x < 1")
+    own = f"{begun} 1:\n        raise ValueError\n    return x in self.days\n"
+    assert departures.nearest(one, some, own).copy is booking
+    later = Departure(booking, [1], f"{begun}= 0:\n        return", -1.0)
+    assert departures.alike(later, [ledger, booking]) == [booking]
+
+
 # ---- candidates ----
+
+
+def test_a_method_is_written_where_the_answer_belongs(solved: Solve) -> None:
+    text = (
+        "class A:\n    def add(self, a, b):\n        c = a - b\n        return c\n\n\n"
+        "class B:\n    def add(self, a, b):\n        d = a * b\n        self.d = d\n"
+        "        return d\n"
+    )
+    coder = Coder([" = a + b\n    self.d = d\n    return d\n"])
+    coder.departures = ["def add(self, a, b):\n    d"]  # from the copy of A
+
+    def tested(changes: Sequence[Change], cancel: Any) -> Any:
+        return make_verdict(True, int(bool(changes)), int(not changes), 0, "calc.py:3: wrong\n")
+
+    outcome = solved(
+        coder, candidates=1, by=tested, read={"calc.py": FileText("calc.py", text)}.get,
+        edit_format="function",
+    )  # fmt: skip
+    assert outcome.best is not None
+    assert outcome.best.changes[0].after == text.replace("a * b", "a + b")
+
+
+def test_an_answer_that_is_much_too_long_is_no_function(solved: Solve) -> None:
+    """What is stopped there has no end."""
+    coder = Coder(["".join(f" c + \\\n    d{i}" for i in range(400))])
+    coder.departures = ["def add(a, b):\n    return a +"]
+    (one, *_) = solved(coder, candidates=1, edit_format="function").rounds[0]
+    assert not one.changes and one.problem == "the answer has no end"
 
 
 def test_candidates_depart_where_failing_tests_decide(solved: Solve) -> None:

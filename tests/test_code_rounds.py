@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import math
 import re
 import threading
@@ -34,6 +35,10 @@ from tgr_local.code.writing.candidates import merge_changes
 from tgr_local.engine import Cancel
 from tgr_local.system.errors import CancelledError, CapacityError
 
+needs_tree_sitter = pytest.mark.skipif(
+    importlib.util.find_spec("tree_sitter_language_pack") is None,
+    reason="tree-sitter-language-pack is not installed",
+)
 WRONG = CALC.replace("a - b", "a * b")
 BROKEN = CALC.replace("(a, b)", "(", 1)
 
@@ -104,7 +109,81 @@ def test_a_change_of_layout_alone_means_the_same() -> None:
     assert meaning("a.py", "f(") == meaning("a.py", "f( ")
 
 
+# ---- effect ----
+
+
+@needs_tree_sitter
+@pytest.mark.parametrize(
+    ("path", "old", "same"),
+    [
+        ("a.js", "f(1) // x\n", "// y\nf(\n  1);\n"),
+        ("a.js", "f('a');\n", 'f("a")\n'),
+        ("a.ts", "let a: number = 1\n", "let a: number = 1; // one\n"),
+        ("a.go", "package m\n\nfunc f() int { return 1 }\n",
+         "package m\n\n// f is\nfunc f() int {\n\treturn 1\n}\n"),
+        ("a.c", "int a; /* x */\n", "int a;\n"),
+        ("a.py", "f( 1 )\n", "f(1)  # x\n"),
+    ],
+)  # fmt: skip
+def test_comments_and_layout_have_no_effect(path: str, old: str, same: str) -> None:
+    assert ranking.effect((Change(path, old, same),)) == ()
+
+
+@needs_tree_sitter
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("a.js", "return f(1)\n", "return\nf(1)\n"),
+        ("a.js", "f('a b')\n", "f('a  b')\n"),
+        ("a.js", "f(/[/*]/); g(1)\n", "f(/[/*]/); g(2)\n"),
+        ("a.js", "f(`// a`)\n", "f(`// b`)\n"),
+        ("a.js", "f(1\n", "f(1 // x\n"),  # a syntax error: its text counts
+        ("a.ts", "f(1)\n", "// @ts-ignore\nf(1)\n"),
+        ("a.c", "f('a');\n", 'f("a");\n'),
+        ("a.py", "f(1)\n", "f(1)  # type: ignore\n"),
+        ("a.yaml", "a: 1\n", "a:  1\n"),
+        ("Makefile", "a:\n\tb\n", "a:\n    b\n"),
+    ],
+)
+def test_what_may_have_an_effect_is_known(path: str, old: str, new: str) -> None:
+    assert ranking.effect((Change(path, old, new),))
+
+
 # ---- candidates ----
+
+
+@pytest.mark.parametrize(("framework", "n_tests"), [("pytest", 3), ("", 5)])
+def test_edits_of_the_same_effect_are_tested_once(
+    solved: Solve, framework: str, n_tests: int
+) -> None:
+    """Where the command runs tests; a linter reads comments and layout too."""
+    asked: list[Any] = []
+
+    def counts(changes: Sequence[Change], cancel: Cancel) -> Verdict:
+        asked.append(changes)
+        return dataclasses.replace(judge(changes, cancel), framework=framework)
+
+    texts = [WRONG, HALF, CALC.replace("a - b", "a-b  # x"), WRONG.replace("a * b", "(a * b)  # 1")]
+    outcome = solved(Coder(list(map(answer, texts))), by=counts, candidates=4)
+    assert len(asked) == n_tests
+    problems = [one.problem for one in outcome.rounds[0]]
+    assert problems[2] == ("it changes comments or layout alone" if framework else "")
+    by_number = outcome.rounds[0]
+    assert by_number[3].verdict is not None and by_number[3].verdict.passed == 0
+
+
+def test_comments_alone_are_an_edit_where_no_test_fails(solved: Solve) -> None:
+    text = CALC.replace("a - b", "a - b  # the difference")
+    outcome = solved(Coder([answer(text)]), "Add a comment.", tests="", candidates=1)
+    assert outcome.best is not None and outcome.best.changes[0].after == text
+
+
+def test_the_docstring_of_a_module_is_kept_unless_the_task_is_about_it(solved: Solve) -> None:
+    text, new = f'"""Sums."""\n\nX = 1\n\n\n{CALC}', f"X = 1\n\n\n{RIGHT}"
+    read = {"calc.py": FileText("calc.py", text)}.get
+    for task, after in (("Repair it.", text.replace(CALC, RIGHT)), ("Drop the docstring.", new)):
+        outcome = solved(Coder([answer(new)]), task, read=read, candidates=1)
+        assert outcome.best is not None and outcome.best.changes[0].after == after
 
 
 def test_each_candidate_has_its_seed_its_edit_and_its_verdict(solved: Solve) -> None:

@@ -101,6 +101,12 @@ class Verdict:
         return self.framework in _CHECKS
 
     @property
+    def counts_tests(self) -> bool:
+        """Whether its output is one of tests: those run code. What other commands do, such as
+        linters, may depend on comments and layout."""
+        return bool(self.framework) and self.framework != "errors" and not self.is_check
+
+    @property
     def total(self) -> int:
         """The tests that ran or should have."""
         return self.passed + self.failed + self.errors

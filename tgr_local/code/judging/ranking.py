@@ -6,12 +6,13 @@ In: candidates with their verdicts. Out: the same, best first. Pure functions; n
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from tgr_local.code.edits import Change
+from tgr_local.code.edits import Change, syntax
 from tgr_local.code.edits.document import n_equal
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
@@ -23,6 +24,7 @@ _NOISE = re.compile(
 """Parts of an output that differ from run to run: addresses, durations, folders, lines of a
 summary."""
 _WORD = re.compile(r"\w+|[^\w\s()\[\]{}]+|[()\[\]{}]")
+_TO_TOOLS = re.compile(r"#[ \t]*(?:type:|noqa|mypy:|pyright:|pylint:|pragma:)[^\n]*")
 _SMALL = 3  # words and signs
 _MOST = 1 << 16  # characters of an output that are compared
 
@@ -118,7 +120,18 @@ def behaviour(candidate: Candidate) -> tuple[object, ...]:
 
 def meaning(changes: Sequence[Change]) -> tuple[tuple[str, str], ...]:
     """Returns a key that is equal for changes that differ in layout or comments only."""
-    return tuple(sorted((change.path, _normal(change.path, change.after)) for change in changes))
+    return tuple(
+        sorted((c.path, _normal(c.path, c.after) or " ".join(c.after.split())) for c in changes)
+    )
+
+
+def effect(changes: Sequence[Change]) -> tuple[tuple[str, str], ...]:
+    """Returns a key that is equal for changes of which tests say the same: it has those files that
+    change in more than layout and comments. Where a file cannot be read, its text counts."""
+    pairs = (
+        (c.path, *(_normal(c.path, text) or text for text in (c.before, c.after))) for c in changes
+    )
+    return tuple(sorted((path, after) for path, before, after in pairs if before != after))
 
 
 def is_small(changes: Sequence[Change]) -> bool:
@@ -132,10 +145,14 @@ def is_small(changes: Sequence[Change]) -> bool:
     return 0 < n <= _SMALL
 
 
+@functools.lru_cache(maxsize=256)
 def _normal(path: str, text: str) -> str:
-    if path.endswith(".py"):
+    """A text without layout and comments, but for those that speak to a tool; empty where it cannot
+    be read."""
+    name = syntax.language(path)
+    if name == "python":
         try:
-            return ast.dump(syntax_tree(text))
+            return "\n".join([ast.dump(syntax_tree(text)), *_TO_TOOLS.findall(text)])
         except (SyntaxError, RecursionError):
-            pass
-    return " ".join(text.split())
+            return ""
+    return syntax.skeleton(text, name) if name else ""

@@ -27,13 +27,14 @@ from tgr_local.code.edits import Change, EditError, read_edits
 from tgr_local.code.judging.candidate import Candidate, syntax_error
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.judging.losses import loss
+from tgr_local.code.judging.ranking import effect
 from tgr_local.code.reading.asking import Stage
 from tgr_local.code.reading.prompt import Copy
 from tgr_local.code.writing import departures
 from tgr_local.code.writing.departures import Departure
 from tgr_local.code.writing.imports import add_imports
-from tgr_local.code.writing.natural import codes, is_whole, read_answer
 from tgr_local.code.writing.merging import keep_docstring
+from tgr_local.code.writing.natural import codes, is_whole, read_answer
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import Event, Method, Progress, Prompt, Query, Reply, TextDelta
 from tgr_local.options.config import SearchConfig
@@ -101,21 +102,25 @@ def write_candidates(
 
 
 class Remembered:
-    """A judge that judges equal changes once, also where they are asked for at the same time."""
+    """A judge that judges equal changes once, also where they are asked for at the same time. Where
+    the first verdict, that of no changes, is one of tests, changes of the same effect are equal."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
         self._lock = threading.Lock()
-        self._known: dict[tuple[Change, ...], Future[Verdict]] = {}
+        self._known: dict[object, Future[Verdict]] = {}
+        self._by_effect = False
 
     def __call__(self, changes: Sequence[Change], cancel: Cancel) -> Verdict:
-        key = tuple(changes)
+        key = effect(changes) if self._by_effect else tuple(changes)
         with self._lock:
             is_first = key not in self._known
             future = self._known.setdefault(key, Future())
         if is_first:
             try:
-                future.set_result(self._judge(changes, cancel))
+                verdict = self._judge(changes, cancel)
+                self._by_effect = self._by_effect or (not changes and verdict.counts_tests)
+                future.set_result(verdict)
             except BaseException as error:
                 with self._lock:
                     del self._known[key]  # a later round may ask again
@@ -129,16 +134,16 @@ class _CandidateAnswer:
 
     departure: Departure | None = None
     """None = it is free."""
+    alike: Sequence[Copy] = ()
+    """The copies that a departure may be one from."""
     text: str = ""
+    is_cut: bool = False
+    """Whether it was stopped because it is much longer than the code."""
     rejoined: str = ""
     """Text with the rest of the code, once it is back there."""
 
 
-    alike: Sequence[Copy] = ()
-    """The copies that a departure may be one from."""
 @dataclass
-    is_cut: bool = False
-    """Whether it was stopped because it is much longer than the code."""
 class _CandidateWriter:
     engine: Engine
     batch: Batch
@@ -297,15 +302,15 @@ class _CandidateWriter:
             return False
         if departure is None:
             return is_whole(answer, self.batch.stage.context.documents)
+        if len(mine.alike) > 1:
+            departure = departures.nearest(departure, mine.alike, answer)
         if len(answer) > _LONGER * len(departure.copy.code) + _MORE:
+            mine.is_cut = True
             return True
         if any(code.is_closed for code in codes(answer)):
             return True
         rejoined = departures.rejoined(departure, answer)
-        if len(mine.alike) > 1:
-            departure = departures.nearest(departure, mine.alike, answer)
         mine.rejoined = rejoined + self.batch.stage.context.fence if rejoined else ""
-            mine.is_cut = True
         return rejoined is not None
 
     def _complete(self, index: int, reply: Reply) -> None:
@@ -404,6 +409,9 @@ def _read(
     changes = merge_changes(stage.changes, changes)
     if changes == stage.changes:
         return (), "it changes nothing"
+    counts_tests = stage.verdict is not None and stage.verdict.counts_tests
+    if batch.stops_early and counts_tests and effect(changes) == effect(stage.changes):
+        return (), "it changes comments or layout alone"
     return changes, "" if changes else "it restores the files"
 
 

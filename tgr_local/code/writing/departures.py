@@ -22,7 +22,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from tgr_local.code.edits import Change
+from tgr_local.code.edits import Change, syntax
 from tgr_local.code.edits.document import n_equal, patched
 from tgr_local.code.edits.function import parsed, replacing
 from tgr_local.code.reading import evidence
@@ -289,9 +289,10 @@ def _is_away(copy: Copy, code: bytes) -> bool:
 
 
 def _fixed_ranges(copy: Copy) -> list[tuple[int, int]]:
-    """Returns ranges of Python code that are left as they are, in bytes from and to."""
+    """Returns ranges of code that are left as they are, in bytes from and to."""
     if not copy.is_python:
-        return []
+        name = syntax.language(copy.document.path)
+        return syntax.fixed_ranges(copy.code, name) if name else []
     lines = copy.code.split("\n")
     starts = list(accumulate((len(line.encode()) + 1 for line in lines), initial=0))
 
@@ -358,7 +359,7 @@ def _departure(
         text = copy.opening + code[: place.at].decode() + said
     except UnicodeDecodeError:
         return None  # a part of a character
-    if said.strip().startswith(("#", "//", "```", '"""', "'''")):
+    if said.strip().startswith(("#", "//", "/*", "```", '"""', "'''")):
         return None
     if is_end and not copy.function and said.isspace() and said.count("\n") > 1:
         pass  # something new at the end of the file
