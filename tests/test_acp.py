@@ -110,7 +110,7 @@ class Driven:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "calc.py").write_text(CALC)
@@ -162,7 +162,7 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
 
 
 @asynchronous
-async def test_an_edit_is_shown_allowed_written_and_undone(project: Path) -> None:
+async def test_an_edit_is_shown_allowed_written_and_undone(project: Path):
     async with driven(project, [[answer(WRONG), answer(RIGHT)]], ("allow",)) as it:
         assert it.about.protocol_version == 1 and it.about.agent_capabilities.load_session
         assert it.about.agent_capabilities.prompt_capabilities.embedded_context
@@ -181,7 +181,7 @@ async def test_an_edit_is_shown_allowed_written_and_undone(project: Path) -> Non
 
 
 @asynchronous
-async def test_what_happens_is_a_plan_tool_calls_and_thoughts(project: Path) -> None:
+async def test_what_happens_is_a_plan_tool_calls_and_thoughts(project: Path):
     rounds = [[answer(WRONG), answer(HALF)], [answer(RIGHT), answer(WRONG)]]
     async with driven(project, rounds, ("reject",), "--rounds", "2") as it:
         assert await it.prompt("Repair it.") == "end_turn"
@@ -205,7 +205,7 @@ async def test_what_happens_is_a_plan_tool_calls_and_thoughts(project: Path) -> 
 
 
 @asynchronous
-async def test_an_edit_that_gains_nothing_is_not_asked_for(project: Path) -> None:
+async def test_an_edit_that_gains_nothing_is_not_asked_for(project: Path):
     async with driven(project, [[answer(WRONG)]], (), "--rounds", "1") as it:
         assert await it.prompt("Repair it.") == "end_turn"
         assert it.calc == CALC and not it.client.asked
@@ -216,7 +216,7 @@ async def test_an_edit_that_gains_nothing_is_not_asked_for(project: Path) -> Non
 
 
 @asynchronous
-async def test_files_that_are_mentioned_are_named_and_others_are_refused(project: Path) -> None:
+async def test_files_that_are_mentioned_are_named_and_others_are_refused(project: Path):
     (project / "test_calc.py").write_text("import calc\n")
     (project / "other.py").write_text("x = 1\n")
     uri = (project / "calc.py").as_uri()
@@ -248,7 +248,7 @@ async def test_files_that_are_mentioned_are_named_and_others_are_refused(project
             assert f"{place} is no file in {project}; it is not read" in it.client.text()
 
 
-def test_a_text_from_elsewhere_is_quoted(project: Path) -> None:
+def test_a_text_from_elsewhere_is_quoted(project: Path):
     texts = [acp.resource_block(acp.embedded_text_resource(uri, "y = 1\n"))
              for uri in ("file:///x/y.py", "https://e.org/z")]  # fmt: skip
     asked = blocks.read(texts, str(project), Workplace(project, CodeConfig()))
@@ -260,7 +260,7 @@ def test_a_text_from_elsewhere_is_quoted(project: Path) -> None:
 
 
 @asynchronous
-async def test_places_as_editors_write_them(tmp_path: Path) -> None:
+async def test_places_as_editors_write_them(tmp_path):
     """Some escape nothing, some know the folder by way of a link, some mention the folder itself;
     texts come with the file's line ends or with LF."""
     folder = tmp_path / "C# 100%41"
@@ -292,7 +292,7 @@ async def test_places_as_editors_write_them(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_an_edit_that_passes_is_accepted_by_itself_in_that_mode(project: Path) -> None:
+async def test_an_edit_that_passes_is_accepted_by_itself_in_that_mode(project: Path):
     async with driven(project, [[answer(HALF)], [answer(RIGHT)]], ("reject",)) as it:
         await it.agent.set_session_mode(session_id=it.session, mode_id="accept")
         await it.prompt("/set rounds 1")
@@ -305,7 +305,7 @@ async def test_an_edit_that_passes_is_accepted_by_itself_in_that_mode(project: P
 
 
 @asynchronous
-async def test_commands_of_a_session(project: Path) -> None:
+async def test_commands_of_a_session(project: Path):
     async with driven(project, [[answer(HALF)]], ("reject",), "--rounds", "1") as it:
         said = {
             "/diff": "there is no edit yet",
@@ -332,7 +332,7 @@ async def test_commands_of_a_session(project: Path) -> None:
 
 
 @asynchronous
-async def test_what_cannot_be_changed_may_be_mentioned(project: Path) -> None:
+async def test_what_cannot_be_changed_may_be_mentioned(project: Path):
     (project / "data").mkdir()
     (project / "fixed.py").write_text("x = 1\n")
     (project / "fixed.py").chmod(0o444)
@@ -349,14 +349,14 @@ async def test_what_cannot_be_changed_may_be_mentioned(project: Path) -> None:
 
 
 @asynchronous
-async def test_a_budget_that_is_spent_is_a_reason_to_stop(project: Path) -> None:
+async def test_a_budget_that_is_spent_is_a_reason_to_stop(project: Path):
     async with driven(project, [], (), "--budget", "50") as it:
         assert await it.prompt("Repair it.") == "max_tokens"
         assert "has no room for another candidate" in it.client.text()
 
 
 @asynchronous
-async def test_without_any_sandbox_a_prompt_says_how_to_go_on(project: Path) -> None:
+async def test_without_any_sandbox_a_prompt_says_how_to_go_on(project: Path):
     gone = "'' if kind == 'none' else f'there is no program {kind}'"
     before = f"from tgr_local.system.sandbox import commands; commands.defect = lambda kind: {gone}"
 
@@ -374,7 +374,7 @@ async def test_without_any_sandbox_a_prompt_says_how_to_go_on(project: Path) -> 
 
 
 @asynchronous
-async def test_a_prompt_is_cancelled_while_the_model_writes(project: Path) -> None:
+async def test_a_prompt_is_cancelled_while_the_model_writes(project: Path):
     rounds = [[answer(WRONG), WAIT], [answer(RIGHT)]]
     async with driven(project, rounds, ("allow",)) as it:
         prompt = it.begin("Repair it.")
@@ -391,7 +391,7 @@ async def test_a_prompt_is_cancelled_while_the_model_writes(project: Path) -> No
 
 @pytest.mark.parametrize("given", ["never", "cancelled"])
 @asynchronous
-async def test_a_prompt_is_cancelled_while_the_person_is_asked(project: Path, given: str) -> None:
+async def test_a_prompt_is_cancelled_while_the_person_is_asked(project: Path, given: str):
     async with driven(project, [[answer(RIGHT)]], (given,)) as it:
         prompt = it.begin("Repair it.")
         await it.client.until(lambda: bool(it.client.asked))
@@ -407,7 +407,7 @@ async def test_a_prompt_is_cancelled_while_the_person_is_asked(project: Path, gi
     ("given", "why"), [("error", "no window is open"), ("no outcome", "its answer is no outcome")]
 )
 @asynchronous
-async def test_a_client_that_cannot_ask_loses_nothing(project: Path, given: str, why: str) -> None:
+async def test_a_client_that_cannot_ask_loses_nothing(project: Path, given: str, why: str):
     async with driven(project, [[answer(RIGHT)]], (given,)) as it:
         assert await it.prompt("Repair it.") == "end_turn"
         assert f"cannot ask: {why}; /accept takes the edit" in it.client.text()
@@ -417,7 +417,7 @@ async def test_a_client_that_cannot_ask_loses_nothing(project: Path, given: str,
 
 
 @asynchronous
-async def test_another_session_waits_and_can_be_cancelled_meanwhile(project: Path) -> None:
+async def test_another_session_waits_and_can_be_cancelled_meanwhile(project: Path):
     async with driven(project, [[WAIT], [answer(RIGHT)]], ("allow",)) as it:
         first = it.session
         running = it.begin("Repair it.")
@@ -435,7 +435,7 @@ async def test_another_session_waits_and_can_be_cancelled_meanwhile(project: Pat
 
 @pytest.mark.parametrize("how", ["stdin", "SIGTERM", "SIGINT"])
 @asynchronous
-async def test_the_process_ends_in_the_middle_of_a_prompt(project: Path, how: str) -> None:
+async def test_the_process_ends_in_the_middle_of_a_prompt(project: Path, how: str):
     async with driven(project, [[WAIT]]) as it:
         prompt = it.begin("Repair it.")
         await it.client.until(lambda: "Round 1: 2 candidates" in it.client.calls())
@@ -447,7 +447,7 @@ async def test_the_process_ends_in_the_middle_of_a_prompt(project: Path, how: st
         assert await prompt == "cancelled" and it.calc == CALC
 
 
-def test_the_process_ends_where_the_client_does_not_read(project: Path) -> None:
+def test_the_process_ends_where_the_client_does_not_read(project: Path):
     """Its pipe is full, and stays so."""
     process = subprocess.Popen(
         [sys.executable, "-c", program([])],
@@ -486,7 +486,7 @@ installation.load_with_progress = load
 
 
 @asynchronous
-async def test_a_model_that_is_not_loaded_is_loaded_with_the_next_prompt(project: Path) -> None:
+async def test_a_model_that_is_not_loaded_is_loaded_with_the_next_prompt(project: Path):
     mark = project / "loading"
 
     before = LOADS.replace("FILE", repr(str(mark)))
@@ -506,7 +506,7 @@ async def test_a_model_that_is_not_loaded_is_loaded_with_the_next_prompt(project
 
 
 @asynchronous
-async def test_a_session_is_loaded_by_another_process(project: Path) -> None:
+async def test_a_session_is_loaded_by_another_process(project: Path):
     async with driven(project, [[answer(HALF)]], ("allow",), "--rounds", "1") as it:
         session = it.session
         await it.prompt("/test make check")
@@ -534,7 +534,7 @@ async def test_a_session_is_loaded_by_another_process(project: Path) -> None:
 
 
 @asynchronous
-async def test_sessions_that_cannot_be_loaded_say_why(project: Path, tmp_path: Path) -> None:
+async def test_sessions_that_cannot_be_loaded_say_why(project: Path, tmp_path):
     async with driven(project, []) as it:
         await it.prompt("/test")
         load = it.agent.load_session
@@ -561,7 +561,7 @@ async def test_sessions_that_cannot_be_loaded_say_why(project: Path, tmp_path: P
 
 
 @asynchronous
-async def test_without_saving_nothing_is_kept(project: Path) -> None:
+async def test_without_saving_nothing_is_kept(project: Path):
     async with driven(project, [], (), "--no-save") as it:
         assert not it.about.agent_capabilities.load_session
         await it.prompt("/test")
@@ -569,7 +569,7 @@ async def test_without_saving_nothing_is_kept(project: Path) -> None:
             await it.agent.load_session(cwd=str(project), session_id=it.session, mcp_servers=[])
 
 
-def test_a_saved_session_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_saved_session_has_a_bound(tmp_path, monkeypatch):
     from tgr_local.code.acp import store
     from tgr_local.code.acp.store import PromptEntry
 
@@ -638,7 +638,7 @@ NO_REQUESTS: list[tuple[str, Any, int, str]] = [
 ]
 
 
-def test_input_that_is_no_good_gets_one_sentence_and_the_rest_an_answer() -> None:
+def test_input_that_is_no_good_gets_one_sentence_and_the_rest_an_answer():
     requests = [request(method, params, i) for i, (method, params, _, _) in enumerate(NO_REQUESTS)]
     lines = [line for line, _, _ in NO_MESSAGES]
     unknown = b'{"jsonrpc": "2.0", "method": "session/nothing"}'
@@ -657,7 +657,7 @@ def test_input_that_is_no_good_gets_one_sentence_and_the_rest_an_answer() -> Non
 
 
 @asynchronous
-async def test_prompts_that_are_no_task_are_refused(project: Path) -> None:
+async def test_prompts_that_are_no_task_are_refused(project: Path):
     async with driven(project, []) as it:
         image = acp.image_block("aGk=", "image/png")
         for blocks, text in [
@@ -671,7 +671,7 @@ async def test_prompts_that_are_no_task_are_refused(project: Path) -> None:
 
 
 @asynchronous
-async def test_more_requests_than_are_answered_are_refused() -> None:
+async def test_more_requests_than_are_answered_are_refused():
     from tgr_local.code.acp.wire import MAX_REQUESTS, Wire
 
     (source, sender), (receiver, sink) = os.pipe(), os.pipe()
@@ -696,7 +696,7 @@ async def test_more_requests_than_are_answered_are_refused() -> None:
 
 
 @asynchronous
-async def test_sessions_are_bounded_and_foreign_servers_ignored(project: Path) -> None:
+async def test_sessions_are_bounded_and_foreign_servers_ignored(project: Path):
     server = schema.McpServerStdio(name="x", command="/bin/false", args=[], env=[])
 
     async with driven(project, [[WAIT]]) as it:
@@ -712,7 +712,7 @@ async def test_sessions_are_bounded_and_foreign_servers_ignored(project: Path) -
         assert await running == "cancelled"
 
 
-def test_without_the_sdk_one_line_says_what_to_install(project: Path) -> None:
+def test_without_the_sdk_one_line_says_what_to_install(project: Path):
     code = f"import sys; sys.modules['acp'] = None; {program([])}"
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(), capture_output=True, timeout=HANG

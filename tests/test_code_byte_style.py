@@ -33,12 +33,12 @@ FILES = [
 
 
 @pytest.mark.parametrize("data", FILES)
-def test_a_text_becomes_its_bytes_again(data: bytes) -> None:
+def test_a_text_becomes_its_bytes_again(data: bytes):
     text, style = decode(data)
     assert "\r" not in text and encode(text, text, style) == data
 
 
-def test_random_bytes_come_back() -> None:
+def test_random_bytes_come_back():
     rng = random.Random(0)
     parts = [b"\r\n", b"\n", b"\r", b"ab", b"\xe9", b"\xc3\xa9", b"x = 1", b"# coding: latin-1"]
     for _ in range(500):
@@ -47,7 +47,7 @@ def test_random_bytes_come_back() -> None:
         assert encode(text, text, style) == data
 
 
-def test_untouched_lines_keep_their_line_ends() -> None:
+def test_untouched_lines_keep_their_line_ends():
     data = b"one\r\ntwo\nthree\r\nfour\nfive"
     text, style = decode(data)
     after = text.replace("two\n", "2\n").replace("four\n", "four\nand\n")
@@ -57,7 +57,7 @@ def test_untouched_lines_keep_their_line_ends() -> None:
     assert encode(text, "", style) == b""
 
 
-def test_random_changes_keep_the_other_lines() -> None:
+def test_random_changes_keep_the_other_lines():
     rng = random.Random(1)
     for _ in range(300):
         lines = [f"line {i}" for i in range(rng.randrange(1, 12))]  # each line once
@@ -73,14 +73,14 @@ def test_random_changes_keep_the_other_lines() -> None:
         assert decode(found)[0] == after
 
 
-def test_the_style_of_a_file_holds_for_new_lines() -> None:
+def test_the_style_of_a_file_holds_for_new_lines():
     text, style = decode(b"\xef\xbb\xbfa\r\n")
     assert encode(text, text + "b\nc\n", style) == b"\xef\xbb\xbfa\r\nb\r\nc\r\n"
     text, style = decode("\ufeffa\n".encode("utf-16-le"))
     assert encode(text, "→\n", style) == "\ufeff→\n".encode("utf-16-le")
 
 
-def test_another_declaration_is_another_encoding() -> None:
+def test_another_declaration_is_another_encoding():
     text, style = decode(b"# coding: latin-1\n'\xe9'\n")
     assert encode(text, "# coding: utf-8\n'é→'\n", style) == "# coding: utf-8\n'é→'\n".encode()
     assert encode(text, "'é'\n", style) == "'é'\n".encode()
@@ -88,7 +88,7 @@ def test_another_declaration_is_another_encoding() -> None:
     assert encode(text, "# coding: latin-1\n'é'\n", style) == b"# coding: latin-1\n'\xe9'\n"
 
 
-def test_what_a_file_cannot_hold_is_refused() -> None:
+def test_what_a_file_cannot_hold_is_refused():
     text, style = decode(b"# coding: latin-1\n\xe9\n")
     with pytest.raises(StyleError, match=r"holds '\\u2192', which iso8859-1.*save .* as UTF-8"):
         encode(text, text + "→\n", style)
@@ -99,6 +99,6 @@ def test_what_a_file_cannot_hold_is_refused() -> None:
 
 
 @pytest.mark.parametrize("data", [b"a\0b", b"\xff\xfe\0\0a\0\0\0", b"\xff\xfea"])
-def test_binary_files_are_refused(data: bytes) -> None:
+def test_binary_files_are_refused(data: bytes):
     with pytest.raises(StyleError):
         decode(data)

@@ -28,7 +28,7 @@ def change(after: str, before: str = "1\n2\n3\n4\n", path: str = "a.py") -> tupl
 # ---- two edits ----
 
 
-def test_edits_of_other_lines_are_one_edit() -> None:
+def test_edits_of_other_lines_are_one_edit():
     for one, other, together in [
         ("one\n2\n3\n4\n", "1\n2\n3\nfour\n", "one\n2\n3\nfour\n"),
         ("one\n2\n3\n4\n", "1\ntwo\n3\n4\n", "one\ntwo\n3\n4\n"),
@@ -41,7 +41,7 @@ def test_edits_of_other_lines_are_one_edit() -> None:
         assert merge_edits((), change(other), change(one)) == change(together)
 
 
-def test_edits_of_other_files_are_one_edit() -> None:
+def test_edits_of_other_files_are_one_edit():
     one, other = change("one\n"), change("two\n", path="b.py")
     assert merge_edits((), one, other) == one + other
 
@@ -55,17 +55,17 @@ def test_edits_of_other_files_are_one_edit() -> None:
         ("1\n2\nnew\n3\n4\n", "1\n2\nneu\n3\n4\n"),  # lines between the same two
     ],
 )
-def test_edits_of_the_same_lines_are_not(one: str, other: str) -> None:
+def test_edits_of_the_same_lines_are_not(one: str, other: str):
     assert merge_edits((), change(one), change(other)) is None
     assert merge_edits((), change(other), change(one)) is None
 
 
-def test_an_edit_that_both_make_is_made_once() -> None:
+def test_an_edit_that_both_make_is_made_once():
     one, other = change("one\n2\n3\n4\n"), change("one\n2\n3\n4\n5\n")
     assert merge_edits((), one, other) == merge_edits((), other, one) == other
 
 
-def test_edits_of_a_later_round_are_compared_with_the_files_that_it_began_with() -> None:
+def test_edits_of_a_later_round_are_compared_with_the_files_that_it_began_with():
     base = change("one\n2\n3\n4\n")
     first, second = change("one\ntwo\n3\n4\n"), change("one\n2\n3\nfour\n")
     assert merge_edits(base, first, second) == change("one\ntwo\n3\nfour\n")
@@ -87,7 +87,7 @@ def candidate(number: int, text: str, said: Verdict) -> Candidate:
     return Candidate(number, number, "done", changes=change(text), parses=True, verdict=said)
 
 
-def test_more_tests_or_the_same_ones_further() -> None:
+def test_more_tests_or_the_same_ones_further():
     before = verdict(("t", 5), ("u", 9))
     assert verdict(("u", 9), passed=2).is_beyond(before)
     assert verdict(("t", 6), ("u", 9)).is_beyond(before)
@@ -103,7 +103,7 @@ def test_more_tests_or_the_same_ones_further() -> None:
     assert before.is_beyond(hangs) and not hangs.is_beyond(before) and not hangs.is_beyond(hangs)
 
 
-def test_only_what_adds_something_is_tried() -> None:
+def test_only_what_adds_something_is_tried():
     before = verdict(("t", 5), ("u", 9), ("v", 3))
     mends_t = verdict(("u", 9), ("v", 3), passed=2)
     mends_u = verdict(("t", 5), ("v", 3), passed=2)
@@ -128,7 +128,7 @@ def test_only_what_adds_something_is_tried() -> None:
     assert [(one.number, one.parts, one.n_tokens) for one in made] == [(7, (1, 5), 0)]
 
 
-def test_what_shows_nothing_alone_may_show_something_with_another() -> None:
+def test_what_shows_nothing_alone_may_show_something_with_another():
     """A test that fails at its first line says nothing of the second."""
     before = verdict(("t", 1))
     candidates = [
@@ -149,7 +149,7 @@ def test_what_shows_nothing_alone_may_show_something_with_another() -> None:
     assert [one.parts for one in made] == [(2, 3), (1, 2, 3)] and made[-1].passes
 
 
-def test_tests_are_run_for_a_minute_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_are_run_for_a_minute_at_most(monkeypatch):
     before, slow = verdict(("t", 1)), verdict(("t", 2))
     now = itertools.count(0.0, 31.0)
     monkeypatch.setattr(time, "monotonic", lambda: next(now))
@@ -164,7 +164,7 @@ def test_tests_are_run_for_a_minute_at_most(monkeypatch: pytest.MonkeyPatch) -> 
     assert not list(combine(candidates, (), before, judge, 9)) and len(judged) == 1
 
 
-def test_equal_edits_are_tried_once() -> None:
+def test_equal_edits_are_tried_once():
     before = verdict(("t", 1))
     same = [candidate(i, "1\n2\n3\nfour\n", before) for i in range(2, 6)]
     candidates = [candidate(1, "one\n2\n3\n4\n", verdict(("t", 2))), *same]
@@ -177,7 +177,7 @@ def test_equal_edits_are_tried_once() -> None:
     assert not list(combine(candidates, (), before, judge, 9)) and len(judged) == 1
 
 
-def test_nothing_is_combined_where_one_passes() -> None:
+def test_nothing_is_combined_where_one_passes():
     """A command may have more than tests, so that one that passes more may not pass."""
     before = verdict(("t", 5), ("u", 9))
     candidates = [
@@ -187,7 +187,7 @@ def test_nothing_is_combined_where_one_passes() -> None:
     assert not list(combine(candidates, (), before, lambda _: before, 3))
 
 
-def test_imports_at_one_place_stand_together() -> None:
+def test_imports_at_one_place_stand_together():
     text = "import os\n\n\ndef f():\n    1\n\n\ndef g():\n    2\n"
     one = text.replace("import os\n", "import os\nimport re\n").replace("1", "re")
     other = text.replace("import os\n", "import os\nimport json\n").replace("2", "json")
@@ -202,7 +202,7 @@ def test_imports_at_one_place_stand_together() -> None:
 # ---- in a task ----
 
 
-def test_a_round_ends_with_the_edits_of_two(solved: Solve) -> None:
+def test_a_round_ends_with_the_edits_of_two(solved: Solve):
     listener = Followed()
     coder = Coder([answer(HALF), answer(OTHER)])
     outcome = solved(coder, rounds=2, listener=listener)
@@ -215,7 +215,7 @@ def test_a_round_ends_with_the_edits_of_two(solved: Solve) -> None:
     assert listener.states[3] == ["testing", "done", "done"]
 
 
-def test_tests_that_pass_already_combine_nothing(solved: Solve) -> None:
+def test_tests_that_pass_already_combine_nothing(solved: Solve):
     passed = make_verdict(True, 2, 0, 0, "")
     coder = Coder([answer(HALF), answer(OTHER)])
     outcome = solved(coder, by=lambda changes, cancel: passed)
@@ -229,7 +229,7 @@ def judged(number: int, said: Verdict | None) -> Candidate:
     return Candidate(number, number, "done", changes=change(f"{number}\n"), verdict=said)
 
 
-def test_the_next_begin_with_what_gets_further() -> None:
+def test_the_next_begin_with_what_gets_further():
     before = verdict(("t", 5), ("u", 8))
     worse, later = judged(1, verdict(("t", 4), ("u", 9))), judged(2, verdict(("t", 6), ("u", 8)))
     more = judged(3, verdict(("v", 1), passed=2))
@@ -238,7 +238,7 @@ def test_the_next_begin_with_what_gets_further() -> None:
     assert furthest([worse, judged(4, None)], before) is None and furthest([more], None) is None
 
 
-def test_or_with_what_mends_another_test() -> None:
+def test_or_with_what_mends_another_test():
     before = verdict(("t", 5), ("u", 8))
     same, other = judged(1, verdict(("t", 6), ("u", 7))), judged(2, verdict(("t", 5), ("v", 1)))
     later, both_ = judged(3, verdict(("t", 7), ("v", 1))), judged(4, verdict(("v", 1), ("w", 1)))
@@ -253,7 +253,7 @@ def test_or_with_what_mends_another_test() -> None:
     assert sideways([other], unknown, ()) is None
 
 
-def test_a_test_that_is_gone_is_not_mended() -> None:
+def test_a_test_that_is_gone_is_not_mended():
     """As where the edit breaks the import of what is tested."""
     before = verdict(("t", 5), ("u", 8))
     gone = {
@@ -283,9 +283,7 @@ def by_name(changes: Sequence[Change], cancel: Cancel) -> Verdict:
     return verdict(*((name, 5) for name in names))
 
 
-def test_where_nothing_gets_further_the_next_begin_with_what_mends_another_test(
-    solved: Solve,
-) -> None:
+def test_where_nothing_gets_further_the_next_begin_with_what_mends_another_test(solved: Solve):
     head = CALC.rstrip().removesuffix(" + b")
     first, free = [" b\n```\n"], [answer(CALC)]  # the third wave is the first one again
     coder = Coder(first, free, first, [" b\n\n\ndef sub(a, b):\n    return a - b\n"])
@@ -298,7 +296,7 @@ def test_where_nothing_gets_further_the_next_begin_with_what_mends_another_test(
     assert outcome.best.changes == (Change("calc.py", CALC, RIGHT),)
 
 
-def test_what_mends_another_test_and_leads_nowhere_is_left_in_the_next_round(solved: Solve) -> None:
+def test_what_mends_another_test_and_leads_nowhere_is_left_in_the_next_round(solved: Solve):
     head = CALC.rstrip().removesuffix(" + b")
     first, free = [" b\n```\n"], [answer(CALC)]
     coder = Coder(first, free, first, [" 0\n```\n"], [" 0\n```\n"], free, free)
@@ -311,7 +309,7 @@ def test_what_mends_another_test_and_leads_nowhere_is_left_in_the_next_round(sol
     assert again == sorted(again) and any(again)  # at last the files as they were
 
 
-def test_files_that_have_no_place_in_a_prompt_any_more_end_a_task(solved: Solve) -> None:
+def test_files_that_have_no_place_in_a_prompt_any_more_end_a_task(solved: Solve):
     """What was found until then stays."""
     long = HALF.replace("    return", "    # " + "long " * 100 + "\n    return")
     coder = Coder([answer(long)], [answer(RIGHT)])

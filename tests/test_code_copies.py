@@ -30,13 +30,13 @@ NOT_COPIED = ("__pycache__", "node_modules", ".venv", ".git")
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache/tgr-local/code"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     """A repository with uncommitted work, links, a submodule, read-only files and folders."""
     other = tmp_path / "other"
     write(other, {"m.py": "m"})
@@ -65,8 +65,8 @@ def copied(folder: Path) -> dict[str, tuple[int, str | bytes]]:
 
 @pytest.mark.parametrize("in_git", [False, True])
 def test_a_folder_that_holds_our_own_files_is_copied_without_them(
-    in_git: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    in_git: bool, tmp_path, monkeypatch
+):
     """As a home folder does: the copy itself lies in it."""
     home = tmp_path / "home"
     chats = {".local/state/tgr-local/chats/a.jsonl": "private", ".cache/other/b": "b"}
@@ -85,7 +85,7 @@ def test_a_folder_that_holds_our_own_files_is_copied_without_them(
         }  # fmt: skip
 
 
-def test_a_copy_equals_the_working_tree(folder: Path) -> None:
+def test_a_copy_equals_the_working_tree(folder: Path):
     before = contents(folder)
     with Copies(Project(folder)) as copies:
         place = copies.make()
@@ -107,7 +107,7 @@ def test_a_copy_equals_the_working_tree(folder: Path) -> None:
     assert contents(folder) == before
 
 
-def test_a_copy_has_its_changes(folder: Path) -> None:
+def test_a_copy_has_its_changes(folder: Path):
     (folder / "w.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo")
     changes = (
         Change("link.py", "a = 2\n", "a = 3\n"),
@@ -130,7 +130,7 @@ def test_a_copy_has_its_changes(folder: Path) -> None:
             copies.make([Change("a.py", "a = 1\n", "x")])
 
 
-def test_files_are_broken_on_purpose_but_for_links(folder: Path) -> None:
+def test_files_are_broken_on_purpose_but_for_links(folder: Path):
     names = ["a.py", "link.py", "absolute/b.py", "outside/x.py", "nosuch.py", "module/m.py"]
     with Copies(Project(folder)) as copies:
         tree = copies.make(broken=names).folder
@@ -142,8 +142,8 @@ def test_files_are_broken_on_purpose_but_for_links(folder: Path) -> None:
 
 
 def test_a_refused_change_leaves_nothing_in_the_copies_nor_behind_their_links(
-    tmp_path: Path, cache: Path
-) -> None:
+    tmp_path, cache: Path
+):
     """The link that the copies have is a folder by now."""
     project, outside = tmp_path / "project", tmp_path / "outside"
     write(project, {"a.py": "a = 1\n"})
@@ -159,7 +159,7 @@ def test_a_refused_change_leaves_nothing_in_the_copies_nor_behind_their_links(
         assert [path.name for path in own.iterdir()] == ["snapshot"]
 
 
-def test_a_copy_is_of_one_moment(folder: Path) -> None:
+def test_a_copy_is_of_one_moment(folder: Path):
     """What the person does afterwards is not in it."""
     with Copies(Project(folder)) as copies:
         (folder / "a.py").write_text("a = 5\n")
@@ -171,21 +171,19 @@ def test_a_copy_is_of_one_moment(folder: Path) -> None:
             assert copies.document(Project(folder).read(path)).text == text
 
 
-def test_several_threads_make_copies(folder: Path) -> None:
+def test_several_threads_make_copies(folder: Path):
     with Copies(Project(folder)) as copies:
         found = in_threads(*[lambda: contents(copies.make().folder)] * 4)
     assert all(one == found[0] for one in found)
 
 
-def test_a_sub_folder_shows_its_repository(folder: Path) -> None:
+def test_a_sub_folder_shows_its_repository(folder: Path):
     with Copies(Project(folder / "sub")) as copies:
         place = copies.make()
         assert contents(place.folder).keys() == {"b.py"} and folder in place.mounted_read_only
 
 
-def test_a_repository_that_holds_the_home_folder_is_not_shown(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repository_that_holds_the_home_folder_is_not_shown(folder: Path, monkeypatch):
     (folder / "home").mkdir()
     monkeypatch.setenv("HOME", str(folder / "home"))
     with Copies(Project(folder / "sub")) as copies:
@@ -197,7 +195,7 @@ def test_a_repository_that_holds_the_home_folder_is_not_shown(
         )
 
 
-def test_large_things_are_shown_or_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_things_are_shown_or_left_out(folder: Path, monkeypatch):
     monkeypatch.setattr(snapshot, "LARGE_FILE", 100)
     monkeypatch.setattr(snapshot, "LARGE_FOLDER", (1000, 3))
     write(folder, {"model.bin": b"x" * 101, "ignored/b": b"x" * 1001})
@@ -215,8 +213,8 @@ def test_large_things_are_shown_or_left_out(folder: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(("name", "bound"), [("MAX_BYTES", 100), ("MAX_ENTRIES", 5)])
 def test_what_is_too_large_is_refused(
-    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, name: str, bound: int
-) -> None:
+    folder: Path, cache: Path, monkeypatch, name: str, bound: int
+):
     monkeypatch.setattr(snapshot, name, bound)
     write(folder, {"large": b"x" * 200})
     with pytest.raises(CopyError, match=f"{folder} is too large to be copied.*gitignore"):
@@ -224,7 +222,7 @@ def test_what_is_too_large_is_refused(
     assert list(cache.iterdir()) == []
 
 
-def test_copies_are_removed(folder: Path, cache: Path) -> None:
+def test_copies_are_removed(folder: Path, cache: Path):
     with Copies(Project(folder)) as copies:
         place = copies.make()
         (place.folder / "sub").chmod(0)
@@ -234,7 +232,7 @@ def test_copies_are_removed(folder: Path, cache: Path) -> None:
     assert list(cache.iterdir()) == []
 
 
-def test_copies_of_a_killed_process_are_removed(folder: Path, cache: Path) -> None:
+def test_copies_of_a_killed_process_are_removed(folder: Path, cache: Path):
     code = (
         "import sys, time\nfrom tgr_local.code.folder.copies import Copies\n"
         "from tgr_local.code.folder.project import Project\n"
@@ -259,8 +257,8 @@ def test_copies_of_a_killed_process_are_removed(folder: Path, cache: Path) -> No
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
 def test_copies_lie_elsewhere_where_the_cache_folder_cannot_hold_them(
-    folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+    folder: Path, cache: Path, tmp_path, monkeypatch, number: int
+):
     """And where nothing else can, the folder and the way out are named."""
     take, other = snapshot.take, tmp_path / "temporary"
     other.mkdir()

@@ -41,7 +41,7 @@ def test_sum_of():
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     """An empty folder, which is the current one."""
     made = tmp_path / "project"
     made.mkdir()
@@ -49,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def test_it_repairs_the_example(folder: Path) -> None:
+def test_it_repairs_the_example(folder: Path):
     """Three defects, three rounds at least."""
     for file in (ROOT / "examples" / "code").glob("*.py"):
         shutil.copy(file, folder)
@@ -64,7 +64,7 @@ def test_it_repairs_the_example(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["file", "function"])
-def test_each_form_repairs_a_function_in_a_file_of_any_name(folder: Path, form: str) -> None:
+def test_each_form_repairs_a_function_in_a_file_of_any_name(folder: Path, form: str):
     """And without --yes the folder stays as it is."""
     write(folder, {"quaxle.py": SUM, "test_quaxle.py": TEST_SUM})
     before = contents(folder)
@@ -77,7 +77,7 @@ def test_each_form_repairs_a_function_in_a_file_of_any_name(folder: Path, form: 
     assert "+    total = 0" in passing[0]["diff"]
 
 
-def test_a_task_that_it_cannot_do_changes_nothing(folder: Path) -> None:
+def test_a_task_that_it_cannot_do_changes_nothing(folder: Path):
     test = "from parse import parse\n\ndef test_parse():\n    assert parse('2*(3+4)') == 14\n"
     write(folder, {"parse.py": "def parse(text):\n    return None\n", "test_parse.py": test})
     before = contents(folder)

@@ -414,7 +414,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_real_output(name: str) -> None:
+def test_a_real_output(name: str):
     output, framework, numbers, failure = CASES[name]
     wrapped = f"\n> js@1.0.0 test\n> tool\n\n{output}\nmake: *** [Makefile:2: test] Error 1\n"
     for text in (output, output.replace("\n", "\x1b[0m\r\n"), wrapped):
@@ -425,7 +425,7 @@ def test_a_real_output(name: str) -> None:
         assert failure in [(one.name, one.file, one.line) for one in counts.failures]
 
 
-def test_what_a_failure_says() -> None:
+def test_what_a_failure_says():
     said = {name: [one.message for one in read(CASES[name][0]).failures] for name in CASES}
     assert said["jest"][0] == "expect(received).toBe(expected) // Object.is equality"
     assert said["vitest"][1] == "Error: bad"
@@ -437,7 +437,7 @@ def test_what_a_failure_says() -> None:
     assert said["maven"][1] == "Order not found"
 
 
-def test_errors_count_where_no_test_fails() -> None:
+def test_errors_count_where_no_test_fails():
     assert read(TSC, code=0) == OutputCounts()  # a test may print them, too
     assert read(MYPY, code=0).errors == 3  # the sum says that it is no test
     both = read(f"5 passed in 0.10s\n{MYPY}")
@@ -446,14 +446,14 @@ def test_errors_count_where_no_test_fails() -> None:
     assert (failing.passed, failing.failed, failing.errors) == (5, 1, 0)
 
 
-def test_equal_errors_are_several_and_have_no_line_in_their_names() -> None:
+def test_equal_errors_are_several_and_have_no_line_in_their_names():
     first, second = read("a.c:1:2: error: x\na.c:9:2: error: x\n").failures
     assert (first.name, second.name) == ("a.c: x", "a.c: x (2)")
     (moved,) = read("a.c:12:2: error: x\n").failures
     assert moved.name == first.name
 
 
-def test_a_group_of_tests_that_fails_by_itself_counts() -> None:
+def test_a_group_of_tests_that_fails_by_itself_counts():
     counts = read("1..1\n    1..1\n    ok 1 - a\nnot ok 1 - group\n")
     assert (counts.passed, [one.name for one in counts.failures]) == (1, ["group"])
     deep = read("1..1\n        ok 1 - a\n        not ok 2 - b\n    not ok 1 - c\nnot ok 1 - d\n")

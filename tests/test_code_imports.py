@@ -41,7 +41,7 @@ def after(new: str, before: str = STORE, path: str = "app/store.py") -> str:
         ("os.path.join('a')", "import os"),
     ],
 )
-def test_a_name_that_nothing_defines_is_imported(used: str, line: str) -> None:
+def test_a_name_that_nothing_defines_is_imported(used: str, line: str):
     new = STORE.replace("notes[number]", used)
     assert after(new) == new.replace("import itertools\n", f"import itertools\n{line}\n")
 
@@ -67,12 +67,12 @@ def test_a_name_that_nothing_defines_is_imported(used: str, line: str) -> None:
         "(y := 1) + y",
     ],
 )
-def test_other_names_are_left(used: str) -> None:
+def test_other_names_are_left(used: str):
     new = STORE.replace("notes[number]", used)
     assert after(new) == new
 
 
-def test_names_of_any_scope_are_known() -> None:
+def test_names_of_any_scope_are_known():
     new = STORE + (
         "\n\ndef f(a):\n    global G\n    import re\n    try:\n        G = re\n"
         "    except ValueError as e:\n        print(e)\n    match a:\n"
@@ -82,14 +82,14 @@ def test_names_of_any_scope_are_known() -> None:
     assert after(new) == new
 
 
-def test_annotations_that_are_not_evaluated_need_no_import() -> None:
+def test_annotations_that_are_not_evaluated_need_no_import():
     old = "from __future__ import annotations\n\n\ndef f(a):\n    return a\n"
     new = old.replace("f(a)", "f(a: List[HttpError]) -> R")
     assert after(new, old) == new
     assert "HttpError\n" in after(new.replace("return a", "raise HttpError"), old)
 
 
-def test_a_file_does_not_import_itself() -> None:
+def test_a_file_does_not_import_itself():
     documents = [FileText("main.py", "from stats import mean\n")]
     for path in ("stats.py", "src/stats.py", "stats/__init__.py"):
         change = Change(path, "x = 1\n", "x = mean([1])\n")
@@ -98,14 +98,14 @@ def test_a_file_does_not_import_itself() -> None:
     assert "from stats import mean" in add_imports([change], documents)[0].after
 
 
-def test_what_was_undefined_before_stays() -> None:
+def test_what_was_undefined_before_stays():
     old = "def f():\n    return Counter()\n"
     assert after(old + "\n\nx = 1\n", old) == old + "\n\nx = 1\n"
     star = "from os import *\n\n\ndef f():\n    return 1\n"
     assert after(star.replace("1", "Counter()"), star) == star.replace("1", "Counter()")
 
 
-def test_two_files_that_import_a_name_from_two_places_say_nothing() -> None:
+def test_two_files_that_import_a_name_from_two_places_say_nothing():
     documents = [*DOCUMENTS, FileText("other.py", "from other.http import HttpError\n")]
     new = STORE.replace("notes[number]", "HttpError(404)")
     (change,) = add_imports([Change("app/store.py", STORE, new)], documents)
@@ -125,11 +125,11 @@ def test_two_files_that_import_a_name_from_two_places_say_nothing() -> None:
         ("if True:\n    import os\nX = 1\n", "import re\n\n\nif True:\n    import os\nX = re.I\n"),
     ],
 )  # fmt: skip
-def test_the_place_of_an_import(text: str, expected: str) -> None:
+def test_the_place_of_an_import(text: str, expected: str):
     assert after(text.replace("= 1", "= re.I"), text) == expected
 
 
-def test_other_files_are_left() -> None:
+def test_other_files_are_left():
     changes = (
         Change("a.js", "x = 1", "x = re.y"),
         Change("b.py", "x = (", "x = re.I"),  # was no Python before

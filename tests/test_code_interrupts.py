@@ -9,7 +9,6 @@ import subprocess
 import sys
 import termios
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from code_folders import write
@@ -27,9 +26,7 @@ CHANGE = Change("a.py", "a = 1\n", "a = 2\n")
 
 
 @pytest.mark.parametrize("n_interrupts", [1, 2])
-def test_an_edit_that_is_being_accepted_is_completed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_interrupts: int
-) -> None:
+def test_an_edit_that_is_being_accepted_is_completed(tmp_path, monkeypatch, n_interrupts: int):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     write(tmp_path / "project", {"a.py": "a = 1\n"})
     accept = journal.accept
@@ -66,7 +63,7 @@ with twice_ends(), no_echo():
 """
 
 
-def test_a_second_ctrl_c_leaves_the_terminal_as_it_was() -> None:
+def test_a_second_ctrl_c_leaves_the_terminal_as_it_was():
     ours, theirs = pty.openpty()
     before = termios.tcgetattr(theirs)
     process = subprocess.Popen(
@@ -91,7 +88,7 @@ def test_a_second_ctrl_c_leaves_the_terminal_as_it_was() -> None:
         os.close(theirs)
 
 
-def test_the_handlers_of_before_come_back() -> None:
+def test_the_handlers_of_before_come_back():
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), interrupts.twice_ends():
         signal.raise_signal(signal.SIGINT)

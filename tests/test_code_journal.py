@@ -33,20 +33,20 @@ CHANGES = (
 
 
 @pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     folder = tmp_path / "project"
     write(folder, FILES)
     (folder / "run.sh").chmod(0o754)
     return folder
 
 
-def test_accept_changes_and_undo_gives_back(folder: Path) -> None:
+def test_accept_changes_and_undo_gives_back(folder: Path):
     before = contents(folder)
     accepted = accept(Project(folder), CHANGES)
     assert accepted.paths == tuple(change.path for change in CHANGES)
@@ -61,7 +61,7 @@ def test_accept_changes_and_undo_gives_back(folder: Path) -> None:
         undo(Project(folder))
 
 
-def test_undo_goes_back_step_by_step(folder: Path) -> None:
+def test_undo_goes_back_step_by_step(folder: Path):
     states = [contents(folder)]
     for n in range(1, 4):
         accept(Project(folder), [Change("a.py", f"a = {n}\n", f"a = {n + 1}\n")])
@@ -86,7 +86,7 @@ STEPS = ((exchange, "write"), (exchange, "sync"), (exchange, "remove"), (os, "re
          (Path, "touch"))  # fmt: skip
 
 
-def is_killed(monkeypatch: pytest.MonkeyPatch, n: int, work: Callable[[], object]) -> bool:
+def is_killed(monkeypatch, n: int, work: Callable[[], object]) -> bool:
     """Whether the n-th step on the disk, which ends the process, came before the work's end."""
     left = n
 
@@ -112,9 +112,7 @@ def is_killed(monkeypatch: pytest.MonkeyPatch, n: int, work: Callable[[], object
 
 @pytest.mark.parametrize("swaps", [True, False])
 @pytest.mark.parametrize("what", ["accept", "undo"])
-def test_killed_at_any_step_it_is_before_or_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, swaps: bool
-) -> None:
+def test_killed_at_any_step_it_is_before_or_after(tmp_path, monkeypatch, what: str, swaps: bool):
     monkeypatch.setenv("PATH", "/nowhere")  # no git: it takes most of the time
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     if not swaps:  # as on systems that cannot
@@ -145,7 +143,7 @@ def test_killed_at_any_step_it_is_before_or_after(
     assert n > 20 and seen == sorted(seen, reverse=what == "undo") and len(set(seen)) == 2
 
 
-def test_one_file_is_never_between(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_file_is_never_between(folder: Path, monkeypatch):
     """Even without a next command."""
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
@@ -165,7 +163,7 @@ def test_one_file_is_never_between(folder: Path, monkeypatch: pytest.MonkeyPatch
 # ---- what the person does meanwhile ----
 
 
-def test_a_file_that_was_changed_is_refused(folder: Path) -> None:
+def test_a_file_that_was_changed_is_refused(folder: Path):
     (folder / "sub/b.py").write_text("mine")
     (folder / "new").mkdir()
     (folder / "new/file.py").write_text("mine")
@@ -176,7 +174,7 @@ def test_a_file_that_was_changed_is_refused(folder: Path) -> None:
     assert contents(folder) == before
 
 
-def test_undo_refuses_what_was_changed_since(folder: Path) -> None:
+def test_undo_refuses_what_was_changed_since(folder: Path):
     accept(Project(folder), CHANGES)
     (folder / "a.py").write_text("mine")
     (folder / "new/file.py").unlink()
@@ -189,7 +187,7 @@ def test_undo_refuses_what_was_changed_since(folder: Path) -> None:
     assert (folder / "a.py").read_text() == "a = 1\n" and not (folder / "new").exists()
 
 
-def test_an_edit_of_the_very_moment_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_of_the_very_moment_is_kept(folder: Path, monkeypatch):
     """The person saves a file between our last look at it and the exchange."""
     before = contents(folder)
     swap = exchange.swap
@@ -206,9 +204,7 @@ def test_an_edit_of_the_very_moment_is_kept(folder: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("path", ["a.py", "sub/b.py", "run.sh"])
-def test_an_edit_after_a_crash_is_kept(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
+def test_an_edit_after_a_crash_is_kept(folder: Path, monkeypatch, path: str):
     before = contents(folder)
     swap = exchange.swap
 
@@ -233,7 +229,7 @@ def test_an_edit_after_a_crash_is_kept(
 
 @pytest.mark.parametrize("kind", ["file", "link"])
 @pytest.mark.parametrize("what", ["accept", "undo"])
-def test_what_has_the_hidden_name_is_never_touched(folder: Path, kind: str, what: str) -> None:
+def test_what_has_the_hidden_name_is_never_touched(folder: Path, kind: str, what: str):
     """A folder of somebody else may hold a link that leads out of it."""
     if what == "undo":
         accept(Project(folder), CHANGES[:1])
@@ -252,9 +248,7 @@ def test_what_has_the_hidden_name_is_never_touched(folder: Path, kind: str, what
     accept(Project(folder), CHANGES[1:]) if what == "accept" else undo(Project(folder))
 
 
-def test_beside_the_file_where_the_journal_is_on_another_disk(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beside_the_file_where_the_journal_is_on_another_disk(folder: Path, monkeypatch):
     link, swap = os.link, exchange.swap
 
     def other_disk(one: Path, other: Path) -> None:
@@ -273,7 +267,7 @@ def test_beside_the_file_where_the_journal_is_on_another_disk(
 # ---- files of all kinds ----
 
 
-def test_links_stay_links(folder: Path) -> None:
+def test_links_stay_links(folder: Path):
     os.symlink("a.py", folder / "link.py")
     os.link(folder / "sub/b.py", folder / "hard.py")
     accept(Project(folder), [Change("link.py", "a = 1\n", "a = 2\n")])
@@ -288,7 +282,7 @@ def test_links_stay_links(folder: Path) -> None:
         accept(Project(folder), (CHANGES[0], CHANGES[0]))
 
 
-def test_read_only_files_are_refused(folder: Path) -> None:
+def test_read_only_files_are_refused(folder: Path):
     (folder / "a.py").chmod(0o444)
     before = contents(folder)
     with pytest.raises(RefusedError, match=r"a\.py is read-only"):
@@ -296,7 +290,7 @@ def test_read_only_files_are_refused(folder: Path) -> None:
     assert contents(folder) == before
 
 
-def test_a_compiled_file_is_never_stale(folder: Path) -> None:
+def test_a_compiled_file_is_never_stale(folder: Path):
     """Python compares a file's full second of change and its size."""
     old = (folder / "a.py").stat()
     accept(Project(folder), CHANGES[:1])
@@ -304,7 +298,7 @@ def test_a_compiled_file_is_never_stale(folder: Path) -> None:
     assert new.st_size == old.st_size and int(new.st_mtime) != int(old.st_mtime)
 
 
-def test_the_journal_is_bounded(folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_journal_is_bounded(folder: Path, state: Path, monkeypatch):
     monkeypatch.setattr(journal, "MAX_ENTRIES", 3)
     for n in range(1, 6):
         accept(Project(folder), [Change("a.py", f"a = {n}\n", f"a = {n + 1}\n")])
@@ -317,7 +311,7 @@ def test_the_journal_is_bounded(folder: Path, state: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", "[" * 9999, '{"files": 3}'])
-def test_a_damaged_entry_is_passed_over(folder: Path, state: Path, damage: str) -> None:
+def test_a_damaged_entry_is_passed_over(folder: Path, state: Path, damage: str):
     accept(Project(folder), CHANGES[:1])
     next(state.rglob("entry.json")).write_text(damage)
     accept(Project(folder), [Change("a.py", "a = 2\n", "a = 3\n")])
@@ -327,9 +321,7 @@ def test_a_damaged_entry_is_passed_over(folder: Path, state: Path, damage: str) 
 
 
 @pytest.mark.parametrize("damage", [b"", b"a = ", b"a = 1\n\n"])
-def test_bytes_that_the_journal_lost_are_not_restored(
-    folder: Path, state: Path, damage: bytes
-) -> None:
+def test_bytes_that_the_journal_lost_are_not_restored(folder: Path, state: Path, damage: bytes):
     accept(Project(folder), CHANGES[:1])
     kept = next(state.rglob("0.before"))
     kept.chmod(0o600)

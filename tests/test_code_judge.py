@@ -37,7 +37,7 @@ SHORT = CommandLimits(seconds=60, memory=1 << 30, disk=8 << 20, processes=64, ou
 
 
 @pytest.fixture(params=backends.CHOICES, scope="module")
-def backend(request: pytest.FixtureRequest) -> Backend:
+def backend(request) -> Backend:
     """Every backend that works on this machine."""
     return sandboxes.needed(request.param, commands.obstacle)
 
@@ -54,7 +54,7 @@ def closed() -> Backend:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write(tmp_path / "project", FILES)
     return tmp_path / "project"
@@ -72,7 +72,7 @@ def said(copies: Copies, command: str, backend: Backend, limits: CommandLimits =
     return judge(copies.make(), command, limits, backend=backend)
 
 
-def test_the_tests_decide(copies: Copies, backend: Backend) -> None:
+def test_the_tests_decide(copies: Copies, backend: Backend):
     before = judge(copies.make(), PYTEST, SHORT, backend=backend)
     assert (before.ran, before.passed, before.failed, before.ended) == (True, 1, 1, "failed")
     assert not before.passes and before.summary == "1 of 2 pass" and before.framework == "pytest"
@@ -86,7 +86,7 @@ def test_the_tests_decide(copies: Copies, backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("code", ["import os\nos._exit(0)\n", "def add(a, b):\n    return 0\n"])
-def test_fewer_tests_do_not_pass(copies: Copies, best: Backend, code: str) -> None:
+def test_fewer_tests_do_not_pass(copies: Copies, best: Backend, code: str):
     before = Verdict(True, 1, 1, 0, 0, 0.0, "", "failed", (), "pytest")
     place = copies.make([replace(FIXED, after=code)])
     one = f"{PYTEST}::test_zero"
@@ -95,7 +95,7 @@ def test_fewer_tests_do_not_pass(copies: Copies, best: Backend, code: str) -> No
     assert "fewer tests ran" in verdict.summary
 
 
-def test_what_is_no_longer_listed_passes(copies: Copies, best: Backend) -> None:
+def test_what_is_no_longer_listed_passes(copies: Copies, best: Backend):
     """Checkers, and some frameworks, print failures alone."""
     mypy = "test -s errors || exit 0; cat errors; exit 1"
     errors = [f"a.py:{line}: error: wrong {line}\n" for line in range(4)]
@@ -122,7 +122,7 @@ def test_what_is_no_longer_listed_passes(copies: Copies, best: Backend) -> None:
     assert one.summary == "1 of 2 pass" and one.is_beyond(before)
 
 
-def test_how_a_command_ended_is_said(copies: Copies, best: Backend) -> None:
+def test_how_a_command_ended_is_said(copies: Copies, best: Backend):
     for command, ended in {
         "exit 3": "failed",
         "exit 0": "passed",
@@ -143,7 +143,7 @@ def test_how_a_command_ended_is_said(copies: Copies, best: Backend) -> None:
         assert len(verdict.output) < 200_000
 
 
-def test_output_keeps_its_beginning_and_its_end(copies: Copies, best: Backend) -> None:
+def test_output_keeps_its_beginning_and_its_end(copies: Copies, best: Backend):
     output = said(copies, "echo first; seq 100000; echo last >&2; exit 1", best).output
     assert output.startswith("first\n1\n2\n") and output.endswith("99999\n100000\nlast\n")
     assert "bytes left out …" in output and len(output) < 140_000
@@ -152,7 +152,7 @@ def test_output_keeps_its_beginning_and_its_end(copies: Copies, best: Backend) -
 FORK = "import os, time\nfor i in range(4):\n    if os.fork() == 0:\n        os.setsid()\n"
 
 
-def test_memory_and_disk_are_bounded(copies: Copies, best: Backend) -> None:
+def test_memory_and_disk_are_bounded(copies: Copies, best: Backend):
     if not Path("/proc/self/status").exists():
         pytest.skip("memory is measured on Linux only")
     python = sys.executable
@@ -169,20 +169,20 @@ def test_memory_and_disk_are_bounded(copies: Copies, best: Backend) -> None:
     assert verdict.ended == "failed" and "File too large" in verdict.output
 
 
-def test_what_it_leaves_behind_ends(copies: Copies, backend: Backend, tmp_path: Path) -> None:
+def test_what_it_leaves_behind_ends(copies: Copies, backend: Backend, tmp_path):
     mark = f"tgr-left-{os.getpid()}-{backend}"
     leave = f"{sys.executable} -c '{FORK}        time.sleep(600)' {mark} &"
     assert said(copies, f"{leave} sleep 0.3", backend).ended == "passed"
     wait_until(lambda: not is_running(mark))  # the system ends the sandbox's own processes, soon
 
 
-def test_a_deleted_folder_harms_nothing(copies: Copies, backend: Backend) -> None:
+def test_a_deleted_folder_harms_nothing(copies: Copies, backend: Backend):
     verdict = said(copies, 'rm -rf "$PWD"/* "$PWD"; ls; exit 1', backend)
     assert verdict.ended == "failed"
     assert copies.make().folder.joinpath("calc.py").exists()
 
 
-def test_it_can_be_cancelled(copies: Copies, best: Backend) -> None:
+def test_it_can_be_cancelled(copies: Copies, best: Backend):
     cancel = Cancel()
     cancel.cancel()
     with pytest.raises(CancelledError):
@@ -192,7 +192,7 @@ def test_it_can_be_cancelled(copies: Copies, best: Backend) -> None:
 # ---- what only bubblewrap does ----
 
 
-def test_it_runs_where_the_project_lies(folder: Path, closed: Backend) -> None:
+def test_it_runs_where_the_project_lies(folder: Path, closed: Backend):
     """So that packages which are installed in editable mode are those of the copy."""
     write(folder, {".venv/pyvenv.cfg": "", ".venv/lib/x.py": "old"})
     with Copies(Project(folder)) as copies:
@@ -206,8 +206,8 @@ def test_it_runs_where_the_project_lies(folder: Path, closed: Backend) -> None:
 
 
 def test_nothing_outside_can_be_changed_or_read(
-    copies: Copies, closed: Backend, folder: Path, tmp_path: Path
-) -> None:
+    copies: Copies, closed: Backend, folder: Path, tmp_path
+):
     (tmp_path / "secret").write_text("hidden")
     home = os.path.expanduser("~")
     command = f"""
@@ -223,8 +223,8 @@ def test_nothing_outside_can_be_changed_or_read(
 
 @pytest.mark.parametrize("where", ["home", "python", "folder", "program"])
 def test_an_environment_cannot_name_a_folder_to_read(
-    folder: Path, closed: Backend, tmp_path: Path, where: str
-) -> None:
+    folder: Path, closed: Backend, tmp_path, where: str
+):
     """A virtual environment is part of the project, so it may be anybody's: what it names is not
     shown, unless it is a whole Python."""
     write(tmp_path, {"keys/secret": "hidden"})
@@ -241,7 +241,7 @@ def test_an_environment_cannot_name_a_folder_to_read(
     assert "hidden" not in output and "bin" in output
 
 
-def test_an_environment_shows_its_python_alone(folder: Path, tmp_path: Path) -> None:
+def test_an_environment_shows_its_python_alone(folder: Path, tmp_path):
     """The program and the standard library, not what lies beside them."""
     write(tmp_path, {"py/bin/python3": "", "py/lib/python3.12/os.py": "", "py/envs/secret": ""})
     (tmp_path / "py/bin/python3").chmod(0o755)
@@ -253,16 +253,14 @@ def test_an_environment_shows_its_python_alone(folder: Path, tmp_path: Path) -> 
     assert found == {tmp_path / name for name in ("py/bin", "py/lib", "newest/bin", "newest/lib")}
 
 
-def test_a_part_of_path_that_cannot_be_looked_into_stops_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_of_path_that_cannot_be_looked_into_stops_nothing(folder: Path, monkeypatch):
     monkeypatch.setenv("PATH", os.pathsep.join(["/" + "x" * 300, "bin", "", os.environ["PATH"]]))
     assert backends.tools("pytest", [], folder) is not None
 
 
 def test_a_program_that_is_named_by_its_whole_path_is_found(
-    copies: Copies, closed: Backend, tmp_path: Path
-) -> None:
+    copies: Copies, closed: Backend, tmp_path
+):
     write(tmp_path, {"tools/bin/check": "#!/bin/sh\ncat $0.d/../../data\n", "tools/data": "shown",
                      "tools/bin/check.d/x": "", "other/data": "hidden"})  # fmt: skip
     tool = tmp_path / "tools/bin/check"
@@ -271,7 +269,7 @@ def test_a_program_that_is_named_by_its_whole_path_is_found(
     assert "shown" in output and "hidden" not in output
 
 
-def test_there_is_no_network_but_a_local_one(copies: Copies, closed: Backend) -> None:
+def test_there_is_no_network_but_a_local_one(copies: Copies, closed: Backend):
     script = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 1)"
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -282,15 +280,13 @@ def test_there_is_no_network_but_a_local_one(copies: Copies, closed: Backend) ->
     assert said(copies, f'{sys.executable} -c "{local}"', closed).passes
 
 
-def test_it_gets_no_secret(
-    copies: Copies, closed: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_gets_no_secret(copies: Copies, closed: Backend, monkeypatch):
     monkeypatch.setenv("MY_SECRET", "hidden")
     output = said(copies, "env; echo $HOME", closed).output
     assert "MY_SECRET" not in output and output.endswith("/tmp\n")
 
 
-def test_git_works_but_is_read_only(folder: Path, closed: Backend) -> None:
+def test_git_works_but_is_read_only(folder: Path, closed: Backend):
     commit(folder, "calc.py")
     before = contents(folder)
     with Copies(Project(folder)) as copies:
@@ -305,7 +301,7 @@ def test_git_works_but_is_read_only(folder: Path, closed: Backend) -> None:
 # ---- without tests ----
 
 
-def test_without_tests_files_are_parsed_and_imported(folder: Path, best: Backend) -> None:
+def test_without_tests_files_are_parsed_and_imported(folder: Path, best: Backend):
     write(folder, {"pkg/__init__.py": "", "pkg/m.py": "from pkg import n\n", "pkg/n.py": "x = 1\n",
                    "my-script.py": "print('x' * 10)\n", "d.json": "{}", "t.txt": "?"})  # fmt: skip
     good = [path for path in ("calc.py", "pkg/m.py", "my-script.py", "d.json", "t.txt")]
@@ -346,18 +342,14 @@ def test_without_tests_files_are_parsed_and_imported(folder: Path, best: Backend
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 @pytest.mark.parametrize("kind", ["unshare", "limits"])
-def test_weaker_backends_refuse_to_run_tests_as_root(
-    copies: Copies, kind: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weaker_backends_refuse_to_run_tests_as_root(copies: Copies, kind: Backend, monkeypatch):
     monkeypatch.setattr(commands, "defect", lambda kind: "")
     says = f"sandbox {kind} does not work here: .*another user.*--sandbox none .*accept the risk"
     with pytest.raises(InstallError, match=says):
         said(copies, "true", kind)
 
 
-def test_none_keeps_the_user_and_is_taken_by_name_only(
-    copies: Copies, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_none_keeps_the_user_and_is_taken_by_name_only(copies: Copies, monkeypatch):
     assert said(copies, "id -u", "none").output == f"{os.getuid()}\n"
     assert "rights of this user, on this machine's files and network" in warning("none")
     monkeypatch.setattr(commands, "defect", lambda kind: "" if kind == "none" else f"no {kind}")
@@ -374,7 +366,7 @@ def test_none_keeps_the_user_and_is_taken_by_name_only(
         commands.strongest()
 
 
-def test_without_a_sandbox_the_environment_of_the_project_is_a_link(folder: Path) -> None:
+def test_without_a_sandbox_the_environment_of_the_project_is_a_link(folder: Path):
     write(folder, {".venv/pyvenv.cfg": "", ".venv/lib/x.py": "x = 1\n"})
     git(folder, "init", "-q")
     before = contents(folder)
@@ -387,7 +379,7 @@ def test_without_a_sandbox_the_environment_of_the_project_is_a_link(folder: Path
     assert contents(folder) == before
 
 
-def test_a_missing_backend_is_an_error(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_backend_is_an_error(copies: Copies, monkeypatch):
     monkeypatch.setattr(commands, "defect", lambda kind: "it is gone" if kind == "bwrap" else "")
     with pytest.raises(InstallError, match=r"it is gone; install bubblewrap.*--sandbox"):
         judge(copies.make(), "exit 0")
@@ -395,7 +387,7 @@ def test_a_missing_backend_is_an_error(copies: Copies, monkeypatch: pytest.Monke
     assert "can read and change your files" in warning("unshare")
 
 
-def test_the_first_run_says_how_long_an_edit_may_take() -> None:
+def test_the_first_run_says_how_long_an_edit_may_take():
     def before(**more: Any) -> Verdict:
         made: dict[str, Any] = {
             "ran": True, "passed": 3, "failed": 1, "errors": 0, "skipped": 0, "seconds": 2.0,

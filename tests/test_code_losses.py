@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 import sandboxes
@@ -39,7 +38,7 @@ FOREIGN = "def total(values):\n    result = 0\n    for one in values:\n        r
 
 
 @pytest.mark.parametrize("path", ["notes.md", "Makefile", "q.sql", "run.sh", "a.py", "d.json"])
-def test_an_edit_that_empties_a_file_is_none_unless_the_task_says_so(path: str) -> None:
+def test_an_edit_that_empties_a_file_is_none_unless_the_task_says_so(path: str):
     for after in ("", "\n", "  \n\n"):
         edit = [Change(path, "a\n", after)]
         assert "empties" in loss(edit, "Correct the spelling.")
@@ -49,7 +48,7 @@ def test_an_edit_that_empties_a_file_is_none_unless_the_task_says_so(path: str) 
     assert loss([Change(path, "", "a\n")], "Write it.") == ""
 
 
-def test_a_task_about_a_part_that_is_empty_permits_no_empty_file() -> None:
+def test_a_task_about_a_part_that_is_empty_permits_no_empty_file():
     edit = [Change("notes.md", NOTES, "")]
     for task in (
         "Remove the empty line.", "remove blank lines", "Fix everything.", "Make the text clearer.",
@@ -112,7 +111,7 @@ def test_a_task_about_a_part_that_is_empty_permits_no_empty_file() -> None:
 )
 def test_an_edit_that_leaves_little_is_none_unless_the_task_says_so(
     path: str, before: str, after: str
-) -> None:
+):
     assert loss([Change(path, before, after)], "Correct it.")
     assert loss([Change(path, before, after)], "Rewrite it.") == ""
 
@@ -141,17 +140,17 @@ def test_an_edit_that_leaves_little_is_none_unless_the_task_says_so(
         ("main.go", CODE["main.go"], f"// {NOTES.split('.')[0][9:]}\n{CODE['main.go']}"),
     ],
 )  # fmt: skip
-def test_a_change_of_parts_is_an_edit(path: str, before: str, after: str) -> None:
+def test_a_change_of_parts_is_an_edit(path: str, before: str, after: str):
     assert loss([Change(path, before, after)], "Correct it.") == ""
 
 
-def test_a_function_may_return_none_where_the_task_says_so() -> None:
+def test_a_function_may_return_none_where_the_task_says_so():
     edit = [Change("a.py", CALC, CALC.replace("return a - b", "return None", 1))]
     assert "leaves add in a.py without a body" in loss(edit, "Correct it.")
     assert loss(edit, "add must return None.") == ""
 
 
-def test_what_can_run_is_code_and_its_strings() -> None:
+def test_what_can_run_is_code_and_its_strings():
     for path, text, left in (
         ("a.go", 'x := "http://a" // b', 'x := "http://a"'),
         ("a.js", "f(`// ${a}`) /* b */", "f(`// ${a}`)"),
@@ -169,9 +168,7 @@ def test_what_can_run_is_code_and_its_strings() -> None:
         assert living(path, text).rstrip() == left
 
 
-def test_the_table_says_why_there_is_no_edit_and_nothing_is_tested(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_table_says_why_there_is_no_edit_and_nothing_is_tested(monkeypatch):
     judged: list[str] = []
 
     def judge(changes: object, cancel: object) -> object:
@@ -190,7 +187,7 @@ def test_the_table_says_why_there_is_no_edit_and_nothing_is_tested(
 
 
 @pytest.mark.parametrize(("path", "text"), [("notes.md", NOTES), *CODE.items()])
-def test_a_file_does_not_lose_its_tail_to_an_answer_that_was_cut_off(path: str, text: str) -> None:
+def test_a_file_does_not_lose_its_tail_to_an_answer_that_was_cut_off(path: str, text: str):
     document = FileText(path, text)
     lines = text.splitlines(keepends=True)
     cut = f"{path}\n```\n" + "".join(lines[:-2]).replace("top", "best")
@@ -198,7 +195,7 @@ def test_a_file_does_not_lose_its_tail_to_an_answer_that_was_cut_off(path: str, 
         read_answer(cut, [document], is_cut=True)
 
 
-def test_python_keeps_what_a_cut_answer_did_not_come_to() -> None:
+def test_python_keeps_what_a_cut_answer_did_not_come_to():
     long = "def f(x):\n    a = x\n    b = 2\n    return a + b\n"
     document = FileText("calc.py", f"{CALC}\n\n{long}")
     first = RIGHT.split("\n\n\n")[0]
@@ -218,7 +215,7 @@ def test_python_keeps_what_a_cut_answer_did_not_come_to() -> None:
         "# No changes below", "# ... rest of the code", "/* ... */",
     ],
 )  # fmt: skip
-def test_a_line_that_stands_for_others_is_no_edit(line: str) -> None:
+def test_a_line_that_stands_for_others_is_no_edit(line: str):
     lines = [f"This is line {n} of the notes.\n" for n in range(10)]
     text = "".join([*lines[:8], f"{line}\n"]).replace("line 3", "row 3")
     with pytest.raises(EditError, match="leaves out lines"):
@@ -248,7 +245,7 @@ DOCUMENTED = CODE_OF_STACK.replace("        self", '        """Puts it on top.""
         "Write Google-style docstrings for all public methods!",
     ],
 )
-def test_a_task_about_docstrings_changes_no_code(task: str) -> None:
+def test_a_task_about_docstrings_changes_no_code(task: str):
     assert loss([Change("stack.py", CODE_OF_STACK, DOCUMENTED)], task) == ""
     other = DOCUMENTED.replace("append", "insert")
     why = "it changes code of stack.py, and the task is about docstrings"
@@ -267,18 +264,18 @@ def test_a_task_about_docstrings_changes_no_code(task: str) -> None:
         "Write a function that counts docstrings.",
     ],
 )
-def test_a_task_about_more_may(task: str) -> None:
+def test_a_task_about_more_may(task: str):
     other = DOCUMENTED.replace("append", "insert")
     assert loss([Change("stack.py", CODE_OF_STACK, other)], task) == ""
 
 
-def test_a_docstring_may_be_a_body() -> None:
+def test_a_docstring_may_be_a_body():
     code = "class A:\n    pass\n\n\ndef f():\n    'Old.'\n    pass\n"
     after = "class A:\n    'New.'\n\n\ndef f():\n    'New.'\n"
     assert loss([Change("a.py", code, after)], "Update all docstrings") == ""
 
 
-def test_conditions_of_any_depth_are_read() -> None:
+def test_conditions_of_any_depth_are_read():
     deep = "not " * 900
     body = "".join(f"    total += step_{i}(scores)\n" for i in range(6))
     before = f"def add(scores):\n    total = 0\n{body}    return total\n"
@@ -305,14 +302,14 @@ def test_conditions_of_any_depth_are_read() -> None:
 )
 def test_an_edit_that_breaks_the_syntax_of_a_known_language_is_not_tested(
     path: str, good: str, bad: str
-) -> None:
+):
     assert path in syntax_error([Change(path, good, bad)])
     assert path in syntax_error([Change(path, "", bad)])
     assert not syntax_error([Change(path, bad, bad + " ")])  # as before
     assert not syntax_error([Change(path, good, good + "\n")])
 
 
-def test_only_what_has_a_parser_is_said_to_parse(tmp_path: Path) -> None:
+def test_only_what_has_a_parser_is_said_to_parse(tmp_path):
     best = sandboxes.strongest(commands.obstacle)
     files = {
         "n.md": "x\n",
@@ -343,7 +340,7 @@ def learnt(name: str = "tgr-mini-code") -> Coder:
     return coder
 
 
-def test_the_embedded_model_refuses_what_it_has_not_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_embedded_model_refuses_what_it_has_not_learnt(monkeypatch):
     documents = {
         "notes.md": FileText("notes.md", NOTES),
         "const.py": FileText("const.py", CONSTANTS),

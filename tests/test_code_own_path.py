@@ -48,13 +48,13 @@ OUTSIDE = (f"cd {{link}} && {RUN}", f"cd {{parent}}; cd project; {RUN}", "{paren
 
 
 @pytest.fixture(params=backends.CHOICES)
-def backend(request: pytest.FixtureRequest) -> Backend:
+def backend(request) -> Backend:
     """Every backend that works on this machine."""
     return sandboxes.needed(request.param, commands.obstacle)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     made = tmp_path / "project"
     write(made, {
         "scores.py": LOWEST, "test_scores.py": TEST, "notes.md": NOTES,
@@ -83,9 +83,7 @@ def verdicts(folder: Path, command: str, backend: Backend, *changes: Change) -> 
 
 
 @pytest.mark.parametrize("form", range(len(FORMS)))
-def test_an_edit_that_breaks_the_tests_passes_in_no_form(
-    folder: Path, backend: Backend, form: int
-) -> None:
+def test_an_edit_that_breaks_the_tests_passes_in_no_form(folder: Path, backend: Backend, form: int):
     """And one that keeps them right does."""
     if "make" in FORMS[form] and not shutil.which("make"):
         pytest.skip("make is not installed")
@@ -99,7 +97,7 @@ def test_an_edit_that_breaks_the_tests_passes_in_no_form(
 
 
 @pytest.mark.parametrize("form", range(len(OUTSIDE)))
-def test_what_cannot_be_replaced_is_noticed(folder: Path, tmp_path: Path, form: int) -> None:
+def test_what_cannot_be_replaced_is_noticed(folder: Path, tmp_path, form: int):
     command = OUTSIDE[form].format(folder=folder, parent=tmp_path, link=tmp_path / "link")
     before, broken, right = verdicts(
         folder, command, "none", Change("scores.py", LOWEST, BROKEN),
@@ -113,7 +111,7 @@ def test_what_cannot_be_replaced_is_noticed(folder: Path, tmp_path: Path, form: 
         assert "perhaps your folder itself" in right.remark and "--sandbox bwrap" in right.remark
 
 
-def test_a_project_of_one_file_is_controlled_too(tmp_path: Path) -> None:
+def test_a_project_of_one_file_is_controlled_too(tmp_path):
     one = tmp_path / "one"
     write(one, {"scores.py": LOWEST, "notes.md": NOTES})
     git(one, "init", "-q")
@@ -149,7 +147,7 @@ def install():
 
 
 @pytest.mark.parametrize("layout", ["path", "finder", "isolated"])
-def test_packages_in_editable_mode_are_those_of_the_copy(folder: Path, layout: str) -> None:
+def test_packages_in_editable_mode_are_those_of_the_copy(folder: Path, layout: str):
     """Else, as where Python ignores PYTHONPATH, no edit of them passes."""
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     site = folder / ".venv" / "lib" / python / "site-packages"
@@ -184,9 +182,7 @@ def test_packages_in_editable_mode_are_those_of_the_copy(folder: Path, layout: s
         assert "an installed package leads to" in broken.remark
 
 
-def test_a_copy_is_controlled_once_for_the_same_files(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_is_controlled_once_for_the_same_files(folder: Path, monkeypatch):
     """And never where the tests failed before: they have seen the edit. Then they run once more
     with it, and without it where they are fast."""
     n_runs = 0
@@ -210,7 +206,7 @@ def test_a_copy_is_controlled_once_for_the_same_files(
 # ---- the path in texts ----
 
 
-def test_the_path_is_exchanged_where_it_is_the_folders(tmp_path: Path) -> None:
+def test_the_path_is_exchanged_where_it_is_the_folders(tmp_path):
     folder, copy = tmp_path / "a b" / "proj", Path("/copy/1")
     (folder / ".venv" / "bin").mkdir(parents=True)
     (folder / "sub").mkdir()
@@ -231,7 +227,7 @@ def test_the_path_is_exchanged_where_it_is_the_folders(tmp_path: Path) -> None:
     assert own.in_bytes(data) == b"path = /copy/1\n\xff\n" and own.in_bytes(b"x") == b"x"
 
 
-def test_a_copy_may_lie_in_the_folder_itself(tmp_path: Path) -> None:
+def test_a_copy_may_lie_in_the_folder_itself(tmp_path):
     """As where a person works in a home folder, with its cache."""
     copy = tmp_path / ".cache" / "1" / "tree"
     own = OwnPath(tmp_path, copy)
@@ -245,8 +241,8 @@ def test_a_copy_may_lie_in_the_folder_itself(tmp_path: Path) -> None:
 
 
 def test_an_edit_is_checked_where_the_cache_lies_in_the_folder(
-    folder: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder: Path, backend: Backend, monkeypatch
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / ".cache"))
     changes = [Change("scores.py", LOWEST, text) for text in (RIGHT, "import nothing_such\n")]
     for command in (f"cd {folder} && {RUN}", ""):
@@ -254,9 +250,7 @@ def test_an_edit_is_checked_where_the_cache_lies_in_the_folder(
         assert [one.ended for one in found[1:]] == ["passed", "failed"], found[1].output
 
 
-def test_the_persons_home_and_links_lead_into_the_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_persons_home_and_links_lead_into_the_copy(tmp_path, monkeypatch):
     (tmp_path / "proj").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PWD", str(tmp_path / "link"))

@@ -24,21 +24,21 @@ LISTED = [
 
 
 @pytest.fixture
-def plain(tmp_path: Path) -> Path:
+def plain(tmp_path) -> Path:
     folder = tmp_path / "plain"
     write(folder, FILES)
     return folder
 
 
 @pytest.fixture
-def tree(tmp_path: Path, plain: Path) -> Path:
+def tree(tmp_path, plain: Path) -> Path:
     """The same files in a repository, in part uncommitted."""
     folder = plain.rename(tmp_path / "tree")
     commit(folder, "a.py", ".gitignore")
     return folder
 
 
-def test_git_and_the_walk_list_the_same(plain: Path) -> None:
+def test_git_and_the_walk_list_the_same(plain: Path):
     project = Project(plain)
     assert project.repository is None and list(project.listing.paths) == LISTED
     git(plain, "init", "-q")
@@ -51,13 +51,13 @@ def test_git_and_the_walk_list_the_same(plain: Path) -> None:
     assert Project(plain / "pkg").listing.paths == (".gitignore", "c.py", "deep/d.py", "keep.log")
 
 
-def test_without_git_the_walk_lists(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_git_the_walk_lists(tree: Path, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     project = Project(tree)
     assert project.repository is None and list(project.listing.paths) == LISTED
 
 
-def test_our_own_folders_are_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_own_folders_are_no_project(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     chats = tmp_path / "tgr-local" / "chats"
     chats.mkdir(parents=True)
@@ -65,14 +65,14 @@ def test_our_own_folders_are_no_project(tmp_path: Path, monkeypatch: pytest.Monk
         Project(chats)
 
 
-def test_lists_are_bounded(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_are_bounded(plain: Path, monkeypatch):
     monkeypatch.setattr(listing, "MAX_FILES", 3)
     assert len(Project(plain).listing.paths) == 3 and Project(plain).listing.cut
     git(plain, "init", "-q")
     assert list(Project(plain).listing.paths) == LISTED[:3] and Project(plain).listing.cut
 
 
-def test_no_program_of_a_repository_runs(tree: Path, tmp_path: Path) -> None:
+def test_no_program_of_a_repository_runs(tree: Path, tmp_path):
     """Variables and settings that make git run or read something else have no effect."""
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
@@ -84,7 +84,7 @@ def test_no_program_of_a_repository_runs(tree: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_hostile_patterns_do_not_keep_it(plain: Path) -> None:
+def test_hostile_patterns_do_not_keep_it(plain: Path):
     (plain / ".gitignore").write_text("*a*a*a*a*a*a*a*a*a*a*b\n[\n!\n\\\n*.log\n")
     (plain / ("a" * 250)).write_text("")
     assert "out.log" not in Project(plain).listing.paths
@@ -92,7 +92,7 @@ def test_hostile_patterns_do_not_keep_it(plain: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="nothing tells what is open")
-def test_folders_in_the_place_of_ignore_files_leave_nothing_open(plain: Path) -> None:
+def test_folders_in_the_place_of_ignore_files_leave_nothing_open(plain: Path):
     def n_open() -> int:
         return len(os.listdir("/proc/self/fd"))
 
@@ -103,7 +103,7 @@ def test_folders_in_the_place_of_ignore_files_leave_nothing_open(plain: Path) ->
     assert n_open() < before + 10
 
 
-def test_a_file_is_read_with_its_style(tree: Path) -> None:
+def test_a_file_is_read_with_its_style(tree: Path):
     (tree / "w.py").write_bytes(b"\xef\xbb\xbfx = 1\r\ny = 2")
     source = Project(tree).read("w.py")
     assert source.document.text == "x = 1\ny = 2" and source.document.path == "w.py"
@@ -128,11 +128,11 @@ def says(project: Project, path: str) -> str:
      "pkg/", "x" * 2000, ".git/config", ".GIT/hooks/post-commit", "pkg/.git/x", ".git", "\ud800",
      "pkg"],
 )  # fmt: skip
-def test_paths_that_are_none_are_refused(tree: Path, path: str) -> None:
+def test_paths_that_are_none_are_refused(tree: Path, path: str):
     says(Project(tree), path)
 
 
-def test_links_are_followed_inside_only(tree: Path, tmp_path: Path) -> None:
+def test_links_are_followed_inside_only(tree: Path, tmp_path):
     (tmp_path / "secret").write_text("hidden")
     os.symlink("pkg/c.py", tree / "link.py")
     os.symlink(tmp_path / "secret", tree / "out.py")
@@ -151,7 +151,7 @@ def test_links_are_followed_inside_only(tree: Path, tmp_path: Path) -> None:
     assert Project(tree).links == {"link.py": "pkg/c.py", "whole": "pkg", "dot": ".git"}
 
 
-def test_a_link_into_a_folder_that_is_closed_stops_nothing(tree: Path) -> None:
+def test_a_link_into_a_folder_that_is_closed_stops_nothing(tree: Path):
     (tree / "closed").mkdir()
     (tree / "closed/x.py").write_text("x")
     os.symlink("closed/x.py", tree / "link.py")
@@ -162,7 +162,7 @@ def test_a_link_into_a_folder_that_is_closed_stops_nothing(tree: Path) -> None:
         (tree / "closed").chmod(0o700)
 
 
-def test_submodules_and_other_repositories_are_refused(tree: Path, tmp_path: Path) -> None:
+def test_submodules_and_other_repositories_are_refused(tree: Path, tmp_path):
     other = tmp_path / "other"
     write(other, {"m.py": "m"})
     commit(other, ".")
@@ -178,7 +178,7 @@ def test_submodules_and_other_repositories_are_refused(tree: Path, tmp_path: Pat
     assert "a repository of its own" in Project(tree).refusal("sub/new.py")
 
 
-def test_what_is_no_text_to_change_is_refused(tree: Path) -> None:
+def test_what_is_no_text_to_change_is_refused(tree: Path):
     (tree / "binary").write_bytes(b"a\0b")
     (tree / "large").write_bytes(b"a" * (MAX_BYTES + 1))
     os.mkfifo(tree / "pipe")
@@ -193,7 +193,7 @@ def test_what_is_no_text_to_change_is_refused(tree: Path) -> None:
     assert "not a folder" in project.refusal("a.py/file.py")
 
 
-def test_a_change_of_another_text_is_refused(tree: Path) -> None:
+def test_a_change_of_another_text_is_refused(tree: Path):
     project = Project(tree)
     with pytest.raises(RefusedError, match=r"a\.py has been changed since"):
         project.after_change(Change("a.py", "a = 0\n", "a = 2\n"))
@@ -206,6 +206,6 @@ def test_a_change_of_another_text_is_refused(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["/", "/nowhere/at/all", __file__])
-def test_what_is_no_project_is_refused(folder: str) -> None:
+def test_what_is_no_project_is_refused(folder: str):
     with pytest.raises(RefusedError, match="name the folder of a project"):
         Project(folder)

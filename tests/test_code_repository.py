@@ -24,7 +24,7 @@ FILES: dict[str, str | bytes] = {
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch) -> Path:
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -34,7 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path) -> Path:
     folder = tmp_path / "tree"
     write(folder, FILES)
     commit(folder, "a.py", ".gitignore", "pkg")
@@ -49,7 +49,7 @@ def shown(folder: Path) -> set[Path]:
 
 
 @pytest.mark.parametrize("way", hostile_folders.WAYS)
-def test_no_program_of_a_folder_runs(tmp_path: Path, way: str) -> None:
+def test_no_program_of_a_folder_runs(tmp_path, way: str):
     ran, folder = tmp_path / "ran", tmp_path / "theirs"
     hostile_folders.make(folder, way, ran)
     project = Project(folder)
@@ -59,7 +59,7 @@ def test_no_program_of_a_folder_runs(tmp_path: Path, way: str) -> None:
     assert not ran.exists()
 
 
-def test_no_program_is_sought_in_the_folder(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_program_is_sought_in_the_folder(tree: Path, monkeypatch):
     """Where PATH has the current folder, in words or as an empty part."""
     for name in ("git", "cp", "rm", "chmod", "bwrap", "unshare", "setpriv", "chown"):
         (tree / name).write_text(f"#!/bin/sh\ntouch {tree.parent}/ran\n")
@@ -70,7 +70,7 @@ def test_no_program_is_sought_in_the_folder(tree: Path, monkeypatch: pytest.Monk
     assert not (tree.parent / "ran").exists()
 
 
-def test_what_git_lists_is_as_ever(tree: Path, home: Path) -> None:
+def test_what_git_lists_is_as_ever(tree: Path, home: Path):
     write(tree, {".git/info/exclude": "mine.txt\n"})
     write(home, {".config/git/ignore": "*.tmp\n"})
     expected = (
@@ -84,7 +84,7 @@ def test_what_git_lists_is_as_ever(tree: Path, home: Path) -> None:
     assert listing.ignored_folders(tree, tree) == {"made.log"}
 
 
-def test_an_index_with_long_digests_is_read(tmp_path: Path) -> None:
+def test_an_index_with_long_digests_is_read(tmp_path):
     folder = tmp_path / "tree"
     write(folder, FILES)
     git(folder, "init", "-q", "--object-format=sha256")
@@ -93,7 +93,7 @@ def test_an_index_with_long_digests_is_read(tmp_path: Path) -> None:
     assert "out.log" not in Project(folder).listing.paths
 
 
-def test_a_sparse_index_is_read(tree: Path) -> None:
+def test_a_sparse_index_is_read(tree: Path):
     git(tree, "add", "-A")
     git(tree, "commit", "-qm", "x")
     git(tree, "sparse-checkout", "set", "--cone", "--sparse-index", "new")
@@ -101,9 +101,7 @@ def test_a_sparse_index_is_read(tree: Path) -> None:
     assert "new/d.py" in Project(tree).listing.paths
 
 
-def test_an_index_that_names_places_outside_of_the_folder_lists_none_of_them(
-    tmp_path: Path,
-) -> None:
+def test_an_index_that_names_places_outside_of_the_folder_lists_none_of_them(tmp_path):
     """Nor do copies in which all code is broken on purpose touch one."""
     folder, mine, beside = tmp_path / "tree", tmp_path / "mine.py", tmp_path / "b.py"
     whole, upward = f"X{str(mine)[1:]}", "XX/b.py"  # as long as those that they become
@@ -126,7 +124,7 @@ def test_an_index_that_names_places_outside_of_the_folder_lists_none_of_them(
     assert mine.read_text() == beside.read_text() == "mine"
 
 
-def test_a_damaged_index_is_not_fatal(tree: Path) -> None:
+def test_a_damaged_index_is_not_fatal(tree: Path):
     for data in (b"", b"DIRC", os.urandom(999)):
         (tree / ".git/index").unlink()
         (tree / ".git/index").write_bytes(data)
@@ -136,7 +134,7 @@ def test_a_damaged_index_is_not_fatal(tree: Path) -> None:
     assert "a.py" in Project(tree).listing.paths
 
 
-def test_a_worktree_shows_its_repository(tree: Path, tmp_path: Path) -> None:
+def test_a_worktree_shows_its_repository(tree: Path, tmp_path):
     git(tree, "worktree", "add", "-q", str(tmp_path / "linked"))
     write(tmp_path / "linked", {"e.log": "x"})
     write(tree, {".git/info/exclude": "f.txt\n"})
@@ -148,7 +146,7 @@ def test_a_worktree_shows_its_repository(tree: Path, tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_a_submodule_shows_its_repository(tree: Path, tmp_path: Path) -> None:
+def test_a_submodule_shows_its_repository(tree: Path, tmp_path):
     other = tmp_path / "other"
     write(other, {"m.py": "m"})
     commit(other, ".")
@@ -157,7 +155,7 @@ def test_a_submodule_shows_its_repository(tree: Path, tmp_path: Path) -> None:
     assert Project(tree / "sub").listing.paths == ("m.py",)
 
 
-def test_a_file_that_names_another_repository_shows_nothing(tree: Path, tmp_path: Path) -> None:
+def test_a_file_that_names_another_repository_shows_nothing(tree: Path, tmp_path):
     git(tree, "worktree", "add", "-q", str(tmp_path / "linked"))
     theirs = tmp_path / "theirs"
     named = (
@@ -186,7 +184,7 @@ def test_a_file_that_names_another_repository_shows_nothing(tree: Path, tmp_path
     assert not shown(theirs) and "a.py" in Project(theirs).listing.paths
 
 
-def test_a_setting_that_names_a_folder_shows_nothing(tree: Path, tmp_path: Path) -> None:
+def test_a_setting_that_names_a_folder_shows_nothing(tree: Path, tmp_path):
     secret = tmp_path / "secret"
     write(secret, {"key": "x"})
     commit(secret, ".")
@@ -196,7 +194,7 @@ def test_a_setting_that_names_a_folder_shows_nothing(tree: Path, tmp_path: Path)
 
 
 @pytest.mark.skipif(os.name == "nt" or os.getuid() != 0, reason="only root can give files away")
-def test_a_repository_above_of_another_user_is_none_of_the_folder(tree: Path) -> None:
+def test_a_repository_above_of_another_user_is_none_of_the_folder(tree: Path):
     assert repository.find(tree / "pkg") == tree
     os.chown(tree / ".git", 12345, 12345)
     assert repository.find(tree / "pkg") is None and repository.find(tree) == tree

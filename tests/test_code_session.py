@@ -52,7 +52,7 @@ WRONG = CALC.replace("a - b", "a * b")
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, monkeypatch) -> Path:
     """A folder with calc.py, which is the current one."""
     folder = tmp_path / "project"
     folder.mkdir()
@@ -62,7 +62,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def coder(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Coder]:
+def coder(monkeypatch) -> Callable[..., Coder]:
     """`coder(answers, answers)`: the model of the next command, whose rounds have these answers."""
 
     def made(*rounds: list[str]) -> Coder:
@@ -80,9 +80,7 @@ def code(*arguments: str) -> int:
 # ---- one task ----
 
 
-def test_yes_accepts_an_edit_that_passes(
-    project: Path, coder: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_yes_accepts_an_edit_that_passes(project: Path, coder: Any, capsys):
     coder([answer(WRONG), answer(RIGHT)])
     assert code("Repair it.", "--test", "pytest", "--yes") == 0
     assert (project / "calc.py").read_text() == RIGHT
@@ -102,13 +100,8 @@ class Typed(io.StringIO):
 
 @pytest.mark.parametrize(("said", "asks_more"), [("n\n", False), ("", False), ("yes\nno\n", True)])
 def test_a_weaker_sandbox_needs_the_persons_consent(
-    project: Path,
-    coder: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    said: str,
-    asks_more: bool,
-) -> None:
+    project: Path, coder: Any, monkeypatch, capsys, said: str, asks_more: bool
+):
     coder([answer(RIGHT)])
     monkeypatch.setattr(commands, "defect", lambda kind: "it is gone" if kind == "bwrap" else "")
     monkeypatch.setattr(backends, "becomes_another_user", lambda: False)  # as root it does
@@ -128,12 +121,8 @@ def only_none(kind: str) -> str:
 
 @pytest.mark.parametrize("options", [("Repair it.",), ("Repair it.", "--yes"), ()])
 def test_without_any_sandbox_one_line_says_how_to_go_on(
-    project: Path,
-    coder: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    options: tuple[str, ...],
-) -> None:
+    project: Path, coder: Any, monkeypatch, capsys, options: tuple[str, ...]
+):
     model = coder([answer(RIGHT)])
     monkeypatch.setattr(commands, "defect", only_none)
     assert code(*options, "--test", "pytest") == 1
@@ -150,12 +139,8 @@ def test_without_any_sandbox_one_line_says_how_to_go_on(
 
 @pytest.mark.parametrize("options", [(), ("--yes",), ("--json",)])
 def test_where_nobody_is_asked_tests_that_cannot_be_started_end_the_task(
-    project: Path,
-    coder: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    options: tuple[str, ...],
-) -> None:
+    project: Path, coder: Any, monkeypatch, capsys, options: tuple[str, ...]
+):
     model = coder([answer(RIGHT)])
     absent = dataclasses.replace(
         make_verdict(False, 0, 0, 0, "sh: 1: pytset: not found\n"), ended="not found"
@@ -171,11 +156,8 @@ def test_where_nobody_is_asked_tests_that_cannot_be_started_end_the_task(
 
 
 def test_where_a_person_may_stop_it_the_task_goes_on(
-    project: Path,
-    coder: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    project: Path, coder: Any, monkeypatch, capsys
+):
     model = coder([answer(RIGHT)])
     absent = dataclasses.replace(make_verdict(False, 0, 0, 0, ""), ended="not found")
     monkeypatch.setattr(Workplace, "judge", lambda self, changes, cancel: absent)
@@ -188,13 +170,8 @@ def test_where_a_person_may_stop_it_the_task_goes_on(
 
 @pytest.mark.parametrize("by", ["flag", "variable", "file"])
 def test_the_person_may_name_none(
-    project: Path,
-    coder: Any,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    by: str,
-) -> None:
+    project: Path, coder: Any, home: Path, monkeypatch, capsys, by: str
+):
     coder([answer(RIGHT)])
     monkeypatch.setattr(commands, "defect", only_none)
     if by == "variable":
@@ -211,9 +188,7 @@ def test_the_person_may_name_none(
     assert "it has the rights of this user, on this machine's files and network" in line
 
 
-def test_without_a_terminal_and_without_yes_nothing_is_changed(
-    project: Path, coder: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_terminal_and_without_yes_nothing_is_changed(project: Path, coder: Any, capsys):
     coder([answer(RIGHT)])
     assert code("Repair it.", "--test", "pytest") == 4
     assert (project / "calc.py").read_text() == CALC
@@ -222,15 +197,13 @@ def test_without_a_terminal_and_without_yes_nothing_is_changed(
     assert "not accepted; the folder is unchanged" in err
 
 
-def test_yes_accepts_nothing_that_does_not_pass(project: Path, coder: Any) -> None:
+def test_yes_accepts_nothing_that_does_not_pass(project: Path, coder: Any):
     coder([answer(HALF)], [answer("")])
     assert code("Repair it.", "--test", "pytest", "--yes", "--rounds", "2") == 3
     assert (project / "calc.py").read_text() == CALC
 
 
-def test_where_nothing_may_be_changed_the_reason_is_said(
-    project: Path, coder: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_nothing_may_be_changed_the_reason_is_said(project: Path, coder: Any, capsys):
     coder([answer(RIGHT)])
     (project / "calc.py").chmod(0o444)
     assert code("Repair it.", "--test", "pytest", "--yes") == 2
@@ -239,9 +212,7 @@ def test_where_nothing_may_be_changed_the_reason_is_said(
     )
 
 
-def test_json_is_one_object_with_every_candidate(
-    project: Path, coder: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_is_one_object_with_every_candidate(project: Path, coder: Any, capsys):
     coder(["none", answer(HALF)], [answer(WRONG), answer(RIGHT)])
     assert code("Repair it.", "--json", "calc.py", "--test", "pytest") == 4
     out, err = capsys.readouterr()
@@ -263,14 +234,8 @@ def test_json_is_one_object_with_every_candidate(
     [("yes\n", True, 0), ("no\n", False, 4), ("", False, 4), ("9\n/run\n1\ny\n", True, 0)],
 )
 def test_the_person_decides_on_a_terminal(
-    project: Path,
-    coder: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    answers: str,
-    accepts: bool,
-    status: int,
-) -> None:
+    project: Path, coder: Any, monkeypatch, capsys, answers: str, accepts: bool, status: int
+):
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
@@ -308,18 +273,14 @@ def test_the_person_decides_on_a_terminal(
     ],
 )
 def test_bad_usage_changes_nothing_and_says_why(
-    project: Path,
-    coder: Any,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    message: str,
-) -> None:
+    project: Path, coder: Any, capsys, arguments: list[str], message: str
+):
     coder()
     assert run("code", *arguments, "--model", "coder.gguf") == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_file_can_be_named_by_way_of_a_link_to_the_folder(project: Path, tmp_path: Path) -> None:
+def test_a_file_can_be_named_by_way_of_a_link_to_the_folder(project: Path, tmp_path):
     os.symlink(project, tmp_path / "link")
     workplace = Workplace(project, CodeConfig())
     assert workplace.named_paths([f"{tmp_path}/link/calc.py", str(project / "new.py")]) == (
@@ -331,8 +292,8 @@ def test_a_file_can_be_named_by_way_of_a_link_to_the_folder(project: Path, tmp_p
 
 
 def test_an_edit_that_cannot_be_accepted_is_in_the_json_nevertheless(
-    project: Path, coder: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    project: Path, coder: Any, monkeypatch, capsys
+):
     coder([answer(RIGHT)])
 
     def tested(workplace: Workplace, changes: Any, cancel: Any) -> Any:
@@ -350,8 +311,8 @@ def test_an_edit_that_cannot_be_accepted_is_in_the_json_nevertheless(
 
 
 def test_an_edit_that_never_ends_is_stopped_by_the_time_of_the_first_run(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    project: Path, monkeypatch
+):
     first = dataclasses.replace(judge((), Cancel()), seconds=2.0)
     given = []
 
@@ -367,9 +328,7 @@ def test_an_edit_that_never_ends_is_stopped_by_the_time_of_the_first_run(
     assert given == [120.0, 40.0]
 
 
-def test_how_far_a_test_got_counts_where_its_own_file_is_as_it_was(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_far_a_test_got_counts_where_its_own_file_is_as_it_was(project: Path, monkeypatch):
     """An edit of that file moves its lines."""
     failures = tuple(  # both stop in the code, which the second one's file is not
         Failure(f"{name}::test", "calc.py", 9, "", 3, name) for name in ("calc.py", "t.py")
@@ -383,7 +342,7 @@ def test_how_far_a_test_got_counts_where_its_own_file_is_as_it_was(
             assert [one.reached for one in verdict.failures] == reached
 
 
-def test_a_file_is_not_shown_under_two_names(project: Path, coder: Any) -> None:
+def test_a_file_is_not_shown_under_two_names(project: Path, coder: Any):
     os.symlink("calc.py", project / "link.py")
     (project / "c:d.py").write_text(CALC)
     workplace = Workplace(project, CodeConfig())
@@ -404,9 +363,7 @@ def test_a_file_is_not_shown_under_two_names(project: Path, coder: Any) -> None:
         ("CI=1 timeout 60 bash -o pipefail t.sh 'a b' > out 2>&1", "t.sh"),
     ],
 )
-def test_the_script_that_runs_the_tests_is_one_of_them(
-    project: Path, command: str, path: str
-) -> None:
+def test_the_script_that_runs_the_tests_is_one_of_them(project: Path, command: str, path: str):
     workplace = Workplace(project, CodeConfig(test=command))
     assert workplace.refusal(path) == f"{path} runs the tests"
     assert workplace.refusal("calc.py") == ""
@@ -416,9 +373,7 @@ def test_the_script_that_runs_the_tests_is_one_of_them(
         assert Workplace(project, CodeConfig(test=other)).refusal(path) == ""
 
 
-def test_a_named_file_that_does_not_exist_can_be_written(
-    project: Path, coder: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_named_file_that_does_not_exist_can_be_written(project: Path, coder: Any, capsys):
     coder(["new/mod.py\n```python\nX = 1\n```\n"])
     assert code("Write it.", "new/mod.py", "--test", "pytest", "--rounds", "1", "--json") == 3
     found = json.loads(capsys.readouterr().out)
@@ -428,16 +383,12 @@ def test_a_named_file_that_does_not_exist_can_be_written(
     assert not (project / "new").exists()
 
 
-def test_undo_without_anything_to_undo_says_so(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_undo_without_anything_to_undo_says_so(project: Path, capsys):
     assert run("code", "--undo") != 0
     assert capsys.readouterr().err.startswith("tgr-local: ")
 
 
-def test_a_folder_that_was_removed_is_said_so(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_was_removed_is_said_so(project: Path, capsys):
     shutil.rmtree(project)
     assert code("Repair it.") == 1
     said = "the current folder is not there any more; go to another one"
@@ -446,13 +397,8 @@ def test_a_folder_that_was_removed_is_said_so(
 
 @pytest.mark.parametrize("kind", ["state", "cache"])
 def test_a_file_in_the_place_of_our_folder_is_said_so(
-    project: Path,
-    coder: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    kind: str,
-) -> None:
+    project: Path, coder: Any, tmp_path, monkeypatch, capsys, kind: str
+):
     coder([answer(RIGHT)])
     monkeypatch.setenv(f"XDG_{kind.upper()}_HOME", str(tmp_path / "other"))
     (tmp_path / "other").mkdir()
@@ -465,8 +411,8 @@ def test_a_file_in_the_place_of_our_folder_is_said_so(
 
 
 def test_what_the_tests_print_is_shown_where_no_edit_passes(
-    project: Path, coder: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    project: Path, coder: Any, monkeypatch, capsys
+):
     """Its end, of the best edit, without control characters."""
 
     def tested(workplace: Workplace, changes: Any, cancel: Any) -> Any:
@@ -487,8 +433,8 @@ def test_what_the_tests_print_is_shown_where_no_edit_passes(
 
 
 def test_a_log_has_one_line_for_a_round_and_one_short_table(
-    project: Path, coder: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    project: Path, coder: Any, monkeypatch, capsys
+):
     rounds = [[answer(f"{HALF}x = {n}{i}\n") for i in range(8)] for n in range(3)]
     coder(*rounds)
     arguments = ("Repair it.", "--test", "pytest", "--rounds", "3", "-k", "8")
@@ -499,16 +445,14 @@ def test_a_log_has_one_line_for_a_round_and_one_short_table(
     assert "   … 21 candidates more, none of them better" in err
 
 
-def test_a_pass_of_few_among_many_is_said(
-    project: Path, coder: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pass_of_few_among_many_is_said(project: Path, coder: Any, monkeypatch, capsys):
     monkeypatch.setattr("tgr_local.code.closing._MANY", 1)
     coder([answer(RIGHT)])
     assert code("Repair it.", "--test", "pytest") == 4
     assert "tested edits pass" in capsys.readouterr().err
 
 
-def test_the_doubt_counts_tested_edits() -> None:
+def test_the_doubt_counts_tested_edits():
     def outcome(n_pass: int, n_fail: int, **more: Any) -> Any:
         verdicts = [make_verdict(True, 2, 0, 0, "")] * n_pass
         verdicts += [make_verdict(True, 1, 1, 0, "")] * n_fail
@@ -535,8 +479,8 @@ def no_room(*_: Any, **__: Any) -> None:
 
 
 def test_where_only_a_diff_is_wanted_no_home_is_needed(
-    project: Path, coder: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    project: Path, coder: Any, monkeypatch, capsys
+):
     """Nothing of a journal is written; what cannot be undone is not accepted."""
     coder([answer(RIGHT)])
     monkeypatch.setattr(journal.paths, "made", no_room)
@@ -568,12 +512,7 @@ def lines(session: CodeSession, text: str) -> list[str]:
     return list(COMMANDS[name].run(session, argument))
 
 
-def test_a_piped_session(
-    session: CodeSession,
-    project: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_piped_session(session: CodeSession, project: Path, monkeypatch, capsys):
     typed = "/add calc.py\nfix add\n/again\n/accept\n/bad\n/undo\n/bye\nnot read\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed.encode())))
     assert repl.run(session, ChatConfig()) == 1  # one command was bad
@@ -583,7 +522,7 @@ def test_a_piped_session(
     assert (project / "calc.py").read_text() == CALC
 
 
-def test_commands_of_a_session(session: CodeSession, project: Path) -> None:
+def test_commands_of_a_session(session: CodeSession, project: Path):
     session.carry_out("fix it")
     assert lines(session, "/table")[1].startswith(">  1  1 of 2 pass")
     assert any("return a + b" in line for line in lines(session, "/show 1"))
@@ -612,7 +551,7 @@ def test_commands_of_a_session(session: CodeSession, project: Path) -> None:
         lines(session, "/method magic")
 
 
-def test_files_are_added_and_dropped(session: CodeSession) -> None:
+def test_files_are_added_and_dropped(session: CodeSession):
     assert lines(session, "/files")[0].startswith("the files that the tests")
     assert lines(session, "/add calc.py 'with space.py'") == [
         "may be changed: calc.py, with space.py (new)"
@@ -625,18 +564,18 @@ def test_files_are_added_and_dropped(session: CodeSession) -> None:
         lines(session, "/add")
 
 
-def test_help_names_every_command_and_what_is_promised(session: CodeSession) -> None:
+def test_help_names_every_command_and_what_is_promised(session: CodeSession):
     text = "\n".join(lines(session, "/help"))
     assert all(name in text for name in COMMANDS)
     assert {"/add", "/drop", "/test", "/diff", "/accept", "/undo", "/run", "/help"} <= set(COMMANDS)
 
 
-def test_a_second_task_has_other_seeds(session: CodeSession) -> None:
+def test_a_second_task_has_other_seeds(session: CodeSession):
     first = session.carry_out("one").rounds[0][0].seed
     assert session.carry_out("one").rounds[0][0].seed != first
 
 
-def test_a_task_sees_the_files_of_its_own_moment(session: CodeSession, project: Path) -> None:
+def test_a_task_sees_the_files_of_its_own_moment(session: CodeSession, project: Path):
     assert session.workplace.describe().endswith("1 file")
     (project / "later.py").write_text("def later():\n    pass\n")
     shown = session.carry_out("one").context.shown
@@ -645,7 +584,7 @@ def test_a_task_sees_the_files_of_its_own_moment(session: CodeSession, project: 
 
 def test_what_was_found_before_a_task_is_stopped_can_be_accepted(
     session: CodeSession, coder: Any, project: Path
-) -> None:
+):
     class Stops(Followed):
         def adopts(self, candidate: Candidate) -> None:
             cancel.cancel()
@@ -664,7 +603,7 @@ def test_what_was_found_before_a_task_is_stopped_can_be_accepted(
 
 
 @pytest.fixture
-def screen(tmp_path: Path, project: Path) -> Iterator[Callable[..., Screen]]:
+def screen(tmp_path, project: Path) -> Iterator[Callable[..., Screen]]:
     """`screen(rounds, "task")`: a terminal with the command in it."""
     opened: list[Screen] = []
 
@@ -680,7 +619,7 @@ def screen(tmp_path: Path, project: Path) -> Iterator[Callable[..., Screen]]:
 
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
-def test_a_session_on_a_terminal(screen: Callable[..., Screen], project: Path) -> None:
+def test_a_session_on_a_terminal(screen: Callable[..., Screen], project: Path):
     shown = screen([[answer(WRONG), WAIT], [answer(HALF)], [answer(RIGHT), answer(WRONG)]])
     shown.until("\n>>>")
     shown.type("repair it")

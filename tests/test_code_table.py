@@ -7,7 +7,6 @@ import random
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ TEXTS = ["a\nb\nc\n", "a\nb\nc", "", "-- a\n++ b\n", "x\x0cy\nz\u2028w\n", "a\n\
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 @pytest.mark.parametrize("before", TEXTS)
-def test_git_applies_the_diff(tmp_path: Path, before: str) -> None:
+def test_git_applies_the_diff(tmp_path, before: str):
     place = tmp_path / "a b.txt"
     for after in TEXTS:
         if before == after:
@@ -38,7 +37,7 @@ def test_git_applies_the_diff(tmp_path: Path, before: str) -> None:
             assert place.read_bytes() == after.encode()
 
 
-def test_a_diff_is_that_of_the_whole_files() -> None:
+def test_a_diff_is_that_of_the_whole_files():
     rng = random.Random(1)
     for _ in range(300):
         old = [f"{i}\n" for i in range(rng.randint(0, 40))]
@@ -50,7 +49,7 @@ def test_a_diff_is_that_of_the_whole_files() -> None:
         assert table.diff([Change("x", "".join(old), "".join(new))]) == plain
 
 
-def test_lines_are_counted_and_coloured() -> None:
+def test_lines_are_counted_and_coloured():
     change = (Change("a.txt", "-- a\nkeep\n", "++ b\nkeep\nmore\n"),)
     assert table.n_lines(change) == (2, 1)
     text = table.coloured(change)
@@ -59,12 +58,12 @@ def test_lines_are_counted_and_coloured() -> None:
     assert "\x1b[1m--- a/a.txt\x1b[0m" in text
 
 
-def test_a_diff_with_control_characters_is_safe_on_a_terminal() -> None:
+def test_a_diff_with_control_characters_is_safe_on_a_terminal():
     change = (Change("a.txt", "x\n", "\x1b]0;title\x07\n"),)
     assert "\x1b]" not in table.coloured(change)
 
 
-def test_what_is_not_seen_in_an_edit_is_said() -> None:
+def test_what_is_not_seen_in_an_edit_is_said():
     before = "x = 1  # \u200bold\n"
     after = f"{before}if user != 'admin\u202e \u2066': pass\n"
     change = (Change("a.py", before, after),)

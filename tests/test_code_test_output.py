@@ -48,7 +48,7 @@ def output_of(folder: Path, *command: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_pytest(tmp_path: Path) -> None:
+def test_pytest(tmp_path):
     """The program itself, in its forms of output."""
     write(tmp_path, {"sub/test_a.py": TEST, "test_broken.py": "import no_such_module\n"})
     for flags in (["-q"], ["-qq"], ["-v", "--color=yes", "--tb=short"], ["--tb=line"]):
@@ -91,7 +91,7 @@ def convert(text):
 """
 
 
-def test_what_a_test_reached_is_a_line_of_the_test(tmp_path: Path) -> None:
+def test_what_a_test_reached_is_a_line_of_the_test(tmp_path):
     """Not of the source that it calls, whose exceptions have causes, nor of what sets it up."""
     write(tmp_path, {"test_a.py": CHAINED, "source.py": SOURCE})
     commands = ["pytest", "-q", "-p", "no:cacheprovider"], ["unittest"]
@@ -127,7 +127,7 @@ class Parts(unittest.TestCase):
 """
 
 
-def test_parts_of_a_test_are_no_tests(tmp_path: Path) -> None:
+def test_parts_of_a_test_are_no_tests(tmp_path):
     """A mended test must not look as if fewer ran. What a patched test reached is its own line."""
     write(tmp_path, {"test_a.py": PARTS.format(wrong="-1", right="False")})
     before = read(output_of(tmp_path, "unittest"))
@@ -141,7 +141,7 @@ def test_parts_of_a_test_are_no_tests(tmp_path: Path) -> None:
     assert (read(one).passed, read(two).failed) == (4, 4)
 
 
-def test_unittest(tmp_path: Path) -> None:
+def test_unittest(tmp_path):
     write(tmp_path, {"test_a.py": TEST})
     counts = read(output_of(tmp_path, "unittest", "-v"))
     assert (counts.framework, counts.passed, counts.failed, counts.errors, counts.skipped) == (
@@ -166,7 +166,7 @@ TAP = "TAP version 13\n1..4\nok 1 - a\nnot ok 2 - b\nok 3 # SKIP slow\nok 4\n"
         (f"{TAP}\n5 failed, 2 passed in 61.20s (0:01:01)", OutputCounts("pytest", 2, 5)),
     ],
 )  # fmt: skip
-def test_other_outputs(output: str, counts: OutputCounts) -> None:
+def test_other_outputs(output: str, counts: OutputCounts):
     assert read(output) == counts
     colours = output.replace("\n", "\x1b[0m\r\n").replace("FAIL", "\x1b[31mFAIL")
     assert read(colours) == counts
@@ -178,14 +178,14 @@ def test_other_outputs(output: str, counts: OutputCounts) -> None:
      "test result: ok. {} passed; {} failed; 0 ignored\n", "Tests: {} failed, {} passed, 2 total\n",
      "Tests  {} failed | {} passed (2)\n", "1..{}\nok {} - a\nnot ok {}\n", "a.py:{}: E\n"],
 )  # fmt: skip
-def test_a_number_that_python_does_not_read_is_none(output: str) -> None:
+def test_a_number_that_python_does_not_read_is_none(output: str):
     digits = "9" * 5000
     read(output.replace("{}", digits))
     after = read(output.replace("{}", digits) + "\n2 passed in 0.1s\n")
     assert (after.framework, after.passed, after.failed) == ("pytest", 2, 0)
 
 
-def test_plain_output() -> None:
+def test_plain_output():
     assert plain("\x1b[1;31ma\x1b[0m\x1b]0;title\x07b\n10%\r20%\r100%\r\nc") == "ab\n100%\nc"
 
 
@@ -198,7 +198,7 @@ def test_plain_output() -> None:
      "    at a:1:", "[ERROR]   a.b", "a.b", "/", "1..2\n", "  1 passing (1)\n",
      "--- FAIL: a/ (0s)\n"],
 )  # fmt: skip
-def test_hostile_outputs_are_read_in_linear_time(part: str) -> None:
+def test_hostile_outputs_are_read_in_linear_time(part: str):
     """A regular expression that takes quadratic time would take minutes."""
     text = part * (130_000 // len(part))
     for before in ("", "___", "thread 'a' ", "1..2\n", "  1 passing (1)\n", "Tests: 1 failed\n"):
@@ -219,9 +219,7 @@ def test_hostile_outputs_are_read_in_linear_time(part: str) -> None:
         ({"Makefile": "all:\ntest: all\n"}, "make test"),
     ],
 )
-def test_a_command_is_suggested(
-    tmp_path: Path, files: dict[str, str | bytes], command: str
-) -> None:
+def test_a_command_is_suggested(tmp_path, files: dict[str, str | bytes], command: str):
     write(tmp_path, files)
     found = suggest(Project(tmp_path))
     assert found.endswith(command)
@@ -231,7 +229,7 @@ def test_a_command_is_suggested(
         assert suggest(Project(tmp_path)).startswith(".venv/bin/python -m ")
 
 
-def test_unittest_is_suggested_where_there_is_no_pytest(tmp_path: Path) -> None:
+def test_unittest_is_suggested_where_there_is_no_pytest(tmp_path):
     write(tmp_path, {"tests/test_a.py": TEST, "venv/bin/python": "", "venv/pyvenv.cfg": ""})
     (tmp_path / "venv/bin/python").chmod(0o755)
     assert suggest(Project(tmp_path)) == "venv/bin/python -m unittest discover -s tests"
@@ -243,6 +241,6 @@ def test_unittest_is_suggested_where_there_is_no_pytest(tmp_path: Path) -> None:
      {"package.json": '{"scripts": {"test": "echo no test specified"}}'}, {"Makefile": "all:\n"},
      {"pyproject.toml": "[project]"}, {"pytest.ini": b"\0"}],
 )  # fmt: skip
-def test_without_tests_nothing_is_suggested(tmp_path: Path, files: dict[str, str | bytes]) -> None:
+def test_without_tests_nothing_is_suggested(tmp_path, files: dict[str, str | bytes]):
     write(tmp_path, files)
     assert suggest(Project(tmp_path)) == ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,7 +45,7 @@ def outcome(baseline: Verdict | None, *verdicts: Verdict | None) -> TaskOutcome:
     return made
 
 
-def test_only_an_edit_that_gains_something_is_offered() -> None:
+def test_only_an_edit_that_gains_something_is_offered():
     before = verdict(1, "a", "b")
     assert outcome(before, verdict(2, "b")).offered is not None
     for nothing in (verdict(1, "a", "b"), verdict(0, "a", "b", "c"), None):
@@ -62,7 +61,7 @@ def test_only_an_edit_that_gains_something_is_offered() -> None:
     assert made.offered is None
 
 
-def test_the_last_lines_say_what_was_tried_and_what_may_help() -> None:
+def test_the_last_lines_say_what_was_tried_and_what_may_help():
     before = verdict(1, "a", "b", "c", "d")
     made = outcome(before, verdict(3, "c", "d"), verdict(2, "b", "c", "d"), verdict(2, "b", "c",
         "d"), verdict(2, "a", "b", "d", "e"), verdict(1, "a", "b", "c", "d"), None)  # fmt: skip
@@ -96,7 +95,7 @@ def test_the_last_lines_say_what_was_tried_and_what_may_help() -> None:
         ("return 1\n", "return total(x)\n", False),
     ],
 )
-def test_a_change_of_a_word_or_two_is_small(before: str, after: str, small: bool) -> None:
+def test_a_change_of_a_word_or_two_is_small(before: str, after: str, small: bool):
     assert is_small([Change("a.py", before, after)]) == small
 
 
@@ -118,9 +117,7 @@ class TwoPass:
         return make_verdict(True, 1 - n_failed, n_failed, 0, "")
 
 
-def test_another_edit_that_passes_is_shown_beside_a_small_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_another_edit_that_passes_is_shown_beside_a_small_one(monkeypatch):
     tests, coder = TwoPass(), Coder([answer(OTHER), answer(HALF), WAIT])
     made = carry_out(monkeypatch.setattr, coder, by=tests, candidates=3)
     assert made.best is not None and made.second is not None
@@ -143,8 +140,8 @@ def test_another_edit_that_passes_is_shown_beside_a_small_one(
     ],
 )
 def test_tests_run_again_before_an_edit_is_said_to_pass(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passes: list[bool], ended: str
-) -> None:
+    tmp_path, monkeypatch, passes: list[bool], ended: str
+):
     results = iter(passes)
 
     def tested(*_: Any, **__: Any) -> Verdict:
@@ -166,7 +163,7 @@ def test_tests_run_again_before_an_edit_is_said_to_pass(
 
 
 @pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+def session(tmp_path, monkeypatch) -> Iterator[Callable[..., Any]]:
     """`session(answers, typed=…)`: a session in a folder with a Makefile; the person types that."""
     (tmp_path / "calc.py").write_text(CALC)
     (tmp_path / "Makefile").write_text("test:\n\ttrue\n")
@@ -181,7 +178,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     return made
 
 
-def test_a_task_about_tests_needs_a_command_for_them(session: Callable[..., CodeSession]) -> None:
+def test_a_task_about_tests_needs_a_command_for_them(session: Callable[..., CodeSession]):
     one = session(RIGHT)
     for text in ("Fix the failing tests.", "Make all tests pass.", "The test of add fails."):
         with pytest.raises(ValueError, match="no command runs them; name it: /test make test; "):
@@ -191,9 +188,7 @@ def test_a_task_about_tests_needs_a_command_for_them(session: Callable[..., Code
     assert one.carry_out("Fix the failing tests.").best is not None
 
 
-def test_other_tasks_go_on_without_tests(
-    session: Callable[..., CodeSession], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_tasks_go_on_without_tests(session: Callable[..., CodeSession], capsys):
     assert session(RIGHT).carry_out("Add a test of add.").best is not None
     assert "there are tests; --test 'make test', or /test," in capsys.readouterr().err
 
@@ -203,7 +198,7 @@ def test_other_tasks_go_on_without_tests(
 )
 def test_the_person_is_asked_for_the_tests(
     session: Callable[..., CodeSession], typed: str, command: str
-) -> None:
+):
     one = session(RIGHT, typed=typed)
     one.ask_for_tests()
     assert one.code.test == command and one.does_without_tests == (not command)
@@ -211,7 +206,7 @@ def test_the_person_is_asked_for_the_tests(
 
 def test_accept_without_a_number_takes_no_edit_that_gains_nothing(
     session: Callable[..., CodeSession],
-) -> None:
+):
     one = session(WRONG, test="pytest")
     one.carry_out("Repair it.")
     with pytest.raises(ValueError, match="no edit gains anything; /accept 1 takes the best one"):

@@ -30,16 +30,14 @@ from tgr_local.system.errors import CancelledError, ModelError
 
 
 @pytest.mark.skipif(bool(gpu_devices()), reason="needs a machine without a GPU")
-def test_a_gpu_that_does_not_exist_is_refused(model: Model) -> None:
+def test_a_gpu_that_does_not_exist_is_refused(model: Model):
     for number in (0, 3):
         with pytest.raises(ValueError, match=f"main_gpu is {number}, but ggml sees no GPU; leave"):
             Engine(model(), EngineConfig(main_gpu=number))
     Engine(model(), EngineConfig(main_gpu=0, n_gpu_layers=0)).close()  # asks for none
 
 
-def test_a_small_model_gets_one_thread_whatever_its_first_part_holds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_model_gets_one_thread_whatever_its_first_part_holds(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "physical_cores", lambda: 7)
     assert devices.default_threads(tmp_path / "absent.gguf") == 7
     sizes = {"small": [1 << 20], "large": [65 << 20], "a": [1 << 20, 1 << 20], "b": [0, 65 << 20]}
@@ -51,7 +49,7 @@ def test_a_small_model_gets_one_thread_whatever_its_first_part_holds(
         assert devices.default_threads(files[0]) == (7 if sum(parts) > 64 << 20 else 1)
 
 
-def test_a_model_in_parts_is_known_by_all_of_them(tmp_path: Path) -> None:
+def test_a_model_in_parts_is_known_by_all_of_them(tmp_path):
     def parts(name: str, *texts: str) -> list[Path]:
         n = len(texts)
         files = [tmp_path / f"{name}-{i:05}-of-{n:05}.gguf" for i in range(1, n + 1)]
@@ -79,7 +77,7 @@ def test_a_model_in_parts_is_known_by_all_of_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_one_gpu_gets_all_layers(model: Model) -> None:
+def test_one_gpu_gets_all_layers(model: Model):
     gpus = [device.name for device in backend_devices() if device.kind == "gpu"]
     for number, name in enumerate(gpus):
         with Engine(model(), EngineConfig(main_gpu=number)) as engine:
@@ -88,7 +86,7 @@ def test_one_gpu_gets_all_layers(model: Model) -> None:
         Engine(model(), EngineConfig(main_gpu=len(gpus)))
 
 
-def test_one_gpu_and_a_split_exclude_each_other() -> None:
+def test_one_gpu_and_a_split_exclude_each_other():
     with pytest.raises(ValueError, match="tensor_split splits the model, but main_gpu is 1"):
         EngineConfig(main_gpu=1, tensor_split=(3.0, 1.0))
     assert EngineConfig(tensor_split=(3.0, 1.0)).main_gpu == -1
@@ -102,7 +100,7 @@ def test_one_gpu_and_a_split_exclude_each_other() -> None:
         ({"type_v": "f32", "flash_attn": "on"}, "type_v=f32, so the CPU computes attention"),
     ],
 )
-def test_a_cache_that_no_kernel_reads_is_a_warning(options: dict[str, str], part: str) -> None:
+def test_a_cache_that_no_kernel_reads_is_a_warning(options: dict[str, str], part: str):
     class Loaded:
         config = EngineConfig(**options)  # type: ignore[arg-type]
 
@@ -113,7 +111,7 @@ def test_a_cache_that_no_kernel_reads_is_a_warning(options: dict[str, str], part
     assert warning and part in warning and warning.startswith("CUDA0 and CUDA1 cannot compute")
 
 
-def test_on_the_cpu_no_cache_is_without_attention(model: Model) -> None:
+def test_on_the_cpu_no_cache_is_without_attention(model: Model):
     config = EngineConfig(type_k="q8_0", type_v="q4_0", n_gpu_layers=0)
     with Engine(model(n_embd=128), config) as engine:
         assert slow_cache(engine) is None
@@ -147,7 +145,7 @@ def params(n_gpu_layers: int) -> native.EngineParams:
 
 
 @pytest.mark.parametrize("reason", OUT_OF_MEMORY)
-def test_lack_of_memory_is_not_blamed_on_the_file(reason: str) -> None:
+def test_lack_of_memory_is_not_blamed_on_the_file(reason: str):
     with pytest.raises(ModelError) as caught:
         native.refuse_load(params(0), 4685 << 20, reason)
     message = str(caught.value)
@@ -156,13 +154,13 @@ def test_lack_of_memory_is_not_blamed_on_the_file(reason: str) -> None:
 
 
 @pytest.mark.parametrize("reason", DAMAGED)
-def test_damage_is_blamed_on_the_file(reason: str) -> None:
+def test_damage_is_blamed_on_the_file(reason: str):
     with pytest.raises(ModelError, match="download it again"):
         native.refuse_load(params(-1), 4685 << 20, reason)
 
 
 @pytest.mark.gpu
-def test_lack_of_memory_of_a_gpu_names_the_way_out() -> None:
+def test_lack_of_memory_of_a_gpu_names_the_way_out():
     with pytest.raises(ModelError, match=r" has \d+ MiB free, RAM .*so lower n_gpu_layers"):
         native.refuse_load(params(-1), 4685 << 20, OUT_OF_MEMORY[0])
 
@@ -183,7 +181,7 @@ except ModelError as error:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's limit of the address space")
-def test_weights_that_do_not_fit_into_memory(tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_into_memory(tmp_path):
     path = write_model(tmp_path / "m.gguf", n_layer=1, n_embd=256, n_ff=16384)
     assert path.stat().st_size > 48 << 20
     done = subprocess.run(
@@ -215,14 +213,14 @@ class Slow(Cancel):
 
 @pytest.mark.parametrize("use_mmap", [True, False])
 @pytest.mark.parametrize("n", [0, 1, 3])
-def test_a_load_is_cancelled(model: Model, n: int, use_mmap: bool) -> None:
+def test_a_load_is_cancelled(model: Model, n: int, use_mmap: bool):
     slow = Slow(n)
     with pytest.raises(CancelledError, match=r"while .* was being loaded"):
         Engine(model(), EngineConfig(use_mmap=use_mmap), cancel=slow)
     assert slow.asked == n + 1
 
 
-def test_control_c_ends_a_load_and_leaves_nothing(model: Model) -> None:
+def test_control_c_ends_a_load_and_leaves_nothing(model: Model):
     """In the main thread, as often as one likes; the next load works."""
     path = model()
     for _ in range(3):
@@ -255,7 +253,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize(
     "command", [["run", "hello"], ["chat"], ["serve", "--port", "0"]], ids=lambda c: str(c[0])
 )
-def test_control_c_ends_a_command_that_loads(model: Model, command: list[str]) -> None:
+def test_control_c_ends_a_command_that_loads(model: Model, command: list[str]):
     started = subprocess.Popen(
         [sys.executable, "-c", SLOW, *command, "--model", str(model())],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

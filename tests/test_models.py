@@ -28,7 +28,7 @@ from tgr_local.system.errors import ModelError
 # ---- files ----
 
 
-def test_a_header_is_read_as_it_was_written(model: Model) -> None:
+def test_a_header_is_read_as_it_was_written(model: Model):
     path = model()
     facts = model_files.card(path).facts()
     assert facts["architecture"] == "qwen3" and facts["bytes"] == path.stat().st_size
@@ -50,15 +50,15 @@ def test_a_header_is_read_as_it_was_written(model: Model) -> None:
      (3.4028234663852886e38, "3.4028235e+38"), (float("inf"), "inf"), (float("nan"), "nan")],
 )  # fmt: skip
 def test_a_number_is_the_shortest_decimal_of_its_float32(
-    model: Model, tmp_path: Path, value: float, text: str
-) -> None:
+    model: Model, tmp_path, value: float, text: str
+):
     path = changed(tmp_path / "m.gguf", model(), {"tgr.temperature": (F32, value)})
     assert model_files.card(path).facts()["advice"]["temperature"] == text
     same = np.float32(text) == np.float32(value)
     assert same or np.isnan(value)
 
 
-def test_memory_is_checked_before_a_model_is_loaded(model: Model, tmp_path: Path) -> None:
+def test_memory_is_checked_before_a_model_is_loaded(model: Model, tmp_path):
     path = model()
     check = check_memory(path, EngineConfig(n_gpu_layers=0))
     assert check.need.ram == path.stat().st_size and check.need.gpu == 0 and check.fits
@@ -70,7 +70,7 @@ def test_memory_is_checked_before_a_model_is_loaded(model: Model, tmp_path: Path
         check_memory(tmp_path)
 
 
-def test_file_types_are_those_of_llama_cpp() -> None:
+def test_file_types_are_those_of_llama_cpp():
     names = vars(pytest.importorskip("llama_cpp")).items()
     kinds = {str(number): name for name, number in names if name.startswith("LLAMA_FTYPE_")}
     del kinds["1024"]  # guessed, in no file
@@ -79,7 +79,7 @@ def test_file_types_are_those_of_llama_cpp() -> None:
     assert kinds == model_files.FILE_TYPES
 
 
-def test_a_damaged_header_is_one_sentence(model: Model, tmp_path: Path) -> None:
+def test_a_damaged_header_is_one_sentence(model: Model, tmp_path):
     data = model().read_bytes()
     rng = np.random.default_rng(0)
     path = tmp_path / "bad.gguf"
@@ -97,7 +97,7 @@ def test_a_damaged_header_is_one_sentence(model: Model, tmp_path: Path) -> None:
     assert refused > 50
 
 
-def test_deeply_nested_arrays_are_refused(tmp_path: Path) -> None:
+def test_deeply_nested_arrays_are_refused(tmp_path):
     path = tmp_path / "deep.gguf"
     nested = struct.pack("<IQ", 9, 1) * 50_000
     start = b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1)
@@ -115,9 +115,7 @@ def changed(path: Path, source: Path, values: dict[str, tuple[int, Any]]) -> Pat
     return path
 
 
-def test_known_keys_of_other_types_are_unknown(
-    model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_known_keys_of_other_types_are_unknown(model: Model, tmp_path, capsys):
     values = {
         "qwen3.block_count": (STRING, b"1" * 5_000),
         "qwen3.embedding_length": (STRING, "\u0664\u0662".encode()),
@@ -137,9 +135,7 @@ def test_known_keys_of_other_types_are_unknown(
     assert "bad advice in its tgr.* metadata: n_mc is '111" in err and len(err) < 2100
 
 
-def test_advice_about_a_former_option_is_a_warning(
-    model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_advice_about_a_former_option_is_a_warning(model: Model, tmp_path, capsys):
     values = {"tgr.vote_weight": (STRING, b"probe"), "tgr.probe": (STRING, b"p.json")}
     path = changed(tmp_path / "old.gguf", model(), values)
     assert run("run", "--show-config", "--method", "vote", "--model", str(path)) == 0
@@ -175,16 +171,14 @@ TEXT = struct.pack("<Q", 1 << 20) + bytes(1 << 20)
     ],
     ids=["keys", "tensors", "texts", "type", "items", "elements", "characters"],
 )  # fmt: skip
-def test_a_header_that_claims_too_much_is_refused(
-    tmp_path: Path, header: bytes, message: str
-) -> None:
+def test_a_header_that_claims_too_much_is_refused(tmp_path, header: bytes, message: str):
     path = tmp_path / "large.gguf"
     path.write_bytes(b"GGUF" + struct.pack("<I", 3) + header + bytes(1 << 20))
     with pytest.raises(ModelError, match=f"damaged header: {message}"):
         model_files.card(path)
 
 
-def test_a_long_text_is_read_in_part(model: Model, tmp_path: Path) -> None:
+def test_a_long_text_is_read_in_part(model: Model, tmp_path):
     text = b"x" * ((1 << 20) + 9)
     path = changed(tmp_path / "long.gguf", model(), {"general.name": (STRING, text)})
     facts = model_files.card(path).facts()
@@ -196,8 +190,8 @@ ESCAPES = "\x1b]0;owned\x07\x9b2J\x7f\r"
 
 
 def test_no_control_character_of_a_model_file_reaches_the_terminal(
-    home: Path, model: Model, capsys: pytest.CaptureFixture[str]
-) -> None:
+    home: Path, model: Model, capsys
+):
     text = (STRING, f"{ESCAPES}\nfake line".encode())
     keys = ("general.name", "general.architecture", "tgr.eoc_token", "tgr.\x1b")
     folder = home / "data" / "tgr-local" / "models"
@@ -223,16 +217,14 @@ def test_no_control_character_of_a_model_file_reaches_the_terminal(
             assert "\nfake line" not in out
 
 
-def test_a_pipe_or_a_folder_is_refused_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pipe_or_a_folder_is_refused_at_once(tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe.gguf")
     for name in ("pipe.gguf", "."):
         assert run("models", "show", str(tmp_path / name)) == 1
         assert "is not a file; name a GGUF file" in capsys.readouterr().err
 
 
-def test_every_key_may_have_every_type(model: Model, tmp_path: Path) -> None:
+def test_every_key_may_have_every_type(model: Model, tmp_path):
     source = model().read_bytes()
     values: list[tuple[int, Any]] = [
         (U32, 2**32 - 1), (F32, float("nan")), (BOOL, 2), (U64, 2**64 - 1), (STRING, b""),
@@ -269,7 +261,7 @@ def shelf(home: Path, model: Model) -> Path:
     return folder
 
 
-def test_a_local_model_is_found_by_name(shelf: Path) -> None:
+def test_a_local_model_is_found_by_name(shelf: Path):
     assert model_files.find("small") == model_files.find("small.gguf") == shelf / "small.gguf"
     assert model_files.find("someone/repo/small.gguf") == Path("someone/repo/small.gguf")
     with pytest.raises(ModelError, match=r"no model smal; did you mean small\? to download one "):
@@ -280,8 +272,8 @@ def test_a_local_model_is_found_by_name(shelf: Path) -> None:
 
 
 def test_a_file_in_the_current_folder_does_not_hide_a_model_of_its_name(
-    shelf: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    shelf: Path, home: Path, monkeypatch
+):
     monkeypatch.chdir(home)
     Path("other").write_bytes(b"GGUF")
     assert model_files.find("other") == Path("other")
@@ -294,7 +286,7 @@ def test_a_file_in_the_current_folder_does_not_hide_a_model_of_its_name(
     assert model_files.find("small.gguf") == shelf / "small.gguf"
 
 
-def test_an_embedded_model_is_found_by_its_name() -> None:
+def test_an_embedded_model_is_found_by_its_name():
     assert (
         model_files.find("tgr-mini") == model_files.model_file(None) == model_files.embedded_model()
     )
@@ -302,7 +294,7 @@ def test_an_embedded_model_is_found_by_its_name() -> None:
         model_files.find("tgr-minni")
 
 
-def test_the_list_has_every_model_once(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_has_every_model_once(shelf: Path, capsys):
     assert run("models", "--json") == 0
     found = {Path(one["path"]).stem: one for one in json.loads(capsys.readouterr().out)}
     embedded = model_files.embedded_model().stem
@@ -318,9 +310,7 @@ def test_the_list_has_every_model_once(shelf: Path, capsys: pytest.CaptureFixtur
     assert found[embedded]["name"] == "tgr-mini"
 
 
-def test_a_folder_that_the_user_names_and_is_not_there_is_said_so(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_the_user_names_and_is_not_there_is_said_so(home: Path, monkeypatch, capsys):
     assert run("models") == 0
     out, err = capsys.readouterr()
     assert err == ""  # the default folder need not exist
@@ -335,7 +325,7 @@ def test_a_folder_that_the_user_names_and_is_not_there_is_said_so(
     assert capsys.readouterr() == (out, "")
 
 
-def test_show_describes_a_file(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_describes_a_file(shelf: Path, capsys):
     assert run("models", "show", "small") == 0
     rows = dict(
         re.split(r"\s{2,}", line, maxsplit=1) for line in capsys.readouterr().out.splitlines()
@@ -344,18 +334,14 @@ def test_show_describes_a_file(shelf: Path, capsys: pytest.CaptureFixture[str]) 
     assert rows["strength"] == "none"
 
 
-def test_show_names_the_strengths_that_were_measured(
-    small: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_names_the_strengths_that_were_measured(small: Path, capsys):
     with load(small) as engine:
         measured = strength.prepare(engine, SearchConfig(rank=2, d_z=4))
     assert run("models", "show", str(small)) == 0
     assert f"rank 2, d_z 4, injection_seed 42, f16/f16 {measured}" in capsys.readouterr().out
 
 
-def test_the_list_says_what_does_not_fit_into_memory(
-    shelf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_list_says_what_does_not_fit_into_memory(shelf: Path, capsys, monkeypatch):
     assert run("models", "show", "small", "--json") == 0
     assert json.loads(capsys.readouterr().out)["fits into memory"] is True
     assert run("models") == 0
@@ -373,9 +359,7 @@ def test_the_list_says_what_does_not_fit_into_memory(
 # ---- rm ----
 
 
-def test_a_model_is_deleted_with_what_belongs_to_it(
-    shelf: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_is_deleted_with_what_belongs_to_it(shelf: Path, capsys):
     (shelf / "smaller.gguf").write_bytes(b"GGUF")
     with load(shelf / "small.gguf") as engine:
         strength.prepare(engine, SearchConfig(rank=2, d_z=4))
@@ -397,9 +381,7 @@ def test_a_model_is_deleted_with_what_belongs_to_it(
     assert not shelf.parent.exists() and model_files.folder().is_dir()
 
 
-def test_an_answer_decides(
-    shelf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_decides(shelf: Path, capsys, monkeypatch):
     for answer, code in (("", 1), ("no\n", 1), ("what\n", 1), ("yes\n", 0)):
         stdin = io.StringIO(answer)
         monkeypatch.setattr(stdin, "isatty", lambda: True)
@@ -439,7 +421,7 @@ def test_nothing_outside_of_the_folder_is_deleted(
     assert (shelf / "small.gguf").is_file() and model_files.embedded_model().is_file()
 
 
-def test_an_empty_name_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_name_is_said_so(capsys):
     """As an unset variable of a shell gives it."""
     said = "the name of the model is empty; tgr-local models lists those here\n"
     for arguments in (["run", "q", "-m", ""], ["models", "show", ""]):
@@ -463,9 +445,7 @@ def test_an_empty_name_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
         ("models throw", 2, "argument COMMAND: invalid choice: 'throw'"),
     ],
 )
-def test_an_error_is_one_line(
-    capsys: pytest.CaptureFixture[str], arguments: str, code: int, message: str
-) -> None:
+def test_an_error_is_one_line(capsys, arguments: str, code: int, message: str):
     assert run(*arguments.split()) == code
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"tgr-local: {message}") and err.count("\n") == 1

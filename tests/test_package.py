@@ -114,32 +114,32 @@ def within(name: str, *, types: bool = True) -> set[str]:
 
 
 @pytest.mark.parametrize("name", sorted(set(MODULES) - {"__init__", "tgr_local", "lab"}))
-def test_imports_point_downwards(name: str) -> None:
+def test_imports_point_downwards(name: str):
     assert {folder(other) for other in within(name)} - {folder(name)} <= above(name)
 
 
 @pytest.mark.parametrize(("part", "allowed"), PARTS, ids=[part[0] for part, _ in PARTS])
-def test_a_part_imports_less_than_its_folder(part: list[str], allowed: set[str]) -> None:
+def test_a_part_imports_less_than_its_folder(part: list[str], allowed: set[str]):
     inside = {name for name in MODULES for one in part if f"{name}.".startswith(f"{one}.")}
     assert len(inside) >= len(part)
     found = {other for name in inside for other in within(name)} - inside
     assert {folder(other) for other in found} <= allowed
 
 
-def test_the_layers_below_generation_import_neither_search_nor_methods() -> None:
+def test_the_layers_below_generation_import_neither_search_nor_methods():
     below = {one for row in LAYERS[LAYERS.index({"generation"}) + 1 :] for one in row}
     for name in MODULES:
         if folder(name) in below:
             assert not {"search", "methods"} & {folder(other) for other in within(name)}, name
 
 
-def test_few_layers_import_each_other() -> None:
+def test_few_layers_import_each_other():
     rooms = {one for row in LAYERS for one in row} - {"__main__"}
     pairs = {(folder(name), folder(other)) for name in MODULES for other in within(name)}
     assert len({(one, other) for one, other in pairs if one != other and one in rooms}) <= 44
 
 
-def test_a_method_is_understood_with_few_modules() -> None:
+def test_a_method_is_understood_with_few_modules():
     known, new = set(), {"methods.markov"}
     while new:
         known |= new
@@ -147,7 +147,7 @@ def test_a_method_is_understood_with_few_modules() -> None:
     assert "search.trajectory" in known and len(known) <= 25
 
 
-def test_a_stage_of_the_code_assistant_imports_those_above_it() -> None:
+def test_a_stage_of_the_code_assistant_imports_those_above_it():
     """In the list of its folders; only the modules below the list import all of them."""
     listed = ast.get_docstring(ast.parse(MODULES["code"].read_text(encoding="utf-8"))) or ""
     *stages, last = re.findall(r"^ +(\w+)/ ", listed, re.MULTILINE)
@@ -161,7 +161,7 @@ def test_a_stage_of_the_code_assistant_imports_those_above_it() -> None:
             assert last not in used, name
 
 
-def test_no_module_needs_itself() -> None:
+def test_no_module_needs_itself():
     """No circle of imports, those inside functions included."""
     needs = {name: within(name) - {name} for name in MODULES}
     while free := {name for name, others in needs.items() if not others & needs.keys()}:
@@ -169,7 +169,7 @@ def test_no_module_needs_itself() -> None:
     assert not needs
 
 
-def test_every_folder_and_module_is_in_one_layer() -> None:
+def test_every_folder_and_module_is_in_one_layer():
     known = [name for names in [*LAYERS, *LABORATORY] for name in names]
     inside = {folder(name) for name in MODULES} - {"__init__", "tgr_local", "lab"}
     assert sorted(known) == sorted(inside)
@@ -178,7 +178,7 @@ def test_every_folder_and_module_is_in_one_layer() -> None:
 @pytest.mark.parametrize(
     "use", ["commands.cli", "server.app", "chat.terminal", "code.command", "__main__"]
 )
-def test_the_product_loads_nothing_of_the_laboratory(use: str) -> None:
+def test_the_product_loads_nothing_of_the_laboratory(use: str):
     found = loaded(
         f"import tgr_local.{use}, tgr_local.commands.cli; tgr_local.commands.cli.build_parser()\n"
         "from tgr_local.methods import METHODS, get; list(METHODS), get('tgr-think')"
@@ -187,7 +187,7 @@ def test_the_product_loads_nothing_of_the_laboratory(use: str) -> None:
     assert [name for name in found if name.startswith("tgr_local.lab")] == []
 
 
-def test_commands_of_the_laboratory_are_complete_when_they_are_used() -> None:
+def test_commands_of_the_laboratory_are_complete_when_they_are_used():
     parser = build_parser()
     options = parser.all_options()
     # the folders that no other imports are commands
@@ -201,7 +201,7 @@ def test_commands_of_the_laboratory_are_complete_when_they_are_used() -> None:
     assert parser.all_options() == options
 
 
-def test_a_table_has_every_method() -> None:
+def test_a_table_has_every_method():
     """Each is loaded under its own name, and no other module has one."""
     homes = {METHODS[name].name: home for name, home in HOMES.items()}
     assert homes == HOMES and list(METHODS) == list(HOMES)
@@ -210,13 +210,13 @@ def test_a_table_has_every_method() -> None:
     assert sorted(HOMES.values()) == sorted(n for n in texts if "\nMETHOD = " in texts[n])
 
 
-def test_the_guide_for_contributors_has_the_same_layers() -> None:
+def test_the_guide_for_contributors_has_the_same_layers():
     table = text_of("CONTRIBUTING.md").partition("| layer |")[2].partition("\n\n")[0]
     rows = [set(re.findall(r"`([\w.]+)`", row.split("|")[1])) for row in table.splitlines()[2:]]
     assert rows == [*LAYERS, *LABORATORY]
 
 
-def test_the_picture_of_the_architecture_is_true() -> None:
+def test_the_picture_of_the_architecture_is_true():
     picture = text_of("docs/architecture.md").partition("```text\n")[2].partition("```")[0]
     every = {name for names in [*LAYERS, *LABORATORY] for name in names}
     rows = [set(re.findall(r"[\w.]+", line)) & every for line in picture.splitlines()]
@@ -227,7 +227,7 @@ def test_the_picture_of_the_architecture_is_true() -> None:
             assert height[other] < height[folder(name)], f"{name} → {other}"
 
 
-def test_only_the_engine_folder_imports_the_extension() -> None:
+def test_only_the_engine_folder_imports_the_extension():
     assert {folder(name) for name in MODULES if "_engine" in imports(name)} == {"engine"}
     for name, path in MODULES.items():
         if folder(name) != "engine":
@@ -235,13 +235,13 @@ def test_only_the_engine_folder_imports_the_extension() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PURE))
-def test_pure_modules_import_only_numpy(name: str) -> None:
+def test_pure_modules_import_only_numpy(name: str):
     foreign = {module.partition(".")[0] for module in imports(name) - set(MODULES)}
     assert foreign <= set(sys.stdlib_module_names) | {"numpy", "__future__"}
     assert not foreign & {"time", "threading", "os", "subprocess", "pathlib", "random"}
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_is_there():
     assert len(tgr_local.__all__) == len(set(tgr_local.__all__)) < 25
     for name in tgr_local.__all__:
         assert getattr(tgr_local, name).__doc__
@@ -251,7 +251,7 @@ def test_every_public_name_is_there() -> None:
     assert not set(tgr_local.__all__) & {name.partition(".")[0] for name in MODULES}
 
 
-def test_public_names_are_the_ones_that_type_checkers_see() -> None:
+def test_public_names_are_the_ones_that_type_checkers_see():
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     seen = {
         alias.asname
@@ -276,7 +276,7 @@ INSTANT = HEAVY | {"numpy", "tomllib", "tgr_local.engine", "tgr_local.generation
         ("from tgr_local import generate, Engine", HEAVY),
     ],
 )
-def test_importing_loads_nothing_heavy(statement: str, absent: set[str]) -> None:
+def test_importing_loads_nothing_heavy(statement: str, absent: set[str]):
     assert not loaded(statement) & absent
 
 
@@ -290,7 +290,7 @@ def test_importing_loads_nothing_heavy(statement: str, absent: set[str]) -> None
         (["chat"], OTHERS),
     ],
 )
-def test_commands_load_what_they_use(arguments: list[str], absent: set[str]) -> None:
+def test_commands_load_what_they_use(arguments: list[str], absent: set[str]):
     code = (
         f"from tgr_local.commands.cli import main\ntry: main({arguments})\nexcept SystemExit: pass"
     )
@@ -299,7 +299,7 @@ def test_commands_load_what_they_use(arguments: list[str], absent: set[str]) -> 
     assert [name for name in modules if name.startswith("tgr_local.lab")] == []
 
 
-def test_everything_can_be_imported() -> None:
+def test_everything_can_be_imported():
     for name in set(MODULES) - {"__main__"}:
         importlib.import_module(f"tgr_local.{name}".removesuffix(".__init__"))
 
@@ -308,7 +308,7 @@ SCRIPTS = sorted((ROOT / "bench").glob("*.py"))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_a_script_of_bench_uses_names_that_are_there(script: Path) -> None:
+def test_a_script_of_bench_uses_names_that_are_there(script: Path):
     used = list(ast.walk(ast.parse(script.read_text(encoding="utf-8"))))
     modules = {}
     for node in used:
@@ -326,7 +326,7 @@ def test_a_script_of_bench_uses_names_that_are_there(script: Path) -> None:
             assert of is None or hasattr(of, node.attr), f"{node.value.id}.{node.attr}"
 
 
-def test_a_page_names_every_script_of_bench() -> None:
+def test_a_page_names_every_script_of_bench():
     elsewhere = ("csrc/README.md", "examples/desktop/README.md", "models/code/MODEL_CARD.md")
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *map(ROOT.joinpath, elsewhere)]
     texts = [page.read_text(encoding="utf-8") for page in pages]
@@ -335,7 +335,7 @@ def test_a_page_names_every_script_of_bench() -> None:
     assert scripts <= named <= {path.name for path in SCRIPTS}
 
 
-def test_the_pinned_version_is_the_same_everywhere() -> None:
+def test_the_pinned_version_is_the_same_everywhere():
     for file, pin in (
         ("pyproject.toml", r"llama-cpp-python==([\d.]+)"),
         ("CMakeLists.txt", r"LLAMA_CPP_PYTHON_VERSION ([\d.]+)\)"),
@@ -344,7 +344,7 @@ def test_the_pinned_version_is_the_same_everywhere() -> None:
         assert re.findall(pin, text_of(file), re.MULTILINE) == [LLAMA_CPP_PYTHON]
 
 
-def test_the_version_is_the_same_everywhere() -> None:
+def test_the_version_is_the_same_everywhere():
     assert f'\nversion = "{tgr_local.__version__}"\n' in text_of("pyproject.toml")
 
 
@@ -370,7 +370,7 @@ def files_below(folder: Path) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in files if path.suffix not in NOT_LISTED]
 
 
-def test_the_readme_lists_every_folder_of_the_package_and_the_engine() -> None:
+def test_the_readme_lists_every_folder_of_the_package_and_the_engine():
     listed = tree("README.md", "csrc/")
     assert [path for path in listed if not (ROOT / path).is_dir()] == []
     folders = {
@@ -387,13 +387,13 @@ def test_the_readme_lists_every_folder_of_the_package_and_the_engine() -> None:
     assert len(heights) == len(layers) and heights == sorted(heights)
 
 
-def test_a_page_lists_every_file_of_the_engine() -> None:
+def test_a_page_lists_every_file_of_the_engine():
     files = {file for file in files_below(ROOT / "csrc") if file != "README.md"}
     folders = {file.rpartition("/")[0] + "/" for file in files if "/" in file}
     assert sorted(tree("csrc/README.md", "base/")) == sorted(files | folders)
 
 
-def test_a_room_of_the_engine_includes_only_what_stands_above_it() -> None:
+def test_a_room_of_the_engine_includes_only_what_stands_above_it():
     listed = tree("csrc/README.md", "base/")
     rooms = [path.partition("/")[0] for path in listed]  # of each file; its name at the top
     wrong = []
@@ -415,7 +415,7 @@ LISTS[PACKAGE / "server" / "page_files.py"] = PACKAGE / "server" / "page"
 
 
 @pytest.mark.parametrize("module", LISTS, ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_a_docstring_that_lists_the_files_of_its_folder_lists_them_all(module: Path) -> None:
+def test_a_docstring_that_lists_the_files_of_its_folder_lists_them_all(module: Path):
     """A line such as "report.py  the report" makes a list; `table_*.py` stands for several."""
     docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
     listed = re.findall(r"[\w*]+\.(?:pyi?|csv|toml|jinja|js|html|css|svg)\b", docstring)
@@ -447,14 +447,14 @@ def docstrings(tree: ast.Module) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_docstring_stands_alone(name: str) -> None:
+def test_a_docstring_stands_alone(name: str):
     """It begins with a verb or with a noun phrase."""
     tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
     assert [text for text in docstrings(tree) if FRAGMENT.match(text)] == []
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_bound_name_says_what_it_holds(name: str) -> None:
+def test_a_bound_name_says_what_it_holds(name: str):
     bound = set()
     for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -464,7 +464,7 @@ def test_a_bound_name_says_what_it_holds(name: str) -> None:
     assert bound & {"one", "found", "made", "it", "thing"} == set()
 
 
-def test_a_class_name_names_one_class() -> None:
+def test_a_class_name_names_one_class():
     """An underscore before it makes no other name of it."""
     homes: dict[str, list[str]] = {}
     for name, path in MODULES.items():

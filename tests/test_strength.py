@@ -53,7 +53,7 @@ def unknown() -> Iterator[None]:
 
 @pytest.mark.parametrize("unit", [1e-3, 0.2, 1.0, 50.0, 3e4])
 @pytest.mark.parametrize("wanted", [0.001, 0.05, 3.0])
-def test_it_finds_the_strength_of_a_divergence(unit: float, wanted: float) -> None:
+def test_it_finds_the_strength_of_a_divergence(unit: float, wanted: float):
     asked = []
 
     def divergence(zeta: float, n: int) -> float:
@@ -66,7 +66,7 @@ def test_it_finds_the_strength_of_a_divergence(unit: float, wanted: float) -> No
     assert set(asked) == {24, 96}
 
 
-def test_a_part_that_misleads_costs_tries_only() -> None:
+def test_a_part_that_misleads_costs_tries_only():
     """The first quarter of the text bears a hundred times less."""
     zeta, reached = strength.find(lambda z, n: (z if n == 96 else 100 * z) ** 2, 0.05, 96)
     assert abs(math.log(reached / 0.05)) <= math.log(1.2) and zeta == pytest.approx(0.22, rel=0.1)
@@ -83,14 +83,14 @@ def test_a_part_that_misleads_costs_tries_only() -> None:
 )
 def test_a_divergence_out_of_reach_gives_the_nearest_try(
     divergence: Callable[[float, int], float], expected: float
-) -> None:
+):
     zeta, reached = strength.find(divergence, 0.01, 96)
     assert 0 < zeta <= strength_files.HIGHEST and reached == pytest.approx(
         expected, rel=0.5, abs=1e-9
     )
 
 
-def test_the_estimate_is_that_of_the_numpy_reference(engine: Engine, model: Model) -> None:
+def test_the_estimate_is_that_of_the_numpy_reference(engine: Engine, model: Model):
     """… for the same tokens; over all next tokens it is their divergence, which it estimates."""
     reference, config = Reference(model()), with_(calibration="divergence", divergence=0.05)
     prompts, zeta = [PROMPT, PROMPT[::-1]], 3.0
@@ -119,7 +119,7 @@ def test_the_estimate_is_that_of_the_numpy_reference(engine: Engine, model: Mode
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: str(family.name))
-def test_every_kind_of_model_has_a_strength(family: Family, tmp_path: Path, load: Load) -> None:
+def test_every_kind_of_model_has_a_strength(family: Family, tmp_path, load: Load):
     """Hybrids, mixtures of experts, models without a template."""
     engine = load(family.write(tmp_path / "model.gguf"))
     found = strength.prepare(engine, SearchConfig(divergence=0.05))
@@ -128,7 +128,7 @@ def test_every_kind_of_model_has_a_strength(family: Family, tmp_path: Path, load
     assert 0 < found.n_positions <= strength.MEASUREMENT.positions
 
 
-def test_a_model_that_ends_at_once_is_measured_past_its_end(engine: Engine) -> None:
+def test_a_model_that_ends_at_once_is_measured_past_its_end(engine: Engine):
     ends = engine.end_tokens
     engine.end_tokens = frozenset(range(engine.n_vocab))
     try:
@@ -141,7 +141,7 @@ def test_a_model_that_ends_at_once_is_measured_past_its_end(engine: Engine) -> N
 # ---- where it is kept ----
 
 
-def test_it_is_measured_once_and_kept(engine: Engine) -> None:
+def test_it_is_measured_once_and_kept(engine: Engine):
     first = strength.prepare(engine, MEASURED)
     before = engine.stats().n_positions
     assert strength.prepare(engine, MEASURED) is first
@@ -159,16 +159,14 @@ def test_it_is_measured_once_and_kept(engine: Engine) -> None:
     "change",
     [{"divergence": 0.1}, {"rank": 4}, {"injection_seed": 7}, {"d_z": 16}],
 )  # fmt: skip
-def test_other_settings_have_a_strength_of_their_own(
-    engine: Engine, change: dict[str, Any]
-) -> None:
+def test_other_settings_have_a_strength_of_their_own(engine: Engine, change: dict[str, Any]):
     strength.prepare(engine, MEASURED)
     assert strength.known(engine, dataclasses.replace(MEASURED, **change)) is None
     for same in ({"eta": 3.0}, {"sigma": 1.0}, {"seed": 9}, {"n_candidates": 5}):
         assert strength.known(engine, dataclasses.replace(MEASURED, **same)) is not None
 
 
-def test_cache_types_and_control_vectors_have_one_too(engine: Engine, load: Load) -> None:
+def test_cache_types_and_control_vectors_have_one_too(engine: Engine, load: Load):
     strength.prepare(engine, MEASURED)
     vectors = np.ones((engine.n_layer, engine.n_embd), np.float32)
     assert strength.known(SteeredEngine(engine, vectors), MEASURED) is None
@@ -181,7 +179,7 @@ def test_cache_types_and_control_vectors_have_one_too(engine: Engine, load: Load
     [b"", b"{", b"[]", b'{"format": 1}', b"\xff" * 10, b" " * (1 << 17), {"format": 1},
      {"settings": {"rank": "x"}}, {"zeta": 0.0}, {"zeta": -1.0}, {"zeta": 1e30}],
 )  # fmt: skip
-def test_a_damaged_file_is_measured_again(engine: Engine, damage: bytes | dict[str, Any]) -> None:
+def test_a_damaged_file_is_measured_again(engine: Engine, damage: bytes | dict[str, Any]):
     """Other bytes, or the file with another value."""
     first = strength.prepare(engine, MEASURED)
     (path,) = (paths.folder("cache") / "strengths").glob("*.json")
@@ -195,13 +193,13 @@ def test_a_damaged_file_is_measured_again(engine: Engine, damage: bytes | dict[s
     assert json.loads(path.read_bytes())["zeta"] == first.zeta
 
 
-def test_a_folder_that_cannot_be_written_costs_nothing_else(engine: Engine, home: Path) -> None:
+def test_a_folder_that_cannot_be_written_costs_nothing_else(engine: Engine, home: Path):
     (home / "cache").write_text("a file in the place of the folder")
     first = strength.prepare(engine, MEASURED)
     assert first is not None and strength.prepare(engine, MEASURED) is first
 
 
-def test_a_changed_file_is_another_model(tmp_path: Path) -> None:
+def test_a_changed_file_is_another_model(tmp_path):
     path = tmp_path / "model"
     path.write_bytes(b"one")
     assert file_hash.known(path) is None
@@ -217,7 +215,7 @@ def test_a_changed_file_is_another_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", STEERERS)
-def test_a_run_measures_it_before_its_first_injection(engine: Engine, method: str) -> None:
+def test_a_run_measures_it_before_its_first_injection(engine: Engine, method: str):
     before = engine.stats().n_positions
     steps = steps_of(engine, method, LONG)
     assert engine.stats().n_positions - before == spent(steps)
@@ -232,7 +230,7 @@ def test_a_run_measures_it_before_its_first_injection(engine: Engine, method: st
     assert spent(again) == spent(steps) - found.n_positions
 
 
-def test_the_injection_is_that_of_the_strength(engine: Engine) -> None:
+def test_the_injection_is_that_of_the_strength(engine: Engine):
     found = strength.prepare(engine, MEASURED)
     assert found is not None
     anchor = geometry.unit(np.arange(1.0, engine.n_embd + 1))
@@ -242,7 +240,7 @@ def test_the_injection_is_that_of_the_strength(engine: Engine) -> None:
     np.testing.assert_allclose(added, 2 * found.zeta * vectors, rtol=1e-5)
 
 
-def test_a_budget_too_small_for_it_leaves_the_boundaries_plain(engine: Engine) -> None:
+def test_a_budget_too_small_for_it_leaves_the_boundaries_plain(engine: Engine):
     small = dataclasses.replace(LONG, max_forward_tokens=600)
     steps = steps_of(engine, "tgr-latent", small)
     assert len(steps) == 4 and strength.known(engine, LONG) is None
@@ -250,12 +248,12 @@ def test_a_budget_too_small_for_it_leaves_the_boundaries_plain(engine: Engine) -
     assert text_of(steps) == text_of(steps_of(engine, "markov", small))
 
 
-def test_a_time_too_short_for_it_ends_the_run_as_always(engine: Engine) -> None:
+def test_a_time_too_short_for_it_ends_the_run_as_always(engine: Engine):
     steps = steps_of(engine, "tgr-latent", dataclasses.replace(LONG, max_seconds=1e-6))
     assert steps[-1].finish == "budget" and strength.known(engine, LONG) is None
 
 
-def test_a_cache_too_small_for_it_leaves_the_boundaries_plain(model: Model, load: Load) -> None:
+def test_a_cache_too_small_for_it_leaves_the_boundaries_plain(model: Model, load: Load):
     engine = load(model(), n_ctx=48)
     steps = steps_of(engine, "tgr-latent", LONG)
     assert text_of(steps) == text_of(steps_of(engine, "markov", LONG))
@@ -265,7 +263,7 @@ def test_a_cache_too_small_for_it_leaves_the_boundaries_plain(model: Model, load
         ControlVector.of_anchor(engine, np.ones(engine.n_embd), LONG, PROMPT)
 
 
-def test_a_group_measures_it_beforehand(engine: Engine) -> None:
+def test_a_group_measures_it_beforehand(engine: Engine):
     seen = []
     replies = generate_many(
         engine, PROMPT, LONG, 3, method="tgr-latent", raw=True,
@@ -279,13 +277,13 @@ def test_a_group_measures_it_beforehand(engine: Engine) -> None:
     assert [reply.counts.calibration for reply in replies] == [found.n_positions, 0, 0]
 
 
-def test_a_group_that_was_not_prepared_stays_plain(engine: Engine) -> None:
+def test_a_group_that_was_not_prepared_stays_plain(engine: Engine):
     for steps in group_of(engine, "tgr-latent", LONG, 2):
         assert all(step.figures == {"plain": 1.0} for step in steps[1:])
 
 
 @pytest.mark.parametrize("limit", [{"max_forward_tokens": 3000}, {"max_seconds": 1e-5}])
-def test_a_group_with_a_limit_measures_nothing(engine: Engine, limit: dict[str, Any]) -> None:
+def test_a_group_with_a_limit_measures_nothing(engine: Engine, limit: dict[str, Any]):
     config = dataclasses.replace(LONG, **limit)
     replies = generate_many(engine, PROMPT, config, 2, method="tgr-latent", raw=True)
     assert strength.known(engine, LONG) is None
@@ -295,7 +293,7 @@ def test_a_group_with_a_limit_measures_nothing(engine: Engine, limit: dict[str, 
     assert strength.known(engine, LONG) is not None
 
 
-def test_few_sequences_leave_the_boundaries_plain(model: Model, load: Load) -> None:
+def test_few_sequences_leave_the_boundaries_plain(model: Model, load: Load):
     engine = load(model(), n_seq_max=6)
     for method in STEERERS:
         steps = steps_of(engine, method, LONG)
@@ -304,7 +302,7 @@ def test_few_sequences_leave_the_boundaries_plain(model: Model, load: Load) -> N
     assert [reply.n_plain for reply in replies] == [3]
 
 
-def test_a_divergence_out_of_reach_is_tried_once(engine: Engine) -> None:
+def test_a_divergence_out_of_reach_is_tried_once(engine: Engine):
     low = dataclasses.replace(LONG, divergence=10.0, eta=1e-30)
     for _ in range(2):
         steps = steps_of(engine, "tgr-latent", low)
@@ -312,9 +310,7 @@ def test_a_divergence_out_of_reach_is_tried_once(engine: Engine) -> None:
             assert all(step.figures == {"plain": 1.0} for step in steps[1:])
 
 
-def test_a_file_that_was_replaced_gives_and_takes_no_strength(
-    tmp_path: Path, model: Model, load: Load
-) -> None:
+def test_a_file_that_was_replaced_gives_and_takes_no_strength(tmp_path, model: Model, load: Load):
     path = tmp_path / "model.gguf"
     path.write_bytes(model().read_bytes())
     engine = load(path, use_mmap=False)
@@ -325,7 +321,7 @@ def test_a_file_that_was_replaced_gives_and_takes_no_strength(
     assert not list((paths.folder("cache") / "strengths").glob("*.json"))
 
 
-def test_no_injection_needs_no_strength(engine: Engine) -> None:
+def test_no_injection_needs_no_strength(engine: Engine):
     off = dataclasses.replace(LONG, eta=0.0)
     steps = steps_of(engine, "tgr-latent", off)
     assert strength.known(engine, off) is None and "zeta" not in steps[1].figures
@@ -335,7 +331,7 @@ def test_no_injection_needs_no_strength(engine: Engine) -> None:
 # ---- the guard ----
 
 
-def test_its_excess_is_that_of_the_numpy_reference(engine: Engine, model: Model) -> None:
+def test_its_excess_is_that_of_the_numpy_reference(engine: Engine, model: Model):
     config = with_(guard=100.0, eta=30.0, max_chunks=2)
     steps = steps_of(engine, "tgr-latent", config)
     context, reference = list(PROMPT), Reference(model())
@@ -352,7 +348,7 @@ def test_its_excess_is_that_of_the_numpy_reference(engine: Engine, model: Model)
         context = [*PROMPT, *step.tokens.tolist()]
 
 
-def test_a_strength_that_is_too_high_is_held_back(engine: Engine) -> None:
+def test_a_strength_that_is_too_high_is_held_back(engine: Engine):
     """Ten times and more: the text is that without any injection, and it says so."""
     strong = with_(guard=0.5, eta=1e4)
     steps = steps_of(engine, "tgr-latent", strong)
@@ -370,14 +366,14 @@ def test_a_strength_that_is_too_high_is_held_back(engine: Engine) -> None:
     [{"n_candidates": 1}, {"n_mc": 2}, {"reevaluate": 2}, {"reuse_winner": True},
      {"reuse_winner": True, "eta": 1e4}, {"shift_cells": True}],
 )  # fmt: skip
-def test_it_holds_with_every_extension(engine: Engine, more: dict[str, Any]) -> None:
+def test_it_holds_with_every_extension(engine: Engine, more: dict[str, Any]):
     before = engine.stats().n_positions
     steps = steps_of(engine, "tgr-latent", with_(guard=0.5, **more))
     assert engine.stats().n_positions - before == spent(steps)
     assert all(step.figures["plain"] == (step.figures["excess"] > 0.5) for step in steps)
 
 
-def test_a_reply_counts_what_was_held_back(engine: Engine) -> None:
+def test_a_reply_counts_what_was_held_back(engine: Engine):
     def written(config: SearchConfig) -> Reply:
         return generate(engine, PROMPT, config, method="tgr-latent", raw=True)
 
@@ -390,7 +386,7 @@ def test_a_reply_counts_what_was_held_back(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("method", [*STEERERS, "tgr-token"])
-def test_a_reply_shorter_than_a_chunk_is_plain_sampling(engine: Engine, method: str) -> None:
+def test_a_reply_shorter_than_a_chunk_is_plain_sampling(engine: Engine, method: str):
     config = dataclasses.replace(LONG, max_tokens=6)
     for on_event in (None, lambda event: None):
         ours = generate(engine, PROMPT, config, method=method, raw=True, on_event=on_event)
@@ -401,7 +397,7 @@ def test_a_reply_shorter_than_a_chunk_is_plain_sampling(engine: Engine, method: 
 
 
 @pytest.mark.parametrize("method", [*STEERERS, "tgr-token"])
-def test_the_chunks_before_the_search_are_those_of_markov(engine: Engine, method: str) -> None:
+def test_the_chunks_before_the_search_are_those_of_markov(engine: Engine, method: str):
     strength.prepare(engine, MEASURED)
     for first in (1, 2, 3, 9):
         config = dataclasses.replace(MEASURED, search_from=first)
@@ -416,14 +412,14 @@ def test_the_chunks_before_the_search_are_those_of_markov(engine: Engine, method
 
 def test_the_state_before_the_first_search_is_that_of_the_context(
     engine: Engine, load: Load, model: Model
-) -> None:
+):
     config = with_(search_from=2)
     steps = steps_of(engine, "tgr-latent", config)
     assert [step.state is None for step in steps] == [True, False, False, True]
     np.testing.assert_array_equal(steps[2].origin, steps[1].state)
 
 
-def test_the_text_of_the_first_chunk_is_remembered(model: Model) -> None:
+def test_the_text_of_the_first_chunk_is_remembered(model: Model):
     """A conversation's next turn takes the query and the reply from the cache."""
     with Engine(model(), EngineConfig(**EXACT | {"prefix_cells": 500})) as engine:
         config = dataclasses.replace(LONG, max_tokens=6)
@@ -433,7 +429,7 @@ def test_the_text_of_the_first_chunk_is_remembered(model: Model) -> None:
         assert again.counts.reused >= len(PROMPT * 8) + len(reply.tokens) - 1
 
 
-def test_a_run_that_stays_plain_reserves_nothing_to_measure(engine: Engine) -> None:
+def test_a_run_that_stays_plain_reserves_nothing_to_measure(engine: Engine):
     method = methods.get("tgr-latent")
     short = dataclasses.replace(LONG, max_tokens=6)
     markov = methods.get("markov").cells(engine, len(PROMPT), short)
