@@ -11,9 +11,14 @@ namespace tgr::avx2 {
 
 namespace {
 
-// Tokens whose sums stay in registers.
-constexpr int columns(int, bool) {
-    return 4;
+// Tokens whose sums stay in registers; of those of many bits there are sums in 16 and in 32 bits.
+constexpr int columns(int, int bits) {
+    return bits < 6 ? 4 : 3;
+}
+
+// Tiles that share the loads of one token.
+constexpr int tiles_of_one_token(int bits) {
+    return bits == 6 ? 1 : 2;
 }
 
 constexpr bool SIGNED_BYTES = true; // the sign of a byte goes to the token's number
@@ -26,6 +31,11 @@ template <class Format> inline __m256i in_pairs(__m256i weights, __m256i four) {
         return _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(four, weights));
     }
     return _mm256_maddubs_epi16(weights, four);
+}
+
+// A sum is ready here, in a register. Without it compilers make all products first, and put them on the stack.
+template <class Vector> inline void keep(Vector & sum) {
+    asm("" : "+x"(sum));
 }
 
 inline Words add_pairs(Words whole, __m256i pairs) {
@@ -47,6 +57,7 @@ template <class Format, int N_WORDS> struct Sum {
         const __m256i two = in_pairs<Format>(__m256i(weights), four(numbers, word));
         __m256i &     sum = pairs[word / TOGETHER];
         sum               = word % TOGETHER == 0 ? two : _mm256_add_epi16(sum, two);
+        keep(sum);
         if (word % TOGETHER == TOGETHER - 1) {
             whole = add_pairs(whole, sum);
         }
@@ -72,12 +83,14 @@ inline void add_products(Words (&whole)[R][N], const uint8_t * const (&numbers)[
                 for (int r = 0; r < R; ++r) {
                     const __m256i two = in_pairs<Format>(weights[r], token);
                     pairs[r][t]       = i == first ? two : _mm256_add_epi16(pairs[r][t], two);
+                    keep(pairs[r][t]);
                 }
             }
         }
         for (int r = 0; r < R; ++r) {
             for (int t = 0; t < N; ++t) {
                 whole[r][t] = add_pairs(whole[r][t], pairs[r][t]);
+                keep(whole[r][t]);
             }
         }
     }

@@ -12,8 +12,13 @@ namespace {
 
 // Tokens whose sums stay in registers. Two tiles share the loads of tokens, and so many sums hide the time of a
 // product.
-constexpr int columns(int tiles, bool halves) {
-    return tiles == 1 ? FEW_TOKENS : halves ? 4 : 6;
+constexpr int columns(int tiles, int bits) {
+    return tiles == 1 ? FEW_TOKENS : bits == 6 ? 4 : 6;
+}
+
+// Tiles that share the loads of one token.
+constexpr int tiles_of_one_token(int) {
+    return 1;
 }
 
 constexpr bool SIGNED_BYTES = false; // bytes are shifted to 0 … 255

@@ -11,8 +11,13 @@ namespace tgr::avxvnni {
 namespace {
 
 // Tokens whose sums stay in registers.
-constexpr int columns(int, bool halves) {
-    return halves ? 4 : 6;
+constexpr int columns(int, int bits) {
+    return bits == 6 ? 4 : 6;
+}
+
+// Tiles that share the loads of one token.
+constexpr int tiles_of_one_token(int) {
+    return 2;
 }
 
 constexpr bool SIGNED_BYTES = false; // bytes are shifted to 0 … 255

@@ -138,46 +138,59 @@ void multiply_some(const Tile * tiles, int64_t first_block, int64_t n_blocks, co
     multiply_tiles<Format, R, N>(tiles, n_blocks, some, products, stride, n_rows, first_block > 0, ahead);
 }
 
-// One token: the numbers of a file's block are multiplied as they are decoded, and no tile is written.
-template <class Format> struct OneToken {
+// One token and R tiles: the numbers of a file's block are multiplied as they are decoded, and no tile is written. A
+// block of 32 numbers is added to `all` when its last word comes, in the order in which a tile adds them.
+template <class Format, int R> struct OneToken {
     static constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK;
-    static constexpr int     HALVES   = Format::HALVES ? 2 : 1;
+    static constexpr int     HALVES = Format::HALVES ? 2 : 1, LENGTH = 8 / HALVES; // words of a sum
 
-    const TokenBlock *      token;
-    Sum<Format, 8 / HALVES> sums[TOGETHER][HALVES];
-    Floats                  scales[TOGETHER][2];
+    const TokenBlock * token;
+    Floats (&all)[R];
+    Sum<Format, LENGTH> sums[TOGETHER][R];
+    Floats              scales[R][TOGETHER][2], first_half[TOGETHER][R];
 
-    explicit OneToken(const TokenBlock * token) : token(token) {
-        for (int64_t b = 0; b < TOGETHER; ++b) {
-            for (int half = 0; half < HALVES; ++half) {
-                const int32_t minus = Format::HALVES ? token[b].minus_half[half] : token[b].minus;
-                sums[b][half].whole = Format::SHIFT > 0 ? left(splat(minus), Format::SHIFT) : splat(0);
-            }
+    OneToken(const TokenBlock * token, Floats (&all)[R]) : token(token), all(all) {}
+
+    struct Scales {
+        Floats (&scales)[TOGETHER][2];
+
+        void scale(int64_t b, int i, Floats scale) { scales[b][i] = scale; }
+    };
+
+    __attribute__((always_inline)) void put(int64_t b, int word, Words numbers) { put_one(b, word, 0, numbers); }
+
+    __attribute__((always_inline)) void put(int64_t b, int word, const Several<R> & numbers) {
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) {
+            put_one(b, word, r, numbers.of[r]);
         }
     }
 
-    void put(int64_t b, int word, Words numbers) {
-        const int half = Format::HALVES ? word / 4 : 0;
-        sums[b][half].add(numbers, token[b].numbers + 16 * half, word - 4 * half);
+    __attribute__((always_inline)) void put_one(int64_t b, int word, int r, Words numbers) {
+        const int half = word / LENGTH;
+        auto &    sum  = sums[b][r];
+        if (word % LENGTH == 0) {
+            const int32_t minus = Format::HALVES ? token[b].minus_half[half] : token[b].minus;
+            sum.whole           = Format::SHIFT > 0 ? left(splat(minus), Format::SHIFT) : splat(0);
+        }
+        sum.add(numbers, token[b].numbers + 16 * half, word % LENGTH);
+        if (word == LENGTH - 1 && Format::HALVES) {
+            first_half[b][r] = product(floats(sum.whole), scales[r][b][0]);
+        } else if (word == 7) {
+            add(b, r, floats(sum.whole));
+        }
     }
 
-    void scale(int64_t b, int i, Floats scale) { scales[b][i] = scale; }
-
-    // `all` with those of these blocks, in the order in which a tile adds them.
-    Floats added(Floats all) const {
-        for (int64_t b = 0; b < TOGETHER; ++b) {
-            const Floats scale = splat(token[b].scale);
-            if (Format::HALVES) {
-                const Floats first = product(floats(sums[b][0].whole), scales[b][0]);
-                all = product_and_sum(product_and_sum(floats(sums[b][1].whole), scales[b][1], first), scale, all);
-            } else {
-                all = product_and_sum(floats(sums[b][0].whole), product(scales[b][0], scale), all);
-                if (Format::SHIFT < 0) {
-                    all = product_and_sum(scales[b][1], splat(token[b].sum), all);
-                }
+    __attribute__((always_inline)) void add(int64_t b, int r, Floats whole) {
+        const Floats scale = splat(token[b].scale);
+        if (Format::HALVES) {
+            all[r] = product_and_sum(product_and_sum(whole, scales[r][b][1], first_half[b][r]), scale, all[r]);
+        } else {
+            all[r] = product_and_sum(whole, product(scales[r][b][0], scale), all[r]);
+            if (Format::SHIFT < 0) {
+                all[r] = product_and_sum(scales[r][b][1], splat(token[b].sum), all[r]);
             }
         }
-        return all;
     }
 };
 
@@ -189,7 +202,7 @@ void multiply_one(const Rows & rows, int64_t n, const TokenBlock * token, float 
         const int64_t n_rows = least(ROWS, rows.n - row);
         const InFile  from{ Part(rows.base + row * rows.stride, rows.stride, n_rows) };
         const Ahead   ahead{ from.part, least(DISTANCE, n / BLOCK), n / BLOCK, (ROWS - 1) * rows.stride, nullptr };
-        Floats        sums = none();
+        Floats        sums[1]{ none() };
         for (int64_t b = 0; b < n / Format::NUMBERS; ++b) {
             if constexpr (IN_ONE_RUN) {
                 fetch_bytes(from.part.base + ROWS * (rows.stride + b * Format::BYTES), ROWS * Format::BYTES);
@@ -198,16 +211,17 @@ void multiply_one(const Rows & rows, int64_t n, const TokenBlock * token, float 
                     ahead.template fetch<Format, TOGETHER>(r, b * TOGETHER);
                 }
             }
-            OneToken<Format> one(token + b * TOGETHER);
-            Format::lay_out(from, b, one, 0);
-            sums = one.added(sums);
+            OneToken<Format, 1>                  one(token + b * TOGETHER, sums);
+            typename OneToken<Format, 1>::Scales scales{ one.scales[0] };
+            Format::scales(from, b, scales, 0);
+            Format::numbers(from, b, one, 0);
         }
-        store_some(products + row, n_rows, sums);
+        store_some(products + row, n_rows, sums[0]);
     }
 }
 
 // Row `row`, the first of a tile, and those behind it.
-template <class Format> Interleaved interleaved(const Rows & rows, int64_t n, int64_t row) {
+template <class Format, int N = 1> Interleaved<N> interleaved(const Rows & rows, int64_t n, int64_t row) {
     const uint8_t * group   = rows.base + row / GROUP_ROWS * GROUP_ROWS * rows.stride;
     const uint8_t * factors = group + n / Format::NUMBERS * WORDS<Format> * 4 * GROUP_ROWS;
     return { group + row % GROUP_ROWS * 4, factors + row % GROUP_ROWS * 2 };
@@ -216,19 +230,25 @@ template <class Format> Interleaved interleaved(const Rows & rows, int64_t n, in
 template <class Format>
 void multiply_one_interleaved(const Rows & rows, int64_t n, const TokenBlock * token, float * products) {
     constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK, BYTES = WORDS<Format> * 4 * GROUP_ROWS;
+    constexpr int     R = tiles_of_one_token(Format::BITS);
     for (int64_t row = 0; row < rows.n; row += GROUP_ROWS) {
-        Floats sums[TILES_OF_GROUP] = {};
+        Floats sums[TILES_OF_GROUP / R][R] = {};
         for (int64_t b = 0; b < n / Format::NUMBERS; ++b) {
             fetch_bytes(interleaved<Format>(rows, n, row).words + b * BYTES + FETCHED_AHEAD, BYTES);
 #pragma GCC unroll 1
-            for (int64_t tile = 0; tile < TILES_OF_GROUP; ++tile) {
-                OneToken<Format> one(token + b * TOGETHER);
-                Format::lay_out(interleaved<Format>(rows, n, row + tile * ROWS), b, one, 0);
-                sums[tile] = one.added(sums[tile]);
+            for (int64_t some = 0; some < TILES_OF_GROUP / R; ++some) {
+                const auto          from = interleaved<Format, R>(rows, n, row + some * R * ROWS);
+                OneToken<Format, R> one(token + b * TOGETHER, sums[some]);
+#pragma GCC unroll 4
+                for (int r = 0; r < R; ++r) {
+                    typename OneToken<Format, R>::Scales scales{ one.scales[r] };
+                    Format::scales(from.tile(r), b, scales, 0);
+                }
+                Format::numbers(from, b, one, 0);
             }
         }
         for (int64_t tile = 0; tile < TILES_OF_GROUP; ++tile) {
-            store(products + row + tile * ROWS, sums[tile]);
+            store(products + row + tile * ROWS, sums[tile / R][tile % R]);
         }
     }
 }
@@ -239,7 +259,8 @@ void lay_out(const From & from, const Ahead & ahead, int64_t first_block, int64_
     constexpr int64_t TOGETHER = Format::NUMBERS / BLOCK;
     for (int64_t b = 0; b < n_blocks; b += TOGETHER) {
         ahead.template while_laid_out<Format>(b);
-        Format::lay_out(from, (first_block + b) / TOGETHER, tile, b);
+        Format::scales(from, (first_block + b) / TOGETHER, tile, b);
+        Format::numbers(from, (first_block + b) / TOGETHER, tile, b);
     }
 }
 
@@ -259,7 +280,7 @@ template <class Format, int R> void multiply_all(const Tile * tiles, int64_t fir
                                                  const TokenBlock * tokens, int64_t n_tokens, int64_t row_blocks,
                                                  float * products, int64_t stride, int64_t n_rows,
                                                  const Ahead * ahead) {
-    constexpr int MOST = columns(R, Format::HALVES);
+    constexpr int MOST = columns(R, Format::BITS);
     for (int64_t t = 0; t < n_tokens; t += MOST) {
         for_tokens<Format, R, MOST>(least(n_tokens - t, MOST))(tiles, first_block, n_blocks, tokens + t * row_blocks,
                                                                row_blocks, products + t * stride, stride, n_rows,
@@ -287,9 +308,9 @@ template <class Format, int R, bool INTERLEAVED> void multiply_several(const Row
                 const int64_t n_rows = least(TOGETHER, rows.n - row);
                 for (int64_t r = 0; r < R && r * ROWS < n_rows; ++r) {
                     if constexpr (INTERLEAVED) {
-                        const Interleaved from = interleaved<Format>(rows, n, row + r * ROWS);
-                        const int64_t     next = block + distance; // in this tile, or in the next one
-                        const int64_t     tile = row + r * ROWS;
+                        const auto    from = interleaved<Format>(rows, n, row + r * ROWS);
+                        const int64_t next = block + distance; // in this tile, or in the next one
+                        const int64_t tile = row + r * ROWS;
                         ahead[r].interleaved =
                             interleaved<Format>(rows, n, tile + (next < row_blocks ? 0 : STEP)).words +
                             next % row_blocks * GROUP_BYTES<Format> +
@@ -318,7 +339,7 @@ template <class Format> void multiply_part(const Rows & rows, int64_t n, const T
                 : in_one_run     ? multiply_one<Format, true>
                                  : multiply_one<Format, false>)(rows, n, tokens, products);
     }
-    const bool are_few = n_tokens <= columns(1, Format::HALVES);
+    const bool are_few = n_tokens <= columns(1, Format::BITS);
     const auto several = rows.interleaved
                              ? (are_few ? multiply_several<Format, 1, true> : multiply_several<Format, TILES, true>)
                              : (are_few ? multiply_several<Format, 1, false> : multiply_several<Format, TILES, false>);
@@ -334,9 +355,8 @@ template <class Format> void interleave(const Rows & rows, int64_t n, uint8_t * 
         uint8_t *    factors = group + n_blocks * WORDS<Format> * 4 * GROUP_ROWS + row % GROUP_ROWS * 2;
         for (int64_t b = 0; b < n_blocks; ++b, to += WORDS<Format> * 4 * GROUP_ROWS) {
             for (int64_t i = 0; i < WORDS<Format>; i += 4) {
-                const int64_t word = least(i, WORDS<Format> - 4); // the last ones twice
-                Words         words[4];
-                from.template words4<Format>(b, word, words);
+                const int64_t word  = least(i, WORDS<Format> - 4); // the last ones twice
+                const auto    words = from.template words4<Format>(b, word);
                 for (int64_t k = 0; k < 4; ++k) {
                     store_words(to + (word + k) * 4 * GROUP_ROWS, words[k]);
                 }

@@ -11,8 +11,13 @@ namespace tgr::neon {
 namespace {
 
 // Tokens whose sums stay in registers.
-constexpr int columns(int tiles, bool halves) {
-    return tiles == 1 ? (halves ? 6 : 8) : 4;
+constexpr int columns(int tiles, int bits) {
+    return tiles == 1 ? (bits == 6 ? 6 : 8) : 4;
+}
+
+// Tiles that share the loads of one token.
+constexpr int tiles_of_one_token(int) {
+    return 2;
 }
 
 constexpr bool SIGNED_BYTES = true;

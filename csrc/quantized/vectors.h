@@ -56,6 +56,40 @@ inline void store_words(uint8_t * to, Words words) {
     std::memcpy(to, &words, sizeof words);
 }
 
+// Words of N tiles, which are decoded together.
+template <int N> struct Several {
+    Words of[N];
+};
+
+template <int N, class Function> inline Several<N> of_each(Function function) {
+    Several<N> all;
+    for (int i = 0; i < N; ++i) {
+        all.of[i] = function(i);
+    }
+    return all;
+}
+template <int N> inline Several<N> operator|(const Several<N> & a, const Several<N> & b) {
+    return of_each<N>([&](int i) { return a.of[i] | b.of[i]; });
+}
+template <int N> inline Several<N> operator|(const Several<N> & a, Words b) {
+    return of_each<N>([&](int i) { return a.of[i] | b; });
+}
+template <int N> inline Several<N> operator&(const Several<N> & a, Words b) {
+    return of_each<N>([&](int i) { return a.of[i] & b; });
+}
+template <int N> inline Several<N> operator^(const Several<N> & a, Words b) {
+    return of_each<N>([&](int i) { return a.of[i] ^ b; });
+}
+template <int N> inline Several<N> right(const Several<N> & words, int n) {
+    return of_each<N>([&](int i) { return right(words.of[i], n); });
+}
+template <int N> inline Several<N> left(const Several<N> & words, int n) {
+    return of_each<N>([&](int i) { return left(words.of[i], n); });
+}
+template <int N> inline Several<N> high_nibbles(const Several<N> & words) {
+    return of_each<N>([&](int i) { return high_nibbles(words.of[i]); });
+}
+
 // The rows of a tile; one that is not full has its last row several times.
 struct Part {
     const uint8_t * base = nullptr;
