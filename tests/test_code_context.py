@@ -95,7 +95,7 @@ def context_of(
 # ---- outlines ----
 
 
-def test_the_outline_of_a_python_file() -> None:
+def test_the_outline_of_a_python_file():
     found = outline.outline(FileText("a/stack.py", STACK))
     assert outline.outline_text(found.definitions) == (
         "class Stack(list)  # A stack.\n"
@@ -107,7 +107,7 @@ def test_the_outline_of_a_python_file() -> None:
     assert lines == {"Stack.top": (10, 12), "Stack.pop_many": (14, 16), "load": (19, 23)}
 
 
-def test_a_name_that_is_twice_in_a_file_can_not_be_edited_by_name() -> None:
+def test_a_name_that_is_twice_in_a_file_can_not_be_edited_by_name():
     text = "def f(): ...\ndef g(): ...\nif g():\n    def f(x): ...\n"
     found = outline.outline(FileText("a.py", text))
     assert [one.name for one in found.definitions] == ["f", "g", "f"]
@@ -115,22 +115,22 @@ def test_a_name_that_is_twice_in_a_file_can_not_be_edited_by_name() -> None:
 
 
 @pytest.mark.parametrize("path", ["a.txt", "Makefile", "a.unknown"])
-def test_other_files_have_no_outline_and_say_so(path: str) -> None:
+def test_other_files_have_no_outline_and_say_so(path: str):
     found = outline.outline(FileText(path, "x\n"))
     assert not found.definitions and found.problem.startswith("no outline of ")
 
 
-def test_a_very_long_file_has_no_outline() -> None:
+def test_a_very_long_file_has_no_outline():
     long = "x = 1\n" * (outline.MAX_CHARACTERS // 6 + 1)
     assert "longer than" in outline.outline(FileText("a.py", long)).problem
 
 
 @pytest.mark.parametrize("text", ["(" * 5000, "def f(:\n", "x = '\0'\n", "-" * 9000 + "1\n"])
-def test_a_file_that_is_no_python_is_no_failure(text: str) -> None:
+def test_a_file_that_is_no_python_is_no_failure(text: str):
     assert not outline.outline(FileText("hostile.py", text)).functions
 
 
-def test_without_tree_sitter_a_note_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tree_sitter_a_note_says_what_is_missing(monkeypatch):
     missing = "its outline needs tree-sitter: pip install 'tgr-local[code]'"
     monkeypatch.setattr(syntax, "problem", lambda: missing)
     assert outline.outline(FileText("w.rs", "fn f() {}\n")).problem == f"is rust; {missing}"
@@ -140,7 +140,7 @@ def test_without_tree_sitter_a_note_says_what_is_missing(monkeypatch: pytest.Mon
 
 
 @needs_tree_sitter
-def test_a_python_file_with_a_syntax_error_has_an_outline_but_no_exact_lines() -> None:
+def test_a_python_file_with_a_syntax_error_has_an_outline_but_no_exact_lines():
     found = outline.outline(FileText("b.py", "class A:\n    def f(self):\n        return (1\n"))
     assert [one.name for one in found.definitions] == ["A", "A.f"]
     assert not found.functions
@@ -167,7 +167,7 @@ SOURCES = {
 
 @needs_tree_sitter
 @pytest.mark.parametrize("path", SOURCES)
-def test_outlines_of_other_languages(path: str) -> None:
+def test_outlines_of_other_languages(path: str):
     text, shown, lines = SOURCES[path]
     found = outline.outline(FileText(path, text))
     assert outline.outline_text(found.definitions) == shown
@@ -188,12 +188,12 @@ def test_outlines_of_other_languages(path: str) -> None:
         ("a.py:9: in f", ("lib/a.py", 9)),
     ],
 )
-def test_places_of_an_output(text: str, place: tuple[str, int]) -> None:
+def test_places_of_an_output(text: str, place: tuple[str, int]):
     paths = evidence.Paths(["lib/a.py", "lib/b.js", "c.py"])
     assert evidence.places(text, paths) == [evidence.CodeLine(*place)]
 
 
-def test_places_outside_of_the_project_are_none() -> None:
+def test_places_outside_of_the_project_are_none():
     paths = evidence.Paths(["case.py", "x/a.py", "y/a.py"])
     foreign = 'File "/usr/lib/python3.11/unittest/case.py", line 59\nother.py:3: x\na.py:3: x\n'
     assert evidence.places(foreign, paths) == []
@@ -214,12 +214,12 @@ LINKS = {"pkg": "src/pkg", "calc.py": "src/calc.py", "src/pkg/old": "lib", "out.
         ('File "/w/out.py", line 3', "out.py"),
     ],
 )
-def test_a_place_behind_a_link_is_that_of_the_file(text: str, path: str) -> None:
+def test_a_place_behind_a_link_is_that_of_the_file(text: str, path: str):
     files = ["src/pkg/b.py", "b.py", "src/calc.py", "lib/c.py", *LINKS]
     assert evidence.places(text, evidence.Paths(files, LINKS)) == [evidence.CodeLine(path, 3)]
 
 
-def test_an_import_by_way_of_a_link_is_one_of_the_file() -> None:
+def test_an_import_by_way_of_a_link_is_one_of_the_file():
     paths = evidence.Paths(["src/pkg/b.py", "src/calc.py", "lib/c.py", *LINKS], LINKS)
     python = "import calc\nfrom pkg import b\nfrom pkg.old.c import f\n"
     assert evidence.imported_files(FileText("t.py", python), paths) == [
@@ -231,7 +231,7 @@ def test_an_import_by_way_of_a_link_is_one_of_the_file() -> None:
     assert evidence.Paths([f"{deep}/x.py", "x.py"], {deep: "."}).exact(f"{deep}/x.py") != "./x.py"
 
 
-def test_a_path_is_found_by_its_end_as_a_plain_search_finds_it() -> None:
+def test_a_path_is_found_by_its_end_as_a_plain_search_finds_it():
     draw = random.Random(3)
 
     def path() -> str:
@@ -247,7 +247,7 @@ def test_a_path_is_found_by_its_end_as_a_plain_search_finds_it() -> None:
         assert evidence.Paths(known).resolve(text) == expected
 
 
-def test_the_nearest_folder_is_that_of_a_plain_search() -> None:
+def test_the_nearest_folder_is_that_of_a_plain_search():
     draw = random.Random(4)
 
     def path() -> str:
@@ -266,7 +266,7 @@ def test_the_nearest_folder_is_that_of_a_plain_search() -> None:
         assert evidence.Nearest(paths).steps(wanted) == nearest
 
 
-def test_an_output_of_dots_is_searched_for_places_once() -> None:
+def test_an_output_of_dots_is_searched_for_places_once():
     for part in (".", "1..", "a/", "x."):
         assert not evidence.places(part * ((1 << 20) // len(part)), evidence.Paths(["a.py"]))
     text = "....a.py:1 /w/a.py:2: E\n(a.py:3) a.py::test_b ~/a.py(4)"
@@ -274,7 +274,7 @@ def test_an_output_of_dots_is_searched_for_places_once() -> None:
     assert [place.line for place in found] == [2, 3, 0, 4]
 
 
-def test_an_output_that_names_many_of_many_files_is_read_at_once() -> None:
+def test_an_output_that_names_many_of_many_files_is_read_at_once():
     paths = [f"d{i}/m{i}.py" for i in range(20_000)]
     output = "".join(f'File "/w/{path}", line 3\n' for path in paths)
     context = make_context(
@@ -284,7 +284,7 @@ def test_an_output_that_names_many_of_many_files_is_read_at_once() -> None:
     assert context.documents
 
 
-def test_a_folder_of_links_and_of_files_of_one_name_is_read_at_once() -> None:
+def test_a_folder_of_links_and_of_files_of_one_name_is_read_at_once():
     n = 20_000
     paths = evidence.Paths([f"d{i}/x.py" for i in range(n)], {f"l{i}": f"d{i}" for i in range(n)})
     assert all(paths.exact(f"l{i}/x.py") == f"d{i}/x.py" for i in range(n))
@@ -304,11 +304,11 @@ NO_TESTS = [
 
 
 @pytest.mark.parametrize("path", TESTS + NO_TESTS)
-def test_files_of_tests_are_known_by_their_names(path: str) -> None:
+def test_files_of_tests_are_known_by_their_names(path: str):
     assert evidence.is_test(path) == (path in TESTS)
 
 
-def test_imports_of_a_document() -> None:
+def test_imports_of_a_document():
     paths = evidence.Paths(["pkg/__init__.py", "pkg/a.py", "pkg/b/c.py", "src/deep.py", "web/x.ts"])
     python = "import pkg.a, deep\nfrom .b import c\nfrom pkg import nothing\nimport os\n"
     found = evidence.imported_files(FileText("pkg/z.py", python), paths)
@@ -327,7 +327,7 @@ def how(context: Context) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("path", "unit"), [("m.py", "."), ("m.py", " "), ("m.js", "import "), ("m.js", "from '")]
 )
-def test_imports_of_a_hostile_document_take_no_longer_than_its_length(path: str, unit: str) -> None:
+def test_imports_of_a_hostile_document_take_no_longer_than_its_length(path: str, unit: str):
     """In a process of its own: before, a megabyte took hours."""
     code = (
         "from tgr_local.code.reading import evidence; from tgr_local.code.edits import FileText\n"
@@ -340,7 +340,7 @@ def test_imports_of_a_hostile_document_take_no_longer_than_its_length(path: str,
     assert done.stdout == b"[]\n", done.stderr
 
 
-def test_a_script_that_runs_the_tests_is_not_what_the_task_points_to() -> None:
+def test_a_script_that_runs_the_tests_is_not_what_the_task_points_to():
     files = {"calc.sh": "echo 1\n", "check.sh": "sh calc.sh | grep 2\n"}
     wish = Wish("Make check.sh pass.", script="check.sh")
 
@@ -349,7 +349,7 @@ def test_a_script_that_runs_the_tests_is_not_what_the_task_points_to() -> None:
 
 
 @pytest.mark.parametrize("link", ["link.py", "folder"])
-def test_a_file_behind_a_link_may_be_changed(link: str) -> None:
+def test_a_file_behind_a_link_may_be_changed(link: str):
     """Under its own name, and it is shown once."""
     calc = "def f():\n    return 1\n"
     test = "from link import f\ndef test(): assert f() == 2\n"
@@ -365,7 +365,7 @@ def test_a_file_behind_a_link_may_be_changed(link: str) -> None:
     assert [one.path for one in context.documents] == ["src/calc.py"] and not context.refused
 
 
-def test_the_file_under_a_failing_test_is_shown_whole_and_the_test_with_it() -> None:
+def test_the_file_under_a_failing_test_is_shown_whole_and_the_test_with_it():
     context = context_of("Make the failing test pass.", OUTPUT)
     assert [one.path for one in context.documents] == ["stack.py"]
     assert how(context)["stack.py"] == "whole"
@@ -376,27 +376,27 @@ def test_the_file_under_a_failing_test_is_shown_whole_and_the_test_with_it() -> 
     assert dict(context.left_out) == {"README.md": "no code"}
 
 
-def test_a_test_that_the_output_prints_up_to_its_failure_is_not_shown_again() -> None:
+def test_a_test_that_the_output_prints_up_to_its_failure_is_not_shown_again():
     lines = "".join(f">   {line}\n" for line in TEST.split("\n")[3:6])
     context = context_of("Repair it.", f"{lines}\ntests/test_stack.py:6: AssertionError\n")
     assert "tests/test_stack.py" not in how(context)
     assert "shows what failed" in dict(context.left_out)["tests/test_stack.py"]
 
 
-def test_only_named_files_may_be_changed() -> None:
+def test_only_named_files_may_be_changed():
     context = context_of("Change helper.", OUTPUT, "util.py")
     assert [one.path for one in context.documents] == ["util.py"]
     assert how(context)["stack.py"] == "outline"
 
 
-def test_a_file_that_the_task_mentions_is_shown() -> None:
+def test_a_file_that_the_task_mentions_is_shown():
     assert [one.path for one in context_of("speed up unrelated_thing").documents] == [
         "deep/down/far.py"
     ]
     assert context_of("look at far.py").documents[0].path == "deep/down/far.py"
 
 
-def test_an_outline_says_why_its_file_may_not_be_changed() -> None:
+def test_an_outline_says_why_its_file_may_not_be_changed():
     refused = {"util.py": "it is read-only"}
     wish = Wish("Change helper in util.py and pop_many in stack.py.", "", ())
     read = reader(FILES)
@@ -406,12 +406,12 @@ def test_an_outline_says_why_its_file_may_not_be_changed() -> None:
     assert context.refused == ("it is read-only",)
 
 
-def test_without_any_hint_all_code_but_tests_may_be_changed() -> None:
+def test_without_any_hint_all_code_but_tests_may_be_changed():
     documents = context_of("make it better").documents
     assert sorted(one.path for one in documents) == ["deep/down/far.py", "stack.py", "util.py"]
 
 
-def test_every_file_is_shown_or_left_out_with_a_reason() -> None:
+def test_every_file_is_shown_or_left_out_with_a_reason():
     for budget in (15, 60, 100, 200, 1000):
         context = context_of("Repair pop_many.", OUTPUT, budget=budget)
         names = [one.path for one in context.shown] + [path for path, _ in context.left_out]
@@ -420,7 +420,7 @@ def test_every_file_is_shown_or_left_out_with_a_reason() -> None:
         assert count(context.text) <= budget
 
 
-def test_of_a_file_that_is_too_long_the_functions_concerned_are_shown() -> None:
+def test_of_a_file_that_is_too_long_the_functions_concerned_are_shown():
     body = "".join(f"def f{i}(x):\n    y = x + {i}\n    return y * y\n\n\n" for i in range(40))
     context = context_of("f17 must return y", "", "big.py", budget=200, big_DOT_py=body)
     (shown,) = [one for one in context.shown if one.path == "big.py"]
@@ -433,12 +433,12 @@ def test_of_a_file_that_is_too_long_the_functions_concerned_are_shown() -> None:
         context_of("f17 must return y", "", "big.py", budget=200, big_DOT_py=f"{body}\f\n")
 
 
-def test_a_named_file_that_does_not_fit_is_refused_with_the_way_out() -> None:
+def test_a_named_file_that_does_not_fit_is_refused_with_the_way_out():
     with pytest.raises(ValueError, match=r"big\.py has 400 tokens, .* raise context_tokens"):
         context_of("go", "", "big.py", budget=100, big_DOT_py="x = 1 #\n" * 100)
 
 
-def test_a_fence_is_longer_than_those_of_the_documents() -> None:
+def test_a_fence_is_longer_than_those_of_the_documents():
     context = context_of("go", "", "a.py", a_DOT_py='"""\n````text\n"""\n')
     assert context.fence == "`````"
     assert context.text.startswith("`a.py`:\n`````python\n")
@@ -447,14 +447,14 @@ def test_a_fence_is_longer_than_those_of_the_documents() -> None:
 # ---- prompt ----
 
 
-def test_the_user_message() -> None:
+def test_the_user_message():
     block = prompt.file_block("calc.py", "x = 1", "```")
     files, output = f"{block}\n", "The tests fail:\n```\nAssertionError\n```\n"
     assert prompt.user_message(block, "Fix it.", "AssertionError") == f"{files}Fix it.\n\n{output}"
     assert prompt.user_message(block, "Add it.") == f"{files}Add it.\n"
 
 
-def test_rounds_share_the_beginning_of_their_messages() -> None:
+def test_rounds_share_the_beginning_of_their_messages():
     first = prompt.conversation("user")
     second = prompt.conversation("user", "answer", "E\n```` fence")
     assert second[: len(first)] == first
@@ -466,7 +466,7 @@ def test_rounds_share_the_beginning_of_their_messages() -> None:
 
 
 @pytest.mark.parametrize("most", [20, 50, 400])
-def test_the_tail_of_an_output_keeps_its_end_and_says_what_is_missing(most: int) -> None:
+def test_the_tail_of_an_output_keeps_its_end_and_says_what_is_missing(most: int):
     output = "".join(f"line {i}\n" for i in range(1000))
     text = prompt.tail(output, most, count)
     assert count(text) <= most and text.endswith("line 999\n")
@@ -474,7 +474,7 @@ def test_the_tail_of_an_output_keeps_its_end_and_says_what_is_missing(most: int)
     assert first and first[1] == first[2]
 
 
-def test_a_short_output_stays_and_a_long_line_is_cut() -> None:
+def test_a_short_output_stays_and_a_long_line_is_cut():
     assert prompt.tail("\na\r\nb\n\n", 20, count) == "a\nb\n"
     assert prompt.tail("", 20, count) == ""
     assert len(prompt.tail("x" * 100_000, 50, len)) < 100
@@ -482,7 +482,7 @@ def test_a_short_output_stays_and_a_long_line_is_cut() -> None:
 
 @needs_tree_sitter
 @pytest.mark.parametrize("language", ["python", "go", "c", "javascript"])
-def test_a_text_full_of_errors_has_no_definitions_rather_than_no_end(language: str) -> None:
+def test_a_text_full_of_errors_has_no_definitions_rather_than_no_end(language: str):
     assert list(syntax.definitions("<!--" * 20_000, language)) == []
 
 
@@ -512,9 +512,7 @@ def changeable(context: Context) -> list[str]:
 
 
 @pytest.mark.parametrize("task", ["Implement what tests/test_overdue.py describes.", "Go on."])
-def test_a_test_that_cannot_begin_is_shown_whole_and_so_is_one_that_the_task_names(
-    task: str,
-) -> None:
+def test_a_test_that_cannot_begin_is_shown_whole_and_so_is_one_that_the_task_names(task: str):
     context = made(LOANS, task, NO_NAME)
     assert how(context)["tests/test_overdue.py"] == "whole"
     assert "assert overdue(3) == 'late'" in context.text
@@ -526,7 +524,7 @@ def test_a_test_that_cannot_begin_is_shown_whole_and_so_is_one_that_the_task_nam
     assert (test.how, test.why) == ("whole", "a test that the task names")
 
 
-def test_of_a_test_that_is_too_long_as_many_functions_as_fit_are_shown() -> None:
+def test_of_a_test_that_is_too_long_as_many_functions_as_fit_are_shown():
     body = "".join(f"def test_{i}():\n    assert overdue({i}) == {i}\n\n\n" for i in range(90))
     files = LOANS | {"tests/test_overdue.py": f"from loans import overdue\n\n\n{body}"}
     context = made(files, "Implement what tests/test_overdue.py describes.", budget=600)
@@ -534,7 +532,7 @@ def test_of_a_test_that_is_too_long_as_many_functions_as_fit_are_shown() -> None
     assert test.how == "functions" and 5 < len(test.functions) < 90
 
 
-def test_a_module_that_is_not_there_yet_can_be_written() -> None:
+def test_a_module_that_is_not_there_yet_can_be_written():
     files = {path: text for path, text in LOANS.items() if path != "loans.py"}
     output = NO_NAME.replace(
         "cannot import name 'overdue' from 'loans' (/w/loans.py)", "No module named 'loans'"
@@ -551,7 +549,7 @@ def test_a_module_that_is_not_there_yet_can_be_written() -> None:
     ]  # fmt: skip
 
 
-def test_files_that_use_what_the_task_names_are_opened() -> None:
+def test_files_that_use_what_the_task_names_are_opened():
     files = {
         "shop/prices.py": "def calc(x):\n    return x\n",
         "shop/deep/orders.py": "from shop import prices\n\n\ndef total():\n"
@@ -564,7 +562,7 @@ def test_files_that_use_what_the_task_names_are_opened() -> None:
     assert changeable(made(files, "Let it calc well.")) == ["shop/prices.py"]
 
 
-def test_a_module_that_no_traceback_names_is_opened_where_the_failing_test_calls_it() -> None:
+def test_a_module_that_no_traceback_names_is_opened_where_the_failing_test_calls_it():
     output = 'File "/w/tests/test_a.py", line 5, in test_a\nAssertionError\n'
     files = LOANS | {
         "tests/test_a.py": "from loans import lend\n\n\ndef test_a():\n    assert lend(1) == 5\n",
@@ -577,7 +575,7 @@ def test_a_module_that_no_traceback_names_is_opened_where_the_failing_test_calls
     assert how(context)["never.py"] == "outline"
 
 
-def test_the_code_beside_a_header_is_opened() -> None:
+def test_the_code_beside_a_header_is_opened():
     files = {
         "tests/test_cart.c": '#include "../src/cart.h"\nint main(void) {\n  assert(add(1));\n}\n',
         "src/cart.h": "int add(int a);\n",
@@ -589,7 +587,7 @@ def test_the_code_beside_a_header_is_opened() -> None:
     assert "src/other.c" not in changeable(made(files, "Mend it.", output))
 
 
-def test_settings_that_a_failing_test_reads_are_opened() -> None:
+def test_settings_that_a_failing_test_reads_are_opened():
     files = {
         "app.py": "def rates():\n    return load('conf/rates.yaml')\n",
         "test_app.py": "from app import rates\n\n\ndef test_rates():\n    assert rates() == 3\n",
@@ -626,7 +624,7 @@ describe("total", () => {
 
 @needs_tree_sitter
 @pytest.mark.parametrize("path", ["cart.test.js", "cart.test.ts", "cart.test.tsx"])
-def test_tests_of_javascript_are_definitions(path: str) -> None:
+def test_tests_of_javascript_are_definitions(path: str):
     found = outline.outline(FileText(path, CART_TEST))
     assert outline.outline_text(found.definitions) == (
         'function made()\ntest("adds 1.5 of a thing")\ndescribe("total")\n    it.only(`sums`)'
@@ -644,7 +642,7 @@ def test_tests_of_javascript_are_definitions(path: str) -> None:
         "not ok tests/cart.test.js::total > sums\n",
     ],
 )
-def test_a_failing_test_of_javascript_is_shown(output: str) -> None:
+def test_a_failing_test_of_javascript_is_shown(output: str):
     files = {
         "cart.js": "class Cart {\n  total() { return 1; }\n}\nmodule.exports = { Cart };\n",
         "tests/cart.test.js": CART_TEST,

@@ -73,7 +73,7 @@ def by_hand(engine: Engine, copy: Copy, n_query: int) -> dict[str, float]:
     return found
 
 
-def test_they_are_the_likeliest_other_tokens(engine: Engine) -> None:
+def test_they_are_the_likeliest_other_tokens(engine: Engine):
     copy = copy_of(engine, CODE)
     n_query = len(engine.tokenize("Mend it.\n", parse_special=False))
     some = departures.find(engine, [copy], 12)
@@ -92,13 +92,13 @@ def test_they_are_the_likeliest_other_tokens(engine: Engine) -> None:
     assert set(lines.values()) == {3}  # each line has its turn
 
 
-def test_equal_functions_have_their_departures_once(engine: Engine) -> None:
+def test_equal_functions_have_their_departures_once(engine: Engine):
     copies = [copy_of(engine, CODE), copy_of(engine, CODE)]
     texts = [one.text for one in departures.find(engine, copies, 8).departures]
     assert len(texts) == len(set(texts)) == 8
 
 
-def test_what_was_tried_is_not_found_again(engine: Engine) -> None:
+def test_what_was_tried_is_not_found_again(engine: Engine):
     copy = copy_of(engine, CODE)
     first = departures.find(engine, [copy], 4).departures
     tried = {one.text for one in first}
@@ -106,7 +106,7 @@ def test_what_was_tried_is_not_found_again(engine: Engine) -> None:
     assert then and not tried & {one.text for one in then}
 
 
-def test_the_head_says_which_function(engine: Engine) -> None:
+def test_the_head_says_which_function(engine: Engine):
     """The probability of a function's name counts for what departs in it."""
     codes = ["def f(a):\n    return a\n", "def g(a):\n    return a\n"]
     plain = [copy_of(engine, code) for code in codes]
@@ -127,7 +127,7 @@ def test_the_head_says_which_function(engine: Engine) -> None:
         assert one.text.startswith(("a:\ndef f", "a:\ndef g"))
 
 
-def test_comments_docstrings_imports_and_names_at_the_top_stay(engine: Engine) -> None:
+def test_comments_docstrings_imports_and_names_at_the_top_stay(engine: Engine):
     copy = copy_of(engine, SOURCE, "a.py")
     found = departures.find(engine, [copy], 16).departures
     kept = "@cache\ndef area"
@@ -142,7 +142,7 @@ def test_comments_docstrings_imports_and_names_at_the_top_stay(engine: Engine) -
 
 
 @needs_tree_sitter
-def test_comments_and_imports_of_javascript_stay(engine: Engine) -> None:
+def test_comments_and_imports_of_javascript_stay(engine: Engine):
     code = 'import { b } from "./b.js";\n// one\nconst x = 1; /* two */\nlet y = b;\n'
     copy = copy_of(engine, code, "a.js")
     for one in departures.find(engine, [copy], 64).departures:
@@ -155,14 +155,12 @@ def test_comments_and_imports_of_javascript_stay(engine: Engine) -> None:
         assert not begun.endswith(("//", "/*")), begun
 
 
-def test_a_model_that_cannot_go_back_has_none(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_cannot_go_back_has_none(engine: Engine, monkeypatch):
     monkeypatch.setattr(engine, "rolls_back", False)
     assert departures.find(engine, [copy_of(engine, CODE)], 4) == departures.FoundDepartures()
 
 
-def test_tokens_that_do_not_end_with_the_code_have_none(engine: Engine) -> None:
+def test_tokens_that_do_not_end_with_the_code_have_none(engine: Engine):
     copy = copy_of(engine, CODE)
     other = Copy(copy.document, copy.opening, "z = 3\n", copy.tokens)
     assert departures.find(engine, [other], 4).departures == ()
@@ -189,7 +187,7 @@ def rejoined(
     return departures.rejoined(one, one.text + written)
 
 
-def test_two_equal_lines_bring_an_answer_back() -> None:
+def test_two_equal_lines_bring_an_answer_back():
     begun, rest = "def add(a, b):\n    return a +", " b\n\n\ndef sub(a, b):\n    return a + b\n"
     for end in range(1, len(rest)):
         back = rejoined(begun, rest[:end])
@@ -198,7 +196,7 @@ def test_two_equal_lines_bring_an_answer_back() -> None:
     assert rejoined(begun, rest + "    ") == "```python\n" + CALC.replace("a - b", "a + b")
 
 
-def test_what_is_behind_the_place_is_taken_from_the_copy() -> None:
+def test_what_is_behind_the_place_is_taken_from_the_copy():
     code = "a = 1\nb = 2\nc = 3\nd = 4\n\ne = 5\n"
     back = rejoined("a = 1\nb = 9", "\nc = 3\nd = 4\n", code, "x.txt")
     assert back == "```python\n" + code.replace("b = 2", "b = 9")
@@ -211,7 +209,7 @@ ADD = "def add(a, b):\n    return a - b\n"
 
 
 @pytest.mark.parametrize("behind", ["\nif __name__ ==", "# Test it\n", "print(add(1, 2))\n"])
-def test_tests_behind_the_end_are_not_written(behind: str) -> None:
+def test_tests_behind_the_end_are_not_written(behind: str):
     back = rejoined("def add(a, b):\n    return a +", f" b\n\n{behind}", ADD)
     assert back == "```python\n" + ADD.replace("-", "+")
     assert rejoined("def add(a, b):\n    return a +", " b\n\n    ", ADD) is None
@@ -219,7 +217,7 @@ def test_tests_behind_the_end_are_not_written(behind: str) -> None:
     assert tests is None
 
 
-def test_a_file_may_grow_at_its_end_and_a_function_may_not() -> None:
+def test_a_file_may_grow_at_its_end_and_a_function_may_not():
     begun, written = "def add(a, b):\n    return a +", " b\n\n\ndef mul(a, b):\n"
     assert rejoined(begun, written, ADD) is None
     place = Function("calc.py", "add", 1, 2)
@@ -227,7 +225,7 @@ def test_a_file_may_grow_at_its_end_and_a_function_may_not() -> None:
     assert back == "```python\n" + ADD.replace("-", "+")
 
 
-def test_a_line_before_the_last_one_is_put_there() -> None:
+def test_a_line_before_the_last_one_is_put_there():
     code = "a: 1\nb: 2\nc: 3\nd: 4\n"
     for written in ("x: 9\nd: 4\n", "x: 9\nd: 4\ne: 5\n"):
         assert rejoined("a: 1\nb: 2\nc: 3\n", written, code, "x.yaml") is None
@@ -237,7 +235,7 @@ def test_a_line_before_the_last_one_is_put_there() -> None:
 
 
 @pytest.mark.parametrize("name", ["A.get", "B.get", "C.size#2", "outer.inner"])
-def test_a_function_is_changed_in_its_place(name: str) -> None:
+def test_a_function_is_changed_in_its_place(name: str):
     text = (
         "class A:\n    def get(self):\n        return 1\n\n\nclass B:\n    def get(self):\n"
         "        return 1\n\n\nclass C:\n    @property\n    def size(self):\n        return 1\n\n"
@@ -256,7 +254,7 @@ def test_a_function_is_changed_in_its_place(name: str) -> None:
     assert departures.change_of(begun, begun.code) == ()
 
 
-def test_a_text_at_the_margin_stays_there() -> None:
+def test_a_text_at_the_margin_stays_there():
     text = 'class A:\n    def q(self):\n        s = """\nSELECT 1\n"""\n        return s\n'
     document = FileText("m.py", text)
     (begun,) = prompt.copies([document], functions_of(document), "```")
@@ -265,17 +263,17 @@ def test_a_text_at_the_margin_stays_there() -> None:
     assert change.after == text.replace("return s", "return s.strip()")
 
 
-def test_tests_are_not_written_where_the_copy_goes_on() -> None:
+def test_tests_are_not_written_where_the_copy_goes_on():
     back = rejoined("def add(a, b):\n    return a +", " b\n\n\ndef test_add():\n")
     assert back is not None and "test" not in back and "def sub" not in back
 
 
-def test_what_would_not_parse_goes_on() -> None:
+def test_what_would_not_parse_goes_on():
     code = "def f(a):\n    if a:\n        b = 1\n        c = 2\n    d = 3\n    return d\n"
     assert rejoined("def f(a):\n    for", " x in (\n        b = 1\n        c = 2\n", code) is None
 
 
-def test_an_answer_that_goes_on_as_another_method_of_the_name_is_that_method() -> None:
+def test_an_answer_that_goes_on_as_another_method_of_the_name_is_that_method():
     text = (
         "class Ledger:\n    def check(self, x):\n        if x < 0:\n            return False\n"
         "        return self.book(x)\n\n\nclass Booking:\n    def check(self, x):\n"
@@ -301,7 +299,7 @@ def test_an_answer_that_goes_on_as_another_method_of_the_name_is_that_method() -
 # ---- candidates ----
 
 
-def test_a_method_is_written_where_the_answer_belongs(solved: Solve) -> None:
+def test_a_method_is_written_where_the_answer_belongs(solved: Solve):
     text = (
         "class A:\n    def add(self, a, b):\n        c = a - b\n        return c\n\n\n"
         "class B:\n    def add(self, a, b):\n        d = a * b\n        self.d = d\n"
@@ -321,7 +319,7 @@ def test_a_method_is_written_where_the_answer_belongs(solved: Solve) -> None:
     assert outcome.best.changes[0].after == text.replace("a * b", "a + b")
 
 
-def test_an_answer_that_is_much_too_long_is_no_function(solved: Solve) -> None:
+def test_an_answer_that_is_much_too_long_is_no_function(solved: Solve):
     """What is stopped there has no end."""
     coder = Coder(["".join(f" c + \\\n    d{i}" for i in range(400))])
     coder.departures = ["def add(a, b):\n    return a +"]
@@ -329,7 +327,7 @@ def test_an_answer_that_is_much_too_long_is_no_function(solved: Solve) -> None:
     assert not one.changes and one.problem == "the answer has no end"
 
 
-def test_candidates_depart_where_failing_tests_decide(solved: Solve) -> None:
+def test_candidates_depart_where_failing_tests_decide(solved: Solve):
     coder = Coder([" b\n\n\ndef sub(a, b):\n    return a - b\n```\nBecause.\n", WAIT])
     coder.departures = ["def add(a, b):\n    return a +", "def add(a, b):\n    return b"]
     outcome = solved(coder)
@@ -342,7 +340,7 @@ def test_candidates_depart_where_failing_tests_decide(solved: Solve) -> None:
     assert other.state == "stopped"
 
 
-def test_an_answer_that_is_back_ends(solved: Solve) -> None:
+def test_an_answer_that_is_back_ends(solved: Solve):
     coder = Coder([" b\n\n\ndef sub(a, b):\n    return a + b\nnever = 1\n"])
     coder.departures = ["def add(a, b):\n    return a +"]
     outcome = solved(coder, candidates=1, budget=8000)
@@ -351,7 +349,7 @@ def test_an_answer_that_is_back_ends(solved: Solve) -> None:
     assert "never" not in one.answer
 
 
-def test_what_is_shown_whole_is_copied_whole() -> None:
+def test_what_is_shown_whole_is_copied_whole():
     documents = FileText("a.py", "X = 1\n\n\ndef f():\n    return X\n"), FileText("b.py", CALC)
     some = list(prompt.copies(documents, functions_of(documents[1]), "```"))
     assert [(one.opening, one.code.split("\n")[0], one.function is None) for one in some] == [
@@ -361,7 +359,7 @@ def test_what_is_shown_whole_is_copied_whole() -> None:
     ]
 
 
-def test_more_depart_while_they_take_less_than_whole_answers(solved: Solve) -> None:
+def test_more_depart_while_they_take_less_than_whole_answers(solved: Solve):
     """The answers of a first wave have `n` characters, which count as tokens."""
     allowed = 2 * len(f"[assistant]\n```python\n{CALC}".rstrip())
     for n, waves in [(allowed // 2 - 1, 2), (allowed // 2, 1)]:
@@ -380,7 +378,7 @@ def test_more_depart_while_they_take_less_than_whole_answers(solved: Solve) -> N
     assert len(coder.begun) == 1 and len(outcome.rounds[0]) == 2
 
 
-def test_a_round_goes_on_from_an_edit_that_gets_further(solved: Solve) -> None:
+def test_a_round_goes_on_from_an_edit_that_gets_further(solved: Solve):
     coder = Coder([" b\n\n\ndef sub(a, b):\n    return a + b\n"], [" b\n```\n", WAIT])
     coder.departures = [f"def add(a, b):\n    return {text}" for text in ("a +", "b", "a")]
     climber = Climber(coder, {1: HALF.rstrip().removesuffix(" + b") + " -"})
@@ -396,7 +394,7 @@ def test_a_round_goes_on_from_an_edit_that_gets_further(solved: Solve) -> None:
     assert outcome.forward_tokens >= 2 * 50  # what finding the departures took, twice
 
 
-def test_a_round_ends_when_it_has_taken_as_many_tokens_as_whole_answers(solved: Solve) -> None:
+def test_a_round_ends_when_it_has_taken_as_many_tokens_as_whole_answers(solved: Solve):
     long = "# 0\n" * 60
     coder = Coder([" b\n\n\ndef sub(a, b):\n    return a + b\n", long], [" b\n```\n"])
     coder.departures = ["def add(a, b):\n    return a +", "def add(a, b):\n    return b"]
@@ -405,7 +403,7 @@ def test_a_round_ends_when_it_has_taken_as_many_tokens_as_whole_answers(solved: 
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_four_waves_at_most_and_half_of_the_second_is_free(k: int, solved: Solve) -> None:
+def test_four_waves_at_most_and_half_of_the_second_is_free(k: int, solved: Solve):
     coder = Coder(*[["0"]] * 4)
     coder.departures = [f"def add(a, b):\n    return {i}" for i in range(40)]
     outcome = solved(coder, candidates=k)
@@ -417,9 +415,7 @@ def test_four_waves_at_most_and_half_of_the_second_is_free(k: int, solved: Solve
     assert [one.number for one in outcome.rounds[0]] == list(range(1, 4 * k + 1))
 
 
-def test_of_a_long_file_the_functions_are_copied(
-    solved: Solve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_long_file_the_functions_are_copied(solved: Solve, monkeypatch):
     """Also where it is shown whole."""
     seen: list[bool] = []
 
@@ -438,14 +434,14 @@ def test_of_a_long_file_the_functions_are_copied(
         assert seen == wholes
 
 
-def test_a_wave_after_a_pass_is_not_written(solved: Solve) -> None:
+def test_a_wave_after_a_pass_is_not_written(solved: Solve):
     coder = Coder([" b\n\n\ndef sub(a, b):\n    return a - b\n```\nBecause.\n", " 0\n```\n\n"])
     coder.departures = ["def add(a, b):\n    return a +", *"bcd"]
     outcome = solved(coder, candidates=2)
     assert outcome.best is not None and outcome.best.passes and len(coder.begun) == 1
 
 
-def test_later_rounds_depart_elsewhere(solved: Solve) -> None:
+def test_later_rounds_depart_elsewhere(solved: Solve):
     coder = Coder([" 0\n```\n\n"], [" 0\n```\n\n"], [" 0\n```\n\n"])
     coder.departures = [f"def add(a, b):\n    return {name}" for name in "abcd"]
     solved(coder, candidates=2, rounds=3, budget=8000)
@@ -458,7 +454,7 @@ def test_later_rounds_depart_elsewhere(solved: Solve) -> None:
 
 
 @pytest.mark.parametrize("why", ["thinks", "passes", "learnt"])
-def test_else_candidates_are_free(why: str, solved: Solve) -> None:
+def test_else_candidates_are_free(why: str, solved: Solve):
     coder = Coder(["```python\n" + RIGHT + "```\n\n\n"])
     coder.departures = ["def add(a, b):\n    return a +"]
     more: dict[str, Any] = {}

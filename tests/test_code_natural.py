@@ -50,7 +50,7 @@ def after(answer: str, *texts: str) -> str:
     return change.after
 
 
-def test_a_function_takes_the_place_of_the_one_with_its_name() -> None:
+def test_a_function_takes_the_place_of_the_one_with_its_name():
     new = "def tax(price):\n    return round(price * RATE, 2)\n"
     answer = (
         f"The tax must be rounded.\n\n{fenced(new)}\nNow it is right:\n\n{fenced('tax(1)', '')}"
@@ -82,23 +82,23 @@ def test_a_function_takes_the_place_of_the_one_with_its_name() -> None:
     ],
     ids=("method", "dedented", "class", "part", "quoted", "list", "tildes", "bare", "cut", "lines"),
 )
-def test_a_method_is_found_however_it_is_written(answer: str) -> None:
+def test_a_method_is_found_however_it_is_written(answer: str):
     assert after(answer) == SHOP.replace("sum(self.items)", "sum(self.items) / 2")
 
 
-def test_a_whole_file_is_the_new_text() -> None:
+def test_a_whole_file_is_the_new_text():
     new = SHOP.replace("0.2", "0.3").replace('"""Prices."""', '"""New."""')
     assert after(f"`shop.py`:\n{fenced(new)}") == new
     assert after(fenced(f"# shop.py\n{new}")) == new  # the comment only names it
 
 
-def test_a_file_without_its_imports_keeps_them() -> None:
+def test_a_file_without_its_imports_keeps_them():
     """Small models repeat all functions, and nothing that stands above them."""
     new = SHOP.partition("RATE = 0.2\n\n\n")[2].replace("price * RATE", "price / RATE")
     assert after(fenced(new)) == SHOP.replace("price * RATE", "price / RATE")
 
 
-def test_what_is_new_is_added_with_what_it_needs() -> None:
+def test_what_is_new_is_added_with_what_it_needs():
     new = (
         "import math\nimport sys\n\nRATE = 0.5\n\n\ndef up(x):\n    return math.ceil(x)\n\n\n"
         "def tax(price):\n    return up(price * RATE)\n\n\nprint(tax(3))\nassert tax(3) == 2\n"
@@ -113,14 +113,14 @@ def test_what_is_new_is_added_with_what_it_needs() -> None:
     exec(made, names)
 
 
-def test_a_new_method_comes_at_the_end_of_its_class() -> None:
+def test_a_new_method_comes_at_the_end_of_its_class():
     made = after(fenced("class Cart:\n    def clear(self):\n        self.items = []\n"))
     assert made == SHOP.replace(
         "sum(self.items)\n", "sum(self.items)\n\n    def clear(self):\n        self.items = []\n"
     )
 
 
-def test_a_new_function_comes_at_the_end() -> None:
+def test_a_new_function_comes_at_the_end():
     made = after(fenced("def net(price):\n    return price - tax(price)\n"))
     assert made == f"{SHOP}\n\ndef net(price):\n    return price - tax(price)\n"
 
@@ -128,24 +128,24 @@ def test_a_new_function_comes_at_the_end() -> None:
 @pytest.mark.parametrize(
     "before", ["other.py", "**`other.py`**:", "### other.py", "File: `other.py`", "`src/other.py`"]
 )
-def test_the_line_before_a_block_names_its_file(before: str) -> None:
+def test_the_line_before_a_block_names_its_file(before: str):
     new = "def tax(price, rate=1):\n    return price * rate\n"
     made = after(f"{before}\n{fenced(new)}", SHOP, OTHER)
     assert made == OTHER.replace("price, rate)", "price, rate=1)")
 
 
 @pytest.mark.parametrize("info", ["python other.py", "python:other.py"])
-def test_the_fence_may_name_the_file(info: str) -> None:
+def test_the_fence_may_name_the_file(info: str):
     new = "def tax(price, rate=1):\n    return price * rate\n"
     assert "rate=1" in after(fenced(new, info), SHOP, OTHER)
 
 
-def test_without_a_name_the_file_is_the_one_that_has_most_of_it() -> None:
+def test_without_a_name_the_file_is_the_one_that_has_most_of_it():
     new = OTHER.replace("return price\n", "return 2 * price\n")
     assert after(f"In `shop.py` nothing changes.\n{fenced(new)}", SHOP, OTHER) == new
 
 
-def test_several_files_and_blocks_one_after_the_other() -> None:
+def test_several_files_and_blocks_one_after_the_other():
     answer = (
         f"shop.py\n{fenced(ONE)}other.py\n{fenced(TWO)}shop.py\n{fenced(ONE.replace('1', '3'))}"
     )
@@ -155,13 +155,13 @@ def test_several_files_and_blocks_one_after_the_other() -> None:
     assert second.after == OTHER.replace("return price\n", "return 2\n")
 
 
-def test_tests_of_the_answer_are_no_part_of_the_code() -> None:
+def test_tests_of_the_answer_are_no_part_of_the_code():
     tests = "from shop import tax\n\n\ndef test_tax():\n    assert tax(1) == 0.2\n"
     answer = f"{fenced(ONE)}\n{fenced(tests)}"
     assert "test_tax" not in after(answer)
 
 
-def test_lines_without_a_name_are_placed_by_their_ends() -> None:
+def test_lines_without_a_name_are_placed_by_their_ends():
     new = "    def add(self, price):\n        assert price\n        self.items.append(price)\n"
     broken = f"{new}\n    if\n"  # which Python cannot read
     assert after(fenced(new)) == SHOP.replace(
@@ -174,24 +174,24 @@ def test_lines_without_a_name_are_placed_by_their_ends() -> None:
         read_answer(fenced(broken), [FileText("shop.py", SHOP)])
 
 
-def test_of_two_versions_of_a_function_the_last_one_counts() -> None:
+def test_of_two_versions_of_a_function_the_last_one_counts():
     two = ONE + "\n\n" + ONE.replace("return 1", "return 2")
     assert after(fenced(two)) == SHOP.replace("price * RATE", "2")
 
 
-def test_a_file_that_is_indented_with_tabs_stays_so() -> None:
+def test_a_file_that_is_indented_with_tabs_stays_so():
     old = "class A:\n\tdef f(self):\n\t\tif self:\n\t\t\treturn 1\n\t\treturn 2\n"
     new = "def f(self):\n    if self:\n        return 3\n    return 2\n"
     (change,) = read_answer(fenced(new), [FileText("a.py", old)])
     assert change.after == old.replace("return 1", "return 3")
 
 
-def test_a_comment_may_say_that_something_is_unchanged() -> None:
+def test_a_comment_may_say_that_something_is_unchanged():
     new = ONE.replace("    return", "    # the rest of the price is unchanged\n    return")
     assert "# the rest" in after(fenced(new))
 
 
-def test_a_new_file_is_the_whole_block() -> None:
+def test_a_new_file_is_the_whole_block():
     (change,) = read_answer(fenced("x = 1\n"), [FileText("new.py", "")])
     assert change.after == "x = 1\n"
 
@@ -210,23 +210,23 @@ def test_a_new_file_is_the_whole_block() -> None:
         (fenced("def tax(price:\n    return 1\n"), "syntax error"),
     ],
 )
-def test_what_is_no_edit_is_refused(answer: str, why: str) -> None:
+def test_what_is_no_edit_is_refused(answer: str, why: str):
     with pytest.raises(EditError, match=why):
         read_answer(answer, [FileText("shop.py", SHOP)])
 
 
-def test_an_answer_that_repeats_the_file_changes_nothing() -> None:
+def test_an_answer_that_repeats_the_file_changes_nothing():
     assert read_answer(fenced(SHOP), [FileText("shop.py", SHOP)]) == ()
 
 
-def test_a_file_keeps_its_last_line_end_and_its_comments() -> None:
+def test_a_file_keeps_its_last_line_end_and_its_comments():
     text = "# calc\ndef f():  # one\n    return 1  # it\n# end"
     (change,) = read_answer(fenced("def f():\n    return 2\n"), [FileText("shop.py", text)])
     assert change.after == "# calc\ndef f():\n    return 2\n# end"
 
 
 @pytest.mark.parametrize("end", ["", "\n"])
-def test_a_whole_file_and_a_quoted_last_line_keep_the_last_line_end(end: str) -> None:
+def test_a_whole_file_and_a_quoted_last_line_keep_the_last_line_end(end: str):
     script = FileText("sum.js", f"function f() {{\n  return 1;\n}}\nmodule.exports = {{ f }};{end}")
     new = script.text.replace("1", "2")
     for answer in (
@@ -240,7 +240,7 @@ def test_a_whole_file_and_a_quoted_last_line_keep_the_last_line_end(end: str) ->
     assert change.after == script.text.replace("{ f }", "{ f, g }")
 
 
-def test_an_answer_is_whole_when_a_file_has_ended() -> None:
+def test_an_answer_is_whole_when_a_file_has_ended():
     documents = [FileText("other.py", OTHER)]
     answer = f"Like this:\n{fenced(OTHER.replace('* rate', '/ rate'))}"
     ends = [answer[:end] for end in range(len(answer)) if is_whole(answer[:end], documents)]
@@ -249,7 +249,7 @@ def test_an_answer_is_whole_when_a_file_has_ended() -> None:
     assert not is_whole(answer, [*documents, FileText("shop.py", SHOP)])
 
 
-def test_behind_a_function_another_block_may_come() -> None:
+def test_behind_a_function_another_block_may_come():
     documents = [FileText("shop.py", SHOP)]
     answer = f"Two defects. The first:\n{fenced(ONE)}Then the second:\n"
     assert not is_whole(fenced(ONE), documents) and not is_whole(answer, documents)
@@ -258,7 +258,7 @@ def test_behind_a_function_another_block_may_come() -> None:
     assert "return 0" in after(answer + fenced(method)) and "return 1" in after(answer)
 
 
-def test_what_was_cut_off_behind_the_code_is_no_part_of_it() -> None:
+def test_what_was_cut_off_behind_the_code_is_no_part_of_it():
     cut = fenced(f"{ONE}\n\nassert tax(1) == [\n    1, 2,").removesuffix("```\n")
     assert after(cut) == SHOP.replace("price * RATE", "1")
     with pytest.raises(EditError):  # the function itself was cut off
@@ -266,7 +266,7 @@ def test_what_was_cut_off_behind_the_code_is_no_part_of_it() -> None:
 
 
 @pytest.mark.parametrize("behind", ["assert tax(1)", "print(tax(1))"])
-def test_an_answer_is_whole_where_calls_and_tests_begin(behind: str) -> None:
+def test_an_answer_is_whole_where_calls_and_tests_begin(behind: str):
     documents = [FileText("shop.py", SHOP)]
     answer = f"```python\n{ONE}\n{behind}"
     assert is_whole(answer, documents)
@@ -276,7 +276,7 @@ def test_an_answer_is_whole_where_calls_and_tests_begin(behind: str) -> None:
     assert not is_whole(f"```python\n{ONE}\nprinter = 1", documents)
 
 
-def test_a_long_answer_is_read() -> None:
+def test_a_long_answer_is_read():
     answer = "```\n" * 20_000 + "`" * 100_000 + "\n" + "# ..." * 20_000
     assert len(codes(answer)) < 20_000
     with pytest.raises(EditError):
@@ -294,7 +294,7 @@ def names_after(answer: str, text: str) -> dict[str, Any]:
     return names
 
 
-def test_what_is_added_keeps_its_order() -> None:
+def test_what_is_added_keeps_its_order():
     errors = "class Base(Exception):\n    pass\n\n\nclass Negative(Base):\n    pass\n"
     assert "Negative" in names_after(fenced(errors), OTHER)
     assert "Negative" in names_after(fenced(f"{errors}\n\n{ONE}"), OTHER)
@@ -304,7 +304,7 @@ def test_what_is_added_keeps_its_order() -> None:
     assert order == sorted(order)
 
 
-def test_imports_and_values_stand_where_they_can_be_used() -> None:
+def test_imports_and_values_stand_where_they_can_be_used():
     log = "import logging\n\nlog = logging.getLogger()\nLIMIT = RATE * 2\n\n\n"
     new = "def tax(price):\n    log.info(LIMIT)\n    return price\n"
     assert names_after(fenced(log + new), SHOP)["LIMIT"] == 0.4
@@ -317,13 +317,13 @@ def test_imports_and_values_stand_where_they_can_be_used() -> None:
     assert names_after(fenced(other), old)["f"](1.5) == 2
 
 
-def test_a_block_of_imports_alone_is_added() -> None:
+def test_a_block_of_imports_alone_is_added():
     use = "def tax(price):\n    return math.ceil(price)\n"
     for answer in (fenced("import math\n") + fenced(use), fenced(use) + fenced("import math\n")):
         assert names_after(answer, SHOP)["tax"](1.5) == 2
 
 
-def test_what_a_file_does_at_its_top_stays() -> None:
+def test_what_a_file_does_at_its_top_stays():
     guard = '\n\nif __name__ == "__main__":\n    print(tax(1, 2))\n'
     new = OTHER.replace("* rate", "/ rate")
     (change,) = read_answer(fenced(new), [FileText("m.py", OTHER + guard)])
@@ -341,18 +341,18 @@ def test_what_a_file_does_at_its_top_stays() -> None:
     assert "TestRunner" in names_after(fenced(used), OTHER)
 
 
-def test_a_class_keeps_its_values() -> None:
+def test_a_class_keeps_its_values():
     old = "class A:\n    k = 3\n\n    def f(self):\n        return self.k\n"
     new = "class A:\n    def f(self):\n        return self.k + 1\n"
     assert names_after(fenced(new), old)["A"]().f() == 4
 
 
-def test_a_file_with_a_syntax_error_is_repaired() -> None:
+def test_a_file_with_a_syntax_error_is_repaired():
     broken = OTHER.replace("rate):", "rate)")
     assert "tax" in names_after(fenced(OTHER), broken)
 
 
-def test_a_property_and_its_setter_are_two() -> None:
+def test_a_property_and_its_setter_are_two():
     old = (
         "class A:\n    @property\n    def x(self):\n        return 1\n\n"
         "    @x.setter\n    def x(self, v):\n        pass\n"
@@ -365,13 +365,13 @@ def test_a_property_and_its_setter_are_two() -> None:
         read_answer(fenced(lone), [FileText("m.py", f"y = 1\n\n\n{old}")])
 
 
-def test_a_method_without_a_class_is_refused() -> None:
+def test_a_method_without_a_class_is_refused():
     two = SHOP + "\n\nclass Bag:\n    def total(self):\n        return 0\n"
     with pytest.raises(EditError, match="a method 'total', but not its class"):
         after(fenced("def total(self):\n    return 1\n"), two)
 
 
-def test_a_method_without_a_class_goes_to_the_only_file_that_has_it() -> None:
+def test_a_method_without_a_class_goes_to_the_only_file_that_has_it():
     other = FileText("a.py", "class Other:\n    def sum(self):\n        return 0\n")
     shop = FileText("shop.py", SHOP)
     for documents in ([other, shop], [shop, other]):
@@ -379,7 +379,7 @@ def test_a_method_without_a_class_goes_to_the_only_file_that_has_it() -> None:
         assert change.path == "shop.py" and "        return 1\n" in change.after
 
 
-def test_code_that_leaves_lines_out_does_not_go_to_another_file() -> None:
+def test_code_that_leaves_lines_out_does_not_go_to_another_file():
     one = FileText("a.py", "def parse(t):\n    return t\n\n\ndef main():\n    return 1\n")
     other = FileText("b.py", "def show(t):\n    return t\n\n\ndef main():\n    return 2\n")
     block = (
@@ -392,7 +392,7 @@ def test_code_that_leaves_lines_out_does_not_go_to_another_file() -> None:
         after(fenced(new))
 
 
-def test_the_file_that_the_prose_names_comes_before_one_with_a_method_of_that_name() -> None:
+def test_the_file_that_the_prose_names_comes_before_one_with_a_method_of_that_name():
     one = FileText("a.py", "class A:\n    def run(self):\n        return 1\n")
     other = FileText("b.py", "class B:\n    def stop(self):\n        return 1\n")
     block = fenced("def run(self):\n    return 2\n\n\ndef stop(self):\n    return 2\n")
@@ -400,7 +400,7 @@ def test_the_file_that_the_prose_names_comes_before_one_with_a_method_of_that_na
         read_answer(f"In b.py the class needs both:\n{block}", [one, other])
 
 
-def test_a_snippet_of_a_settings_file_does_not_replace_it() -> None:
+def test_a_snippet_of_a_settings_file_does_not_replace_it():
     old = '[project]\nname = "a"\nversion = "1"\n\n[tool.ruff]\nline-length = 80\n'
     with pytest.raises(EditError, match="no place"):
         read_answer(
@@ -411,7 +411,7 @@ def test_a_snippet_of_a_settings_file_does_not_replace_it() -> None:
     assert read_answer(fenced(new, "toml"), [FileText("pyproject.toml", old)])[0].after == new
 
 
-def test_usage_that_is_quoted_first_is_no_file() -> None:
+def test_usage_that_is_quoted_first_is_no_file():
     old = "def add(a, b):\n    return a - b\n"
     wrong = fenced("from m import add\nprint(add(1, 2))\n")
     right = fenced(old.replace("-", "+"))
@@ -420,7 +420,7 @@ def test_usage_that_is_quoted_first_is_no_file() -> None:
 
 
 @pytest.mark.parametrize("name", ["# shop.py:\n", "# app/shop.py\n\n", "", "\n"])
-def test_a_fence_that_is_written_twice_is_one(name: str) -> None:
+def test_a_fence_that_is_written_twice_is_one(name: str):
     """As a small model writes it."""
     new = "def tax(price):\n    return 0\n"
     answer = f"Here:\n```python\n{name}```python\n{new}```\n"
@@ -429,12 +429,12 @@ def test_a_fence_that_is_written_twice_is_one(name: str) -> None:
     assert (code.text, code.line_before) == (new, name.strip("# :\n") or "Here:")
 
 
-def test_a_fence_within_a_docstring_is_text() -> None:
+def test_a_fence_within_a_docstring_is_text():
     new = 'def tax(price):\n    """Tax.\n\n    ```\n    tax(1)\n    ```\n    """\n    return 1\n'
     assert after(fenced(new)).count("```") == 2
 
 
-def test_dots_that_leave_nothing_out() -> None:
+def test_dots_that_leave_nothing_out():
     told = '"""\n    >>> if x:\n    ...     y\n    """'
     doctest = ONE.replace("    return", f"    {told}\n    return")
     assert "return 1" in after(fenced(doctest))
@@ -443,13 +443,13 @@ def test_dots_that_leave_nothing_out() -> None:
     assert read_answer(fenced(new, "js"), [FileText("a.txt", old)])[0].after == new
 
 
-def test_numbered_headings_name_files() -> None:
+def test_numbered_headings_name_files():
     answer = f"### 1. `shop.py`\n{fenced(ONE)}### 2. `other.py`\n{fenced(ONE.replace('1', '2'))}"
     first, second = read_answer(answer, [FileText("shop.py", SHOP), FileText("other.py", OTHER)])
     assert "return 1" in first.after and "return 2" in second.after
 
 
-def test_a_shell_script_is_code_where_it_is_open() -> None:
+def test_a_shell_script_is_code_where_it_is_open():
     (change,) = read_answer(fenced("set -e\necho 2\n", "bash"), [FileText("run.sh", "set -e\n")])
     assert change.after == "set -e\necho 2\n"
 
@@ -465,7 +465,7 @@ def test_a_shell_script_is_code_where_it_is_open() -> None:
     ],
     ids=("attributes", "search", "fence", "spaces", "comment"),
 )
-def test_hostile_text_is_read_or_refused(text: str) -> None:
+def test_hostile_text_is_read_or_refused(text: str):
     """The limit of a test's time is the bound: what is quadratic takes minutes."""
     documents = [FileText("shop.py", SHOP)]
     with contextlib.suppress(EditError):
@@ -474,7 +474,7 @@ def test_hostile_text_is_read_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["<!--", "```", "(", " ", "def f(:\n", "@a\n"])
-def test_a_long_answer_without_code_is_read_in_time_that_grows_with_its_length(part: str) -> None:
+def test_a_long_answer_without_code_is_read_in_time_that_grows_with_its_length(part: str):
     assert all(one.text for one in codes(part * (100_000 // len(part))))
 
 
@@ -490,19 +490,19 @@ def test_a_long_answer_without_code_is_read_in_time_that_grows_with_its_length(p
     ],
 )
 @pytest.mark.parametrize("fence", ["```python\n", ""])
-def test_what_was_cut_off_is_no_whole_file(before: str, cut: str, fence: str) -> None:
+def test_what_was_cut_off_is_no_whole_file(before: str, cut: str, fence: str):
     with pytest.raises(EditError):
         read_answer(fence + cut, [FileText("shop.py", before)], is_cut=True)
 
 
-def test_a_bare_answer_that_was_cut_off_loses_its_last_function() -> None:
+def test_a_bare_answer_that_was_cut_off_loses_its_last_function():
     two = "def tax(price):\n    return 1\n\n\ndef net(price):\n    x = price\n"
     (change,) = read_answer(two, [FileText("shop.py", OTHER)], is_cut=True)
     assert "return 1" in change.after and "return price\n" in change.after
 
 
 @pytest.mark.parametrize("end", ["else:\n    A", "@cached\n@kept\ndef tax(price):\n    x = 1\n"])
-def test_the_last_statement_of_a_cut_answer_goes_whole(end: str) -> None:
+def test_the_last_statement_of_a_cut_answer_goes_whole(end: str):
     before = "import os\n\nif os:\n    A = 1\nelse:\n    A = 2\n\n\n" + ONE
     head = "def net(price):\n    return 2\n\n\n" + ("if os:\n    A = 3\n" * end.startswith("e"))
     (change,) = read_answer(f"```python\n{head}{end}", [FileText("a.py", before)], is_cut=True)
@@ -518,7 +518,7 @@ BOOKING = "class Booking:\n    def check(self, date):\n        return date in se
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_method_goes_to_the_class_whose_lines_it_has(turned: bool) -> None:
+def test_a_method_goes_to_the_class_whose_lines_it_has(turned: bool):
     documents = [FileText("ledger.py", LEDGER), FileText("booking.py", BOOKING)]
     method = (
         "def check(self, amount):\n    if amount <= 0:\n        raise ValueError\n"
@@ -528,7 +528,7 @@ def test_a_method_goes_to_the_class_whose_lines_it_has(turned: bool) -> None:
     assert change.path == "ledger.py" and change.after == LEDGER.replace("< 0", "<= 0")
 
 
-def test_a_method_of_a_class_that_is_not_open_is_refused() -> None:
+def test_a_method_of_a_class_that_is_not_open_is_refused():
     method = "def check(self, amount):\n    return self.book(amount)\n"
     with pytest.raises(EditError, match="has a method 'check', but not its class"):
         read_answer(fenced(method), [FileText("booking.py", BOOKING)])
@@ -537,7 +537,7 @@ def test_a_method_of_a_class_that_is_not_open_is_refused() -> None:
     assert "return True" in change.after
 
 
-def test_a_function_is_no_method() -> None:
+def test_a_function_is_no_method():
     """It is added beside the class that has a method of its name."""
     new = "def check(date):\n    return bool(date)\n"
     (change,) = read_answer(fenced(new), [FileText("booking.py", BOOKING)])
@@ -548,7 +548,7 @@ def kept(before: str, new: str, path: str = "a.py") -> str:
     return keep_docstring(Change(path, before, new)).after
 
 
-def test_the_docstring_of_a_module_is_kept() -> None:
+def test_the_docstring_of_a_module_is_kept():
     text = '#!/usr/bin/python\n"""One.\n\nTwo."""\n\nimport os\n'
     said = '"""One.\n\nTwo."""\n\n'
     assert kept(text, "import os\nX = 1\n") == f"{said}import os\nX = 1\n"

@@ -77,19 +77,19 @@ def names(failing: str) -> set[str]:
     return {one.name for one in functions_of(SHOP) if (one.first, one.last) in away}
 
 
-def test_a_test_reaches_what_it_names_and_what_that_names() -> None:
+def test_a_test_reaches_what_it_names_and_what_that_names():
     assert names("test_shop.py::test_total") == {"Cart.clear", "Log.__len__", "unused"}
     assert names("test_shop.py::test_total[1-a::b]") == names("test_shop.py::test_total")
     assert names("test_total (test_shop.TestCart.test_total)") == names("test_shop.py::test_total")
 
 
-def test_a_special_method_is_reached_by_the_name_of_its_class() -> None:
+def test_a_special_method_is_reached_by_the_name_of_its_class():
     # the fixture of the same file makes a cart
     assert names("test_shop.py::test_clear") == {"Cart.total", "Log.__len__", "rounded", "unused"}
     assert "Log.__len__" not in names("test_shop.py::test_log")
 
 
-def test_nothing_is_known_without_the_failing_test() -> None:
+def test_nothing_is_known_without_the_failing_test():
     assert out_of_reach([], [TESTS], [SHOP]) == {}
     assert out_of_reach([Failure("test_other.py::test_x")], [TESTS], [SHOP]) == {}
     broken = FileText("test_shop.py", "def test_total(:\n")
@@ -98,7 +98,7 @@ def test_nothing_is_known_without_the_failing_test() -> None:
     assert out_of_reach([Failure("test_shop.py::test_total")], [alone], [SHOP]) == {}
 
 
-def test_calls_in_a_circle_end() -> None:
+def test_calls_in_a_circle_end():
     circle = FileText("a.py", "def a():\n    b()\n\n\ndef b():\n    a()\n\n\ndef c():\n    c()\n")
     test = FileText("test_a.py", "def test_a():\n    a()\n")
     assert out_of_reach([Failure("test_a")], [test], [circle]) == {"a.py": ((9, 10),)}
@@ -106,7 +106,7 @@ def test_calls_in_a_circle_end() -> None:
 
 @needs_tree_sitter
 @pytest.mark.parametrize("name", ["cart › total is 1.5", "cart > total is 1.5", "total is 1.5"])
-def test_a_test_of_javascript_reaches_what_it_and_what_runs_before_it_names(name: str) -> None:
+def test_a_test_of_javascript_reaches_what_it_and_what_runs_before_it_names(name: str):
     code = FileText(
         "cart.js",
         "class Cart {\n  constructor() {\n    this.a = [];\n  }\n  total() {\n    return 1;\n  }\n"
@@ -121,7 +121,7 @@ def test_a_test_of_javascript_reaches_what_it_and_what_runs_before_it_names(name
     assert out_of_reach([Failure(name)], [test], [code]) == {"cart.js": ((8, 10),)}
 
 
-def test_departures_from_lines_that_are_away_come_last(engine: Engine) -> None:
+def test_departures_from_lines_that_are_away_come_last(engine: Engine):
     code = "x = 1\ny = 2\nz = 3\n"
     copy = Copy(
         FileText("a.txt", code), "a:\n", code,

@@ -11,18 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fake_coder import (
-    CALC,
-    HALF,
-    RIGHT,
-    WAIT,
-    Coder,
-    Followed,
-    Solve,
-    answer,
-    judge,
-    make_verdict,
-)
+from fake_coder import CALC, HALF, RIGHT, WAIT, Coder, Followed, Solve, answer, judge, make_verdict
 from surroundings import HANG
 
 from tgr_local.code import table
@@ -60,7 +49,7 @@ def numbers(candidates: Sequence[Candidate]) -> list[int]:
 # ---- ranking ----
 
 
-def test_the_ranking_is_passes_all_passes_more_runs_parses_applies() -> None:
+def test_the_ranking_is_passes_all_passes_more_runs_parses_applies():
     order = [
         candidate(6, RIGHT, make_verdict(True, 2, 0, 0, "")),
         candidate(5, HALF, make_verdict(True, 5, 1, 0, "x")),
@@ -73,7 +62,7 @@ def test_the_ranking_is_passes_all_passes_more_runs_parses_applies() -> None:
         assert numbers(order[rotated:] + order[:rotated]) == [6, 5, 4, 3, 2, 1]
 
 
-def test_a_test_that_does_not_end_is_below_one_that_fails() -> None:
+def test_a_test_that_does_not_end_is_below_one_that_fails():
     hangs = dataclasses.replace(make_verdict(False, 0, 0, 0, ""), ended="timed out")
     assert (
         numbers([candidate(1, HALF, hangs), candidate(2, HALF, make_verdict(True, 0, 2, 0, ""))])[0]
@@ -81,7 +70,7 @@ def test_a_test_that_does_not_end_is_below_one_that_fails() -> None:
     )
 
 
-def test_equal_candidates_are_ranked_by_how_many_behave_alike() -> None:
+def test_equal_candidates_are_ranked_by_how_many_behave_alike():
     def fails(number: int, output: str, logprob: float = -1.0) -> Candidate:
         return candidate(number, WRONG, make_verdict(True, 1, 1, 0, output), logprob=logprob)
 
@@ -90,7 +79,7 @@ def test_equal_candidates_are_ranked_by_how_many_behave_alike() -> None:
     assert numbers([alone, *pair]) == [2, 3, 1]
 
 
-def test_then_by_how_many_make_the_same_change_and_then_by_likelihood() -> None:
+def test_then_by_how_many_make_the_same_change_and_then_by_likelihood():
     passes = make_verdict(True, 2, 0, 0, "")
     commented = RIGHT.replace("a + b", "a + b  # sum", 1)
     other = RIGHT.replace("a + b", "b + a", 1)
@@ -99,7 +88,7 @@ def test_then_by_how_many_make_the_same_change_and_then_by_likelihood() -> None:
     assert numbers(same) == [3, 2, 1]
 
 
-def test_a_change_of_layout_alone_means_the_same() -> None:
+def test_a_change_of_layout_alone_means_the_same():
     def meaning(path: str, text: str) -> object:
         return ranking.meaning((Change(path, "", text),))
 
@@ -125,7 +114,7 @@ def test_a_change_of_layout_alone_means_the_same() -> None:
         ("a.py", "f( 1 )\n", "f(1)  # x\n"),
     ],
 )  # fmt: skip
-def test_comments_and_layout_have_no_effect(path: str, old: str, same: str) -> None:
+def test_comments_and_layout_have_no_effect(path: str, old: str, same: str):
     assert ranking.effect((Change(path, old, same),)) == ()
 
 
@@ -145,7 +134,7 @@ def test_comments_and_layout_have_no_effect(path: str, old: str, same: str) -> N
         ("Makefile", "a:\n\tb\n", "a:\n    b\n"),
     ],
 )
-def test_what_may_have_an_effect_is_known(path: str, old: str, new: str) -> None:
+def test_what_may_have_an_effect_is_known(path: str, old: str, new: str):
     assert ranking.effect((Change(path, old, new),))
 
 
@@ -153,9 +142,7 @@ def test_what_may_have_an_effect_is_known(path: str, old: str, new: str) -> None
 
 
 @pytest.mark.parametrize(("framework", "n_tests"), [("pytest", 3), ("", 5)])
-def test_edits_of_the_same_effect_are_tested_once(
-    solved: Solve, framework: str, n_tests: int
-) -> None:
+def test_edits_of_the_same_effect_are_tested_once(solved: Solve, framework: str, n_tests: int):
     """Where the command runs tests; a linter reads comments and layout too."""
     asked: list[Any] = []
 
@@ -172,13 +159,13 @@ def test_edits_of_the_same_effect_are_tested_once(
     assert by_number[3].verdict is not None and by_number[3].verdict.passed == 0
 
 
-def test_comments_alone_are_an_edit_where_no_test_fails(solved: Solve) -> None:
+def test_comments_alone_are_an_edit_where_no_test_fails(solved: Solve):
     text = CALC.replace("a - b", "a - b  # the difference")
     outcome = solved(Coder([answer(text)]), "Add a comment.", tests="", candidates=1)
     assert outcome.best is not None and outcome.best.changes[0].after == text
 
 
-def test_the_docstring_of_a_module_is_kept_unless_the_task_is_about_it(solved: Solve) -> None:
+def test_the_docstring_of_a_module_is_kept_unless_the_task_is_about_it(solved: Solve):
     text, new = f'"""Sums."""\n\nX = 1\n\n\n{CALC}', f"X = 1\n\n\n{RIGHT}"
     read = {"calc.py": FileText("calc.py", text)}.get
     for task, after in (("Repair it.", text.replace(CALC, RIGHT)), ("Drop the docstring.", new)):
@@ -186,7 +173,7 @@ def test_the_docstring_of_a_module_is_kept_unless_the_task_is_about_it(solved: S
         assert outcome.best is not None and outcome.best.changes[0].after == after
 
 
-def test_each_candidate_has_its_seed_its_edit_and_its_verdict(solved: Solve) -> None:
+def test_each_candidate_has_its_seed_its_edit_and_its_verdict(solved: Solve):
     coder = Coder([answer(WRONG), answer(HALF), "no edit at all", answer(CALC), answer(BROKEN)])
     outcome = solved(coder, candidates=5)
     (batch,) = outcome.rounds
@@ -203,7 +190,7 @@ def test_each_candidate_has_its_seed_its_edit_and_its_verdict(solved: Solve) -> 
     assert outcome.forward_tokens == sum(one.forward_tokens for one in batch) > 0
 
 
-def test_one_that_passes_stops_the_others_while_they_are_written(solved: Solve) -> None:
+def test_one_that_passes_stops_the_others_while_they_are_written(solved: Solve):
     listener = Followed()
     coder = Coder([WAIT, answer(RIGHT), WAIT])
     outcome = solved(coder, candidates=3, rounds=3, listener=listener)
@@ -215,7 +202,7 @@ def test_one_that_passes_stops_the_others_while_they_are_written(solved: Solve) 
     assert listener.heard == ["before 0", "context file", "round 1: [1, 2, 3]", "best 2"]
 
 
-def test_without_tests_all_are_written_and_agreement_decides(solved: Solve) -> None:
+def test_without_tests_all_are_written_and_agreement_decides(solved: Solve):
     def parses(changes: Sequence[Change], cancel: Cancel) -> Verdict:
         assert changes  # the folder as it is needs no check
         return make_verdict(True, 0, 0, 0, "")
@@ -227,7 +214,7 @@ def test_without_tests_all_are_written_and_agreement_decides(solved: Solve) -> N
     assert outcome.baseline is None and "The tests fail" not in coder.prompts[0]
 
 
-def test_tests_that_pass_already_do_not_end_the_round(solved: Solve) -> None:
+def test_tests_that_pass_already_do_not_end_the_round(solved: Solve):
     def passes(changes: Sequence[Change], cancel: Cancel) -> Verdict:
         return make_verdict(True, 2, 0, 0, "2 passed")
 
@@ -237,7 +224,7 @@ def test_tests_that_pass_already_do_not_end_the_round(solved: Solve) -> None:
     assert "The tests fail" not in coder.prompts[0]
 
 
-def test_a_cancel_ends_the_candidates_and_their_tests(solved: Solve) -> None:
+def test_a_cancel_ends_the_candidates_and_their_tests(solved: Solve):
     cancel, testing = Cancel(), threading.Event()
 
     def hangs(changes: Sequence[Change], stop: Cancel) -> Verdict:
@@ -260,7 +247,7 @@ def test_a_cancel_ends_the_candidates_and_their_tests(solved: Solve) -> None:
     thread.join()
 
 
-def test_equal_edits_are_tested_once(solved: Solve) -> None:
+def test_equal_edits_are_tested_once(solved: Solve):
     asked: list[int] = []
 
     def counts(changes: Sequence[Change], cancel: Cancel) -> Verdict:
@@ -274,14 +261,14 @@ def test_equal_edits_are_tested_once(solved: Solve) -> None:
     assert [one.verdict.passed for one in outcome.rounds[0] if one.verdict] == [0, 0, 0, 1]
 
 
-def test_a_syntax_error_goes_into_the_next_round(solved: Solve) -> None:
+def test_a_syntax_error_goes_into_the_next_round(solved: Solve):
     coder = Coder([answer(BROKEN)], [answer(RIGHT)])
     solved(coder, rounds=2, candidates=1)
     why = "the answer has a syntax error, in line 1: invalid syntax"
     assert f"cannot be used: {why}.\n\nThe files are again" in coder.prompts[1]
 
 
-def test_a_model_that_has_learnt_a_form_is_told_of_edits_alone(solved: Solve) -> None:
+def test_a_model_that_has_learnt_a_form_is_told_of_edits_alone(solved: Solve):
     coder = Coder([answer(CALC)], [answer(RIGHT)])
     coder.metadata["tgr.edit_format"] = "file"
     solved(coder, rounds=2, candidates=1)
@@ -291,7 +278,7 @@ def test_a_model_that_has_learnt_a_form_is_told_of_edits_alone(solved: Solve) ->
 @pytest.mark.parametrize(("form", "constrained"), [("file", True), ("file", False), ("", True)])
 def test_answers_of_a_model_that_has_learnt_a_form_follow_its_grammar(
     solved: Solve, form: str, constrained: bool
-) -> None:
+):
     coder = Coder([answer(RIGHT)])
     coder.metadata["tgr.edit_format"] = form
     solved(coder, candidates=1, constrained=constrained)
@@ -300,19 +287,12 @@ def test_answers_of_a_model_that_has_learnt_a_form_follow_its_grammar(
     assert coder.verbatim == [bool(grammar)]
 
 
-def test_a_file_that_had_a_syntax_error_before_may_have_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_file_that_had_a_syntax_error_before_may_have_one(monkeypatch):
     assert syntax_error((Change("a.py", "x = 1\n", "x =\n"),)) == "a.py:1: invalid syntax"
-    assert not syntax_error(
-        (
-            Change("a.py", "x = ?\n", "x =\n"),
-            Change("a.js", "", "x ="),
-        )
-    )
+    assert not syntax_error((Change("a.py", "x = ?\n", "x =\n"), Change("a.js", "", "x =")))
 
 
-def test_a_judge_that_fails_is_a_failure_of_the_task(solved: Solve) -> None:
+def test_a_judge_that_fails_is_a_failure_of_the_task(solved: Solve):
     def broken(changes: Sequence[Change], cancel: Cancel) -> Verdict:
         if changes:
             raise OSError(28, "No space left on device")
@@ -325,7 +305,7 @@ def test_a_judge_that_fails_is_a_failure_of_the_task(solved: Solve) -> None:
 # ---- rounds ----
 
 
-def test_the_failing_output_of_the_best_goes_into_the_next_round(solved: Solve) -> None:
+def test_the_failing_output_of_the_best_goes_into_the_next_round(solved: Solve):
     def says(changes: Sequence[Change], cancel: Cancel) -> Verdict:
         found = judge(changes, cancel)
         return dataclasses.replace(found, output=f"tried {len(changes)}: {found.output}")
@@ -342,7 +322,7 @@ def test_the_failing_output_of_the_best_goes_into_the_next_round(solved: Solve) 
     assert [config.seed for config in coder.configs] == [42, 44]
 
 
-def test_the_next_round_begins_with_an_edit_that_passes_more(solved: Solve) -> None:
+def test_the_next_round_begins_with_an_edit_that_passes_more(solved: Solve):
     rest = RIGHT.replace("    return a + b", "    return a+b")
     coder = Coder([answer(WRONG), answer(HALF)], [answer(CALC), answer(HALF), answer(rest)])
     listener = Followed()
@@ -356,7 +336,7 @@ def test_the_next_round_begins_with_an_edit_that_passes_more(solved: Solve) -> N
     assert outcome.best == whole and whole.passes
 
 
-def test_what_the_person_changes_meanwhile_is_not_in_the_next_round(solved: Solve) -> None:
+def test_what_the_person_changes_meanwhile_is_not_in_the_next_round(solved: Solve):
     """Edits are for the files as the copies have them."""
     listener = Followed()
 
@@ -371,20 +351,20 @@ def test_what_the_person_changes_meanwhile_is_not_in_the_next_round(solved: Solv
     assert "# other.py" in coder.prompts[1] and "changed by" not in coder.prompts[1]
 
 
-def test_two_changes_one_after_the_other() -> None:
+def test_two_changes_one_after_the_other():
     first = (Change("a", "1", "2"), Change("b", "1", "2"))
     then = (Change("c", "1", "2"), Change("b", "2", "1"), Change("a", "2", "3"))
     assert merge_changes(first, then) == (Change("a", "1", "3"), Change("c", "1", "2"))
     assert merge_changes((), then) == then and merge_changes(first, ()) == first
 
 
-def test_rounds_end_after_the_last_one(solved: Solve) -> None:
+def test_rounds_end_after_the_last_one(solved: Solve):
     outcome = solved(Coder(*[[answer(WRONG)]] * 3), rounds=3)
     assert len(outcome.rounds) == 3 and outcome.best is not None and not outcome.best.passes
     assert [one.number for one in outcome.ranked] == [1, 2, 3, 4, 5, 6]
 
 
-def test_the_budget_bounds_all_rounds_together(solved: Solve) -> None:
+def test_the_budget_bounds_all_rounds_together(solved: Solve):
     probe = Coder([answer(HALF)])
     solved(probe)
     n_query = len(probe.prompts[0].encode())
@@ -398,7 +378,7 @@ def test_the_budget_bounds_all_rounds_together(solved: Solve) -> None:
     assert outcome.ended.startswith(f"the budget of {budget:,} forward tokens has no room")
 
 
-def test_a_model_that_thinks_keeps_room_for_a_whole_edit(solved: Solve) -> None:
+def test_a_model_that_thinks_keeps_room_for_a_whole_edit(solved: Solve):
     plain, thinking = Coder([answer(RIGHT)]), Coder([answer(RIGHT)])
     thinking.chat_template = "<think>"
     for coder in (plain, thinking):
@@ -406,13 +386,13 @@ def test_a_model_that_thinks_keeps_room_for_a_whole_edit(solved: Solve) -> None:
     assert plain.kept == [0] and thinking.kept[0] > len(answer(RIGHT))
 
 
-def test_a_budget_below_the_prompt_writes_nothing(solved: Solve) -> None:
+def test_a_budget_below_the_prompt_writes_nothing(solved: Solve):
     outcome = solved(Coder(), budget=100)
     assert not outcome.rounds and outcome.best is None
     assert re.search(r"budget of 100 .* no room .* whose prompt has [\d,]+$", outcome.ended)
 
 
-def test_an_attempt_for_which_there_is_no_room_is_left_out(solved: Solve) -> None:
+def test_an_attempt_for_which_there_is_no_room_is_left_out(solved: Solve):
     long = WRONG + "# " + "x" * 7300 + "\n"
     coder = Coder([answer(long)], [answer(RIGHT)])
     solved(coder, rounds=2, candidates=1)
@@ -420,7 +400,7 @@ def test_an_attempt_for_which_there_is_no_room_is_left_out(solved: Solve) -> Non
     assert coder.configs[1].seed == coder.configs[0].seed + 1
 
 
-def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(solved: Solve) -> None:
+def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(solved: Solve):
     coder = Coder([answer(RIGHT)])
     coder.n_ctx_train = 200
     with pytest.raises(CapacityError, match="lower context_tokens, or name fewer files"):
@@ -438,8 +418,8 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(solved: Solve) ->
     ],
 )
 def test_the_form_of_the_edits(
-    solved: Solve, monkeypatch: pytest.MonkeyPatch, n_lines: int, text: str, asked: str, form: str
-) -> None:
+    solved: Solve, monkeypatch, n_lines: int, text: str, asked: str, form: str
+):
     import fake_coder
 
     monkeypatch.setattr(fake_coder, "CALC", CALC + "VALUE = 12\n" * n_lines)
@@ -449,14 +429,14 @@ def test_the_form_of_the_edits(
     assert outcome.form == form
 
 
-def test_the_model_file_may_advise_a_form(solved: Solve) -> None:
+def test_the_model_file_may_advise_a_form(solved: Solve):
     coder = Coder(["nothing"])
     coder.metadata["tgr.edit_format"] = "function"
     assert solved(coder).form == "function"
 
 
 @pytest.mark.parametrize("form", ["file", "function"])
-def test_no_form_of_the_answer_is_asked_for(form: str, solved: Solve) -> None:
+def test_no_form_of_the_answer_is_asked_for(form: str, solved: Solve):
     """Neither of a model that has learnt one nor of others."""
     coders = Coder(["nothing"]), Coder(["nothing"])
     coders[0].metadata["tgr.edit_format"] = form
@@ -471,7 +451,7 @@ def test_no_form_of_the_answer_is_asked_for(form: str, solved: Solve) -> None:
 # ---- table and diff ----
 
 
-def test_the_table_shows_each_candidate_best_first() -> None:
+def test_the_table_shows_each_candidate_best_first():
     best = candidate(2, RIGHT, make_verdict(True, 2, 0, 0, ""), n_tokens=1234, seconds=1.26)
     none = candidate(1, CALC, problem="the answer has no edit\x1b[2J in it")
     stopped = dataclasses.replace(candidate(3, CALC), state="stopped")
@@ -485,7 +465,7 @@ def test_the_table_shows_each_candidate_best_first() -> None:
     ]
 
 
-def test_an_output_that_counts_no_tests_is_shown_by_its_end() -> None:
+def test_an_output_that_counts_no_tests_is_shown_by_its_end():
     said: list[str] = []
     with Report(said.append, "pytset", is_live=False) as report:
         report.baseline(make_verdict(True, 1, 1, 0, "E  assert 1 == 2"))
@@ -502,7 +482,7 @@ def test_an_output_that_counts_no_tests_is_shown_by_its_end() -> None:
     assert said[-1].strip() == "the command may be wrong"
 
 
-def test_after_a_round_the_best_candidates_are_shown_and_the_others_counted(solved: Solve) -> None:
+def test_after_a_round_the_best_candidates_are_shown_and_the_others_counted(solved: Solve):
     said: list[str] = []
     with Report(said.append, "pytest", is_live=False) as report:
         solved(Coder(["nothing"] * 19 + [answer(RIGHT)]), listener=report,
