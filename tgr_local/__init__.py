@@ -49,31 +49,17 @@ if TYPE_CHECKING:
     from tgr_local.system.errors import ModelError as ModelError
     from tgr_local.system.errors import TgrError as TgrError
 
-_HOME = {
-    "EngineConfig": "options.config",
-    "SearchConfig": "options.config",
-    "Cancel": "engine",
-    "Engine": "engine",
-    "CancelledError": "system.errors",
-    "CapacityError": "system.errors",
-    "InstallError": "system.errors",
-    "ModelError": "system.errors",
-    "TgrError": "system.errors",
-    "Reply": "generation",
-    "ControlVector": "generation.control_vectors",
-    "Event": "generation",
-    "TextDelta": "generation",
-    "Counts": "search.steps",
-    "Progress": "search.steps",
-    "Step": "search.steps",
-    "TgrLlama": "apis.llama",
-    "freeze_support": "system.confined",
-    "generate": "generation",
-    "generate_many": "generation",
-    "load": "generation",
-    "generate_steps": "generation",
-    "stream": "generation",
+_NAMES = {
+    "options.config": "EngineConfig SearchConfig",
+    "engine": "Cancel Engine",
+    "system.errors": "CancelledError CapacityError InstallError ModelError TgrError",
+    "generation": "Event Reply TextDelta generate generate_many generate_steps load stream",
+    "generation.control_vectors": "ControlVector",
+    "search.steps": "Counts Progress Step",
+    "apis.llama": "TgrLlama",
+    "system.confined": "freeze_support",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOME)
 
 
