@@ -216,6 +216,23 @@ async def test_an_edit_that_gains_nothing_is_not_asked_for(project: Path):
 
 
 @asynchronous
+async def test_without_a_test_command_the_person_is_asked_and_nothing_is_under_way(
+    project: Path,
+):
+    async with driven(project, [[answer(RIGHT)]], ("allow",)) as it:
+        await it.prompt("/set test none")
+        assert await it.prompt("Fix the failing tests.") == "end_turn"
+        assert "no command runs them; name it: /test " in it.client.text()
+        assert {one.status for one in it.client.of("plan")[-1].entries} == {"pending"}
+        assert not it.client.asked and it.calc == CALC
+        await it.prompt("/test pytest")
+        await it.prompt("/again")
+        assert it.calc == RIGHT
+        await it.prompt("/table")
+        assert "  2 of 2 pass  " in it.client.text().rpartition("undo restores")[2]
+
+
+@asynchronous
 async def test_files_that_are_mentioned_are_named_and_others_are_refused(project: Path):
     (project / "test_calc.py").write_text("import calc\n")
     (project / "other.py").write_text("x = 1\n")

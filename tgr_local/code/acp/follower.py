@@ -62,6 +62,12 @@ class Follower:
     def __exit__(self, *exc: object) -> None:
         for name in list(self._open):
             self._end(name, "failed")
+        # after an error, or stopped: nothing is under way any more
+        under_way = [name for name, state in self._states.items() if state == "in_progress"]
+        for name in under_way:
+            self._states[name] = "pending"
+        if under_way:
+            self._send_plan()
 
     def finished(self, passes: bool) -> None:
         """The task has its outcome. Tests that do not pass are still to be done."""
