@@ -11,14 +11,14 @@ namespace tgr::avx2 {
 
 namespace {
 
-// Tokens whose sums stay in registers; of those of many bits there are sums in 16 and in 32 bits.
+// Tokens whose sums stay in registers; of those of eight bits there are sums in 16 and in 32 bits.
 constexpr int columns(int, int bits) {
-    return bits < 6 ? 4 : 3;
+    return bits == 8 ? 3 : 4;
 }
 
 // Tiles that share the loads of one token.
 constexpr int tiles_of_one_token(int bits) {
-    return bits == 6 ? 1 : 2;
+    return bits == 6 ? 1 : 2; // four blocks of Q6_K come at a time
 }
 
 constexpr bool SIGNED_BYTES = true; // the sign of a byte goes to the token's number
@@ -42,8 +42,16 @@ inline Words add_pairs(Words whole, __m256i pairs) {
     return whole + Words(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-// Words, of N_WORDS, whose pairs are added up in 16 bits: a pair is below 2^(BITS + 8).
-template <class Format, int N_WORDS> constexpr int IN_16_BITS = std::min(N_WORDS, std::max(128 >> Format::BITS, 1));
+// Words, of N_WORDS, whose pairs are added up in 16 bits: a pair is below 2^(BITS + 8). Of a half all fit, less 2^SHIFT
+// times the token's numbers; what does not fit before that is subtracted wraps around.
+template <class Format, int N_WORDS> constexpr int IN_16_BITS =
+    Format::HALVES ? N_WORDS : std::min(N_WORDS, std::max(128 >> Format::BITS, 1));
+
+inline __m256i minus_pairs(const TokenBlock & token, int half, int shift) {
+    int32_t pairs;
+    std::memcpy(&pairs, token.minus_pairs[half], 4);
+    return _mm256_slli_epi16(_mm256_set1_epi32(pairs), shift);
+}
 
 // The sum of products of one token with the words of a block, or of half of one. Those that are added up in 16 bits
 // come one after the other.
@@ -53,10 +61,14 @@ template <class Format, int N_WORDS> struct Sum {
     Words   whole;
     __m256i pairs[N_WORDS / TOGETHER];
 
-    void add(Words weights, const int8_t * numbers, int word) {
-        const __m256i two = in_pairs<Format>(__m256i(weights), four(numbers, word));
-        __m256i &     sum = pairs[word / TOGETHER];
-        sum               = word % TOGETHER == 0 ? two : _mm256_add_epi16(sum, two);
+    void add(Words weights, const TokenBlock & token, int half, int word) {
+        __m256i   two = in_pairs<Format>(__m256i(weights), four(token.numbers + 16 * half, word));
+        __m256i & sum = pairs[word / TOGETHER];
+        if (word == 0) {
+            whole = Format::HALVES ? splat(0) : beginning<Format>(token, half);
+            two   = Format::HALVES ? _mm256_add_epi16(two, minus_pairs(token, half, Format::SHIFT)) : two;
+        }
+        sum = word % TOGETHER == 0 ? two : _mm256_add_epi16(sum, two);
         keep(sum);
         if (word % TOGETHER == TOGETHER - 1) {
             whole = add_pairs(whole, sum);
@@ -64,11 +76,16 @@ template <class Format, int N_WORDS> struct Sum {
     }
 };
 
-// Adds the products of 4 * N_WORDS numbers of each row of R tiles, from `at` on, with those of N tokens.
+// Sums of the products of 4 * N_WORDS numbers of each row of R tiles, those of half `half`, with those of N tokens.
 template <class Format, int N_WORDS, int R, int N>
 inline void add_products(Words (&whole)[R][N], const uint8_t * const (&numbers)[R], const TokenBlock * const * tokens,
-                         int64_t block, int at) {
+                         int64_t block, int half) {
     constexpr int TOGETHER = IN_16_BITS<Format, N_WORDS>;
+    for (int t = 0; t < N; ++t) {
+        for (int r = 0; r < R; ++r) {
+            whole[r][t] = Format::HALVES ? splat(0) : beginning<Format>(tokens[t][block], half);
+        }
+    }
 #pragma GCC unroll 8
     for (int first = 0; first < N_WORDS; first += TOGETHER) {
         __m256i pairs[R][N];
@@ -76,13 +93,19 @@ inline void add_products(Words (&whole)[R][N], const uint8_t * const (&numbers)[
         for (int i = first; i < first + TOGETHER; ++i) {
             __m256i weights[R];
             for (int r = 0; r < R; ++r) {
-                weights[r] = __m256i(load_words(numbers[r] + (at / 4 + i) * ROWS * 4));
+                weights[r] = __m256i(load_words(numbers[r] + (4 * half + i) * ROWS * 4));
             }
             for (int t = 0; t < N; ++t) {
-                const __m256i token = four(tokens[t][block].numbers + at, i);
+                const __m256i token = four(tokens[t][block].numbers + 16 * half, i);
                 for (int r = 0; r < R; ++r) {
                     const __m256i two = in_pairs<Format>(weights[r], token);
-                    pairs[r][t]       = i == first ? two : _mm256_add_epi16(pairs[r][t], two);
+                    if (i > first) {
+                        pairs[r][t] = _mm256_add_epi16(pairs[r][t], two);
+                    } else {
+                        pairs[r][t] = Format::HALVES
+                                          ? _mm256_add_epi16(minus_pairs(tokens[t][block], half, Format::SHIFT), two)
+                                          : two;
+                    }
                     keep(pairs[r][t]);
                 }
             }
@@ -98,12 +121,6 @@ inline void add_products(Words (&whole)[R][N], const uint8_t * const (&numbers)[
 
 #include "quantized/formats.h"
 #include "quantized/multiply.h"
-
-inline int32_t sum(__m256i words) {
-    const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-    const __m128i two  = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
-}
 
 inline float greatest(Floats numbers) {
     const __m128 four = _mm_max_ps(_mm256_castps256_ps128(numbers), _mm256_extractf128_ps(numbers, 1));
@@ -132,19 +149,23 @@ void pack(const float * numbers, int64_t n, TokenBlock * packed) {
         for (int i = 0; i < 4; ++i) {
             whole[i] = _mm256_cvtps_epi32(_mm256_mul_ps(parts[i], splat(inverse))); // to the nearest, or even
         }
-        // vectors, since what is not finite wraps around
-        const __m256i half_a = _mm256_add_epi32(whole[0], whole[1]), half_b = _mm256_add_epi32(whole[2], whole[3]);
-        const __m256i zero = _mm256_setzero_si256();
-        to.minus_half[0]   = sum(_mm256_sub_epi32(zero, half_a));
-        to.minus_half[1]   = sum(_mm256_sub_epi32(zero, half_b));
-        to.minus           = sum(_mm256_sub_epi32(zero, _mm256_add_epi32(half_a, half_b)));
-        to.sum             = -float(to.minus) * to.scale;
         // packing works within halves, so words are put into order afterwards
         const __m256i shorts_a = _mm256_packs_epi32(whole[0], whole[1]),
                       shorts_b = _mm256_packs_epi32(whole[2], whole[3]);
-        _mm256_storeu_si256(reinterpret_cast<__m256i *>(to.numbers),
-                            _mm256_permutevar8x32_epi32(_mm256_packs_epi16(shorts_a, shorts_b),
-                                                        _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+        const __m256i bytes    = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(shorts_a, shorts_b),
+                                                             _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(to.numbers), bytes);
+        const __m256i minus =
+            _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes));
+        const __m256i two = _mm256_add_epi16(minus, _mm256_shuffle_epi32(minus, 0x4e));
+        const __m256i one = _mm256_add_epi16(two, _mm256_shuffle_epi32(two, 0xb1));
+        const int32_t halves[2]{ _mm256_extract_epi32(one, 0), _mm256_extract_epi32(one, 4) };
+        std::memcpy(to.minus_pairs, halves, sizeof halves);
+        for (int half = 0; half < 2; ++half) {
+            to.minus_half[half] = to.minus_pairs[half][0] + to.minus_pairs[half][1];
+        }
+        to.minus = to.minus_half[0] + to.minus_half[1];
+        to.sum   = -float(to.minus) * to.scale;
     }
 }
 

@@ -15,14 +15,15 @@ struct Rows {
 };
 
 // A block of a packed token: 32 numbers, their scale, the sum of the numbers times the scale, the sum of the numbers
-// with its sign turned, and that of either half. Side by side: a kernel has a register for the place of each token, not
-// five.
+// with its sign turned, that of either half, and of a half those of the numbers 4i and 4i + 1, and of 4i + 2 and 4i
+// + 3. Side by side: a kernel has a register for the place of each token, not six.
 struct TokenBlock {
     int8_t  numbers[TOKEN_BLOCK];
     float   scale;
     float   sum;
     int32_t minus;
     int32_t minus_half[2];
+    int16_t minus_pairs[2][2];
 };
 
 static_assert(alignof(TokenBlock) == 4);

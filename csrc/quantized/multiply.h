@@ -83,19 +83,13 @@ void multiply_tiles(const Tile * tiles, int64_t n_blocks, const TokenBlock * con
         Words whole[R][N];
         if constexpr (Format::HALVES) {
             Floats scaled[R][N];
-            for (int t = 0; t < N; ++t) {
-                for (int r = 0; r < R; ++r) {
-                    whole[r][t] = left(splat(tokens[t][b].minus_half[0]), Format::SHIFT);
-                }
-            }
             add_products<Format, 4, R, N>(whole, numbers, tokens, b, 0);
             for (int t = 0; t < N; ++t) {
                 for (int r = 0; r < R; ++r) {
                     scaled[r][t] = product(floats(whole[r][t]), load(tiles[r].scales[b][0]));
-                    whole[r][t]  = left(splat(tokens[t][b].minus_half[1]), Format::SHIFT);
                 }
             }
-            add_products<Format, 4, R, N>(whole, numbers, tokens, b, 16);
+            add_products<Format, 4, R, N>(whole, numbers, tokens, b, 1);
             for (int t = 0; t < N; ++t) {
                 for (int r = 0; r < R; ++r) {
                     scaled[r][t] = product_and_sum(floats(whole[r][t]), load(tiles[r].scales[b][1]), scaled[r][t]);
@@ -103,11 +97,6 @@ void multiply_tiles(const Tile * tiles, int64_t n_blocks, const TokenBlock * con
                 }
             }
         } else {
-            for (int t = 0; t < N; ++t) {
-                for (int r = 0; r < R; ++r) {
-                    whole[r][t] = Format::SHIFT > 0 ? left(splat(tokens[t][b].minus), Format::SHIFT) : splat(0);
-                }
-            }
             add_products<Format, 8, R, N>(whole, numbers, tokens, b, 0);
             for (int t = 0; t < N; ++t) {
                 for (int r = 0; r < R; ++r) {
@@ -169,11 +158,7 @@ template <class Format, int R> struct OneToken {
     __attribute__((always_inline)) void put_one(int64_t b, int word, int r, Words numbers) {
         const int half = word / LENGTH;
         auto &    sum  = sums[b][r];
-        if (word % LENGTH == 0) {
-            const int32_t minus = Format::HALVES ? token[b].minus_half[half] : token[b].minus;
-            sum.whole           = Format::SHIFT > 0 ? left(splat(minus), Format::SHIFT) : splat(0);
-        }
-        sum.add(numbers, token[b].numbers + 16 * half, word % LENGTH);
+        sum.add(numbers, token[b], half, word % LENGTH);
         if (word == LENGTH - 1 && Format::HALVES) {
             first_half[b][r] = product(floats(sum.whole), scales[r][b][0]);
         } else if (word == 7) {

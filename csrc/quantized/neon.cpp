@@ -113,6 +113,7 @@ void pack(const float * numbers, int64_t n, TokenBlock * packed) {
             }
             vst1_s8(to.numbers + i, vqmovn_s16(vcombine_s16(vqmovn_s32(whole[0]), vqmovn_s32(whole[1]))));
         }
+        std::memset(to.minus_pairs, 0, sizeof to.minus_pairs); // for products in pairs alone
         to.minus_half[0] = int32_t(0 - vaddvq_u32(sums[0]));
         to.minus_half[1] = int32_t(0 - vaddvq_u32(sums[1]));
         to.minus         = int32_t(0 - vaddvq_u32(sums[0] + sums[1]));

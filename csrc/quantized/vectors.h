@@ -56,6 +56,12 @@ inline void store_words(uint8_t * to, Words words) {
     std::memcpy(to, &words, sizeof words);
 }
 
+// What the sum of a block of a token begins with, or of half of one: the numbers of weights are 2^SHIFT too large.
+template <class Format> inline Words beginning(const TokenBlock & token, int half) {
+    return Format::SHIFT <= 0 ? splat(0)
+                              : left(splat(Format::HALVES ? token.minus_half[half] : token.minus), Format::SHIFT);
+}
+
 // Words of N tiles, which are decoded together.
 template <int N> struct Several {
     Words of[N];

@@ -152,6 +152,42 @@ TEST(products_are_those_of_the_numbers) {
     }
 }
 
+// Every number of the weights and of the tokens is the greatest or the least: their sums are as large as they can be.
+TEST(sums_of_the_largest_numbers_fit) {
+    const Chosen chosen;
+    for (const Kind & kind : KINDS) {
+        for (const int byte : { 0x00, 0xff, 0x0f, 0x80, 0x7f }) {
+            for (const float token : { 1.0f, -1.0f }) {
+                Drawn drawn(kind, 16, 256, 9);
+                for (size_t block = 0; block < drawn.weights.size(); block += ggml_type_size(drawn.type)) {
+                    const size_t end = block + ggml_type_size(drawn.type);
+                    for (size_t at = block; at < end; ++at) {
+                        const bool is_factor = at >= block + kind.at && at < block + kind.at + 2 * kind.n;
+                        drawn.weights[at]    = is_factor ? drawn.weights[at] : uint8_t(byte);
+                    }
+                }
+                std::fill(drawn.tokens.begin(), drawn.tokens.end(), token);
+                std::vector<float> numbers(16 * 256);
+                ggml_get_type_traits(kind.type)->to_float(drawn.weights.data(), numbers.data(), 16 * 256);
+                const auto rounded = drawn.rounded();
+                for (const char * instructions : INSTRUCTIONS) {
+                    use_products(instructions);
+                    for (const auto & found : { drawn.products(), drawn.interleaved_products(9) }) {
+                        for (size_t i = 0; i < found.size(); ++i) {
+                            double sum = 0, sizes = 0;
+                            for (size_t k = 0; k < 256; ++k) {
+                                sum += rounded[k] * double(numbers[i % 16 * 256 + k]);
+                                sizes += std::abs(rounded[k] * double(numbers[i % 16 * 256 + k]));
+                            }
+                            CHECK(std::abs(double(found[i]) - sum) <= 1e-6 * sizes);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 TEST(a_product_has_the_same_bits_whatever_is_beside_it) {
     const Chosen chosen;
     for (const Kind & kind : KINDS) {
