@@ -558,3 +558,24 @@ def test_the_docstring_of_a_module_is_kept():
         assert kept(text, new) == new
     assert kept("X = 1\n", "X = 2\n") == "X = 2\n"
     assert kept(text, "X = 1\n", "a.js") == "X = 1\n"
+
+
+def test_a_function_with_another_name_takes_the_place_of_the_old_one() -> None:
+    """Its import goes too, where the file does not use it any more."""
+    prices = "def calc(x):\n    return round(x)\n\n\ndef net(x):\n    return x\n"
+    orders = "from prices import calc\n\nX = 1\n\n\ndef total(a):\n    return calc(a)\n"
+    documents = [FileText("prices.py", prices), FileText("orders.py", orders)]
+    new = (
+        "from prices import gross\n\n\ndef total(a):\n    return gross(a)\n",
+        "def gross(x):\n    return round(x)\n",
+    )
+    answer = f"orders.py\n{fenced(new[0])}\nprices.py\n{fenced(new[1])}"
+    first, second = read_answer(answer, documents)
+    assert first.after == prices.replace("calc", "gross")
+    assert second.after == orders.replace("calc", "gross")
+    other = fenced("def gross(x):\n    return round(2 * x)\n")  # something new
+    (change,) = read_answer(other, documents[:1])
+    assert prices in change.after
+    uses = orders + "\n\ndef more():\n    return calc(1)\n"
+    (kept_import,) = read_answer(fenced(new[0]), [FileText("orders.py", uses)])
+    assert "from prices import calc\n" in kept_import.after

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tgr_local.code.edits import Change, EditError, FileText
-from tgr_local.code.edits.document import Patch, lines_of, patched
+from tgr_local.code.edits.document import Patch, joined, lines_of, patched
 from tgr_local.code.edits.function import in_place, parsed, replacing
 from tgr_local.code.edits.syntax import Definition, python_error
 from tgr_local.code.reading import evidence
@@ -232,13 +232,15 @@ def _exchange(
                 text, entry.name
             ):
                 continue  # its methods one by one
+        place = place or _renamed(document, mine, theirs, entry, new)
         if place is None:
             if entry.depth == 0 and _SELF.search(entry.signature):
                 raise EditError(f"the answer has a method {entry.name!r:.60}, but not its class")
             added[entry.name] = entry
         else:
             code = _check_whole("\n".join(new[entry.first - 1 : entry.last]), document.text)
-            if place.name != entry.name and _is_other(document, place, entry, code):
+            is_short = entry.name == place.name.rpartition(".")[2] != place.name
+            if is_short and _is_other(document, place, entry, code):
                 raise EditError(f"the answer has a method {entry.name!r:.60}, but not its class")
             exchanged[place.first] = replacing(document, place.first, place.last, code)
         handled.add(entry.name)
@@ -248,7 +250,7 @@ def _exchange(
     if not exchanged and not (added and is_own):
         return None
     first = min(exchanged, default=0)
-    return patched(
+    after = patched(
         document,
         [
             *_bound_patches(document, text, theirs),
@@ -256,6 +258,46 @@ def _exchange(
             *exchanged.values(),
         ],
     )
+    return _drop_imports(document, text, after)
+
+
+def _renamed(
+    document: FileText,
+    mine: Sequence[Definition],
+    theirs: Sequence[Definition],
+    entry: Definition,
+    new: Sequence[str],
+) -> Definition | None:
+    """Returns the function or class that a new one is under another name: with the same code, and
+    not in the block itself."""
+    known, old = {d.name for d in theirs}, lines_of(document.text)
+    name = re.compile(rf"\b{re.escape(entry.name)}\b")
+    code = new[entry.first - 1 : entry.last]
+    for other in mine:
+        is_gone = other.kind == entry.kind and not other.depth and other.name not in known
+        if (
+            is_gone
+            and [name.sub(other.name, line) for line in code] == (old[other.first - 1 : other.last])
+        ):
+            return other
+    return None
+
+
+def _drop_imports(document: FileText, block: str, after: str) -> str:
+    """A Python file without the imports of a name that it used before and no longer uses, where the
+    block imports another name from the same module."""
+    tree, its = parsed(after), parsed(block)
+    if not document.path.endswith(".py") or tree is None or its is None:
+        return after
+    used, before = (Counter(re.findall(r"\w+", text)) for text in (after, document.text))
+    modules = {(n.module, n.level) for n in its.body if isinstance(n, ast.ImportFrom)}
+    lines = lines_of(after)
+    for node in reversed(tree.body):
+        if isinstance(node, ast.ImportFrom) and (node.module, node.level) in modules:
+            bound = [alias.asname or alias.name for alias in node.names]
+            if all(used[name] == 1 < before[name] for name in bound) and bound != ["*"]:
+                del lines[node.lineno - 1 : node.end_lineno]
+    return joined(lines, document)
 
 
 def _places(mine: Sequence[Definition], theirs: Sequence[Definition]) -> list[Definition | None]:
