@@ -349,9 +349,13 @@ QUEUED = (  # in connections that nobody accepts
 
 @pytest.mark.parametrize("hold", [PAIRS, QUEUED])
 def test_memory_in_sockets_is_bounded(backend: Backend, measured: None, hold: str):
-    """It counts for no process."""
-    limits = replace(SHORT, memory=400 << 20)
-    outcome = attempt(backend, FILL.format(hold=hold), limits=limits)
+    """It counts for no process, but where the machine's free memory shrinks. Tests beside this one
+    may give back as much meanwhile, so it is tried again."""
+    limits = replace(SHORT, memory=400 << 20, seconds=HANG / 2)
+    for _ in range(3):
+        outcome = attempt(backend, FILL.format(hold=hold), limits=limits)
+        if outcome.why != "time limit":
+            break
     assert outcome.why == "memory limit of 419,430,400 bytes for all processes"
 
 
