@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import stat
@@ -9,6 +10,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+needs_tree_sitter = pytest.mark.skipif(
+    importlib.util.find_spec("tree_sitter_language_pack") is None,
+    reason="tree-sitter-language-pack is not installed",
+)
 
 
 def git(folder: Path, *arguments: str) -> None:

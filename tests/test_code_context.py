@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import re
 import subprocess
@@ -10,16 +9,12 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from code_folders import needs_tree_sitter
 from surroundings import HANG, environment
 
 from tgr_local.code.edits import FileText, syntax
 from tgr_local.code.reading import evidence, outline, prompt
 from tgr_local.code.reading.context import Context, Wish, make_context
-
-needs_tree_sitter = pytest.mark.skipif(
-    importlib.util.find_spec("tree_sitter_language_pack") is None,
-    reason="tree-sitter-language-pack is not installed",
-)
 
 STACK = '''\
 import util

@@ -3,13 +3,13 @@ the candidates that depart, on doubles."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from code_folders import needs_tree_sitter
 from fake_coder import CALC, HALF, RIGHT, WAIT, Climber, Coder, Solve, make_verdict
 
 from tgr_local.code.edits import Change, FileText, Function, functions_of
@@ -20,10 +20,6 @@ from tgr_local.code.writing.departures import Departure
 from tgr_local.engine import Engine, Sampling
 from tgr_local.engine import Task as EngineTask
 
-needs_tree_sitter = pytest.mark.skipif(
-    importlib.util.find_spec("tree_sitter_language_pack") is None,
-    reason="tree-sitter-language-pack is not installed",
-)
 CODE = "x = 1\ny = x + 2\n"
 SOURCE = '''\
 """A module."""

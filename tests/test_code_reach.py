@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 
 import pytest
+from code_folders import needs_tree_sitter
 
 from tgr_local.code.edits import FileText, functions_of
 from tgr_local.code.judging.test_counts import Failure
@@ -14,10 +14,6 @@ from tgr_local.code.reading.prompt import Copy
 from tgr_local.code.writing import departures
 from tgr_local.engine import Engine
 
-needs_tree_sitter = pytest.mark.skipif(
-    importlib.util.find_spec("tree_sitter_language_pack") is None,
-    reason="tree-sitter-language-pack is not installed",
-)
 SHOP = FileText(
     "shop.py",
     """\

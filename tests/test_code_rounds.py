@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import math
 import re
 import threading
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from code_folders import needs_tree_sitter
 from fake_coder import CALC, HALF, RIGHT, WAIT, Coder, Followed, Solve, answer, judge, make_verdict
 from surroundings import HANG
 
@@ -24,10 +24,6 @@ from tgr_local.code.writing.candidates import merge_changes
 from tgr_local.engine import Cancel
 from tgr_local.system.errors import CancelledError, CapacityError
 
-needs_tree_sitter = pytest.mark.skipif(
-    importlib.util.find_spec("tree_sitter_language_pack") is None,
-    reason="tree-sitter-language-pack is not installed",
-)
 WRONG = CALC.replace("a - b", "a * b")
 BROKEN = CALC.replace("(a, b)", "(", 1)
 
