@@ -103,8 +103,26 @@ def test_a_driver_that_hangs_is_given_up(asks: Asked, monkeypatch):
     monkeypatch.setattr(vulkan, "SECONDS", 0.5)
     forks = "import subprocess, sys, time\n"
     forks += "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3600)'])\n"
-    asks(forks + "time.sleep(3600)")
-    assert vulkan.answer().reason.startswith("Vulkan's driver did not answer within 0.5 seconds")
+    asked = asks(forks + "time.sleep(3600)")
+    slow = "Vulkan's driver did not answer within 0.5 seconds"
+    for n in range(1, vulkan.TRIES + 2):
+        reason = vulkan.answer().reason
+        assert reason.startswith(slow) and len(asked) == min(n, vulkan.TRIES)
+        assert ("asked again the next time" in reason) == (n < vulkan.TRIES)
+        forget()
+
+
+def test_a_driver_that_compiles_for_long_is_used_later(asks: Asked, tmp_path, monkeypatch):
+    """What it compiled in the time that it had is there the next time."""
+    monkeypatch.setattr(vulkan, "SECONDS", 2)
+    done = tmp_path / "compiled"
+    compiles = f"import os, time\nif not os.path.exists({str(done)!r}):\n"
+    compiles += f"    open({str(done)!r}, 'w').close(); time.sleep(3600)\n"
+    asks(compiles + saying(USED))
+    assert vulkan.answer().n_slow == 1
+    for _ in range(2):
+        forget()
+        assert vulkan.answer() == USED
 
 
 def test_what_could_not_be_tried_is_tried_again(asks: Asked):

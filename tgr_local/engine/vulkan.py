@@ -29,6 +29,8 @@ from tgr_local.system import confined, json_checks, paths
 
 SECONDS = 30.0
 """Time that the child has."""
+TRIES = 4
+"""How often a driver is asked that takes longer: it may compile, and keep what it has compiled."""
 LOADER = "vulkan-1.dll" if os.name == "nt" else "libvulkan.so.1"
 _CHILD = """
 import sys
@@ -37,7 +39,8 @@ from tgr_local.engine import vulkan_child
 vulkan_child.main()
 """
 _MOST_BYTES = 1 << 16
-_SHAPE: dict[str, Any] = {"devices": [str], "reason": str, "is_broken": bool, "lasts": bool}
+_SHAPE: dict[str, Any] = {"devices": [str], "reason": str, "is_broken": bool, "lasts": bool,
+                          "n_slow": json_checks.Count}  # fmt: skip
 _lock = threading.Lock()
 is_child = False
 """Whether this is the process that asks, which has loaded the backend."""
@@ -55,6 +58,8 @@ class Answer:
     """Whether a driver failed."""
     lasts: bool = True
     """Whether the same may be expected the next time."""
+    n_slow: int = 0
+    """How often in turn there was none in time."""
 
 
 def library() -> Path:
@@ -85,9 +90,9 @@ def answer(again: bool = False) -> Answer:
     file = paths.folder("cache") / "vulkan" / f"{_key()}.json"
     with _lock:
         kept = None if again else _read(file)
-        if kept is not None:
+        if kept is not None and not 0 < kept.n_slow < TRIES:
             return kept
-        new = _ask()
+        new = _ask(kept.n_slow if kept else 0)
         with contextlib.suppress(OSError):
             if new.lasts:
                 paths.write_whole(file, json.dumps(dataclasses.asdict(new)).encode())
@@ -110,12 +115,12 @@ def _parsed(data: IO[bytes]) -> Answer:
     value = json_checks.loads(data.read(_MOST_BYTES))
     json_checks.check(_SHAPE, value)
     devices = tuple(value["devices"])
-    return Answer(devices, value["reason"], value["is_broken"], value["lasts"])
+    return Answer(devices, value["reason"], value["is_broken"], value["lasts"], value["n_slow"])
 
 
-def _ask() -> Answer:
+def _ask(n_slow: int) -> Answer:
     """Asks in a child process, which leaves its answer in a file: a process of a driver's that
-    goes on would keep a pipe open."""
+    goes on would keep a pipe open. `n_slow` = how often it did not answer in time."""
     if not (command := child()):
         return Answer(reason="there is no Python to ask the drivers in a process of its own")
     with tempfile.TemporaryFile() as file:
@@ -128,7 +133,7 @@ def _ask() -> Answer:
         try:
             code = process.wait(SECONDS)
         except subprocess.TimeoutExpired:
-            return _broken(f"did not answer within {SECONDS:g} seconds")
+            return _slow(n_slow + 1)
         finally:
             _kill(process)
         if code:
@@ -161,6 +166,14 @@ def _broken(what: str) -> Answer:
         "tgr-local doctor asks it again",
         is_broken=True,
     )
+
+
+def _slow(n: int) -> Answer:
+    what = f"did not answer within {SECONDS:g} seconds"
+    if n >= TRIES:
+        return dataclasses.replace(_broken(f"{what}, {n} times in turn"), n_slow=n)
+    reason = f"Vulkan's driver {what}, so the CPU computes; it is asked again the next time"
+    return Answer(reason=reason, is_broken=True, n_slow=n)
 
 
 def _key() -> str:
