@@ -27,6 +27,6 @@ for library in cuda cudart cublas cublasLt nccl vulkan; do
 done
 # not grep -q, which would end the list early
 if [ "$(uname)" = Linux ] && ! "$bin/python" -m zipfile --list build/wheel/*.whl | grep libggml-vulkan >/dev/null; then
-    echo "the wheel has no Vulkan: that needs glslc, the headers of SPIR-V, and those of Vulkan 1.3.272 or newer"
+    echo "the wheel has no Vulkan: csrc/vulkan_tools.sh gets what compiles it"
 fi
 $repair ${drivers[@]+"${drivers[@]}"} build/wheel/*.whl
