@@ -8,7 +8,8 @@ Repairs are made from HumanEval: a defect of `tgr_local.lab.eval.bugs` in the of
 that fails an example of the docstring and the official tests. The examples are the tests that the
 assistant sees, as a test file; the official tests judge what it chose, and a false pass is an edit
 that only the examples accept. `--skip` leaves out the first problems, such as those that a prompt
-was chosen on. FOLDER has projects and a `tasks.tsv`: name, task, test command.
+was chosen on. FOLDER has projects and a `tasks.tsv`: name, task, test command. Or it has a TOML
+file for each project, as `bench/projects` does: task, test, files, and hidden programs that judge.
 
 A row is one way to ask. `chat` rows are what a person does without the assistant: the files, the
 wish and the failing output in one request, the code taken from the answer by the same reader, and
@@ -41,13 +42,14 @@ from unittest import mock
 
 from tgr_local import EngineConfig, SearchConfig, load, methods
 from tgr_local.code import rounds
+from tgr_local.code.edits import Change
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.reading import context, prompt
 from tgr_local.code.rounds import CodeTask, TaskOutcome, solve
 from tgr_local.code.workplace import Workplace
 from tgr_local.code.writing import departures
-from tgr_local.engine import Engine
+from tgr_local.engine import Cancel, Engine
 from tgr_local.lab.eval import programs
 from tgr_local.lab.eval.bugs import defects
 from tgr_local.lab.eval.metrics import interval, paired
@@ -55,6 +57,7 @@ from tgr_local.lab.eval.programs import ProgramLimits
 from tgr_local.lab.eval.tasks.code import passes
 from tgr_local.options.config import CodeConfig
 from tgr_local.options.resolve import resolve
+from tgr_local.system.files import toml_tables
 from tgr_local.system.sandbox import backends, commands
 
 LIMITS = ProgramLimits(seconds=5)
@@ -102,6 +105,8 @@ class Repair:
     test: str
     hidden: str = ""
     """A program that follows solution.py; empty = the folder's own tests are all there is."""
+    hidden_files: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Programs beside the files that fail where an edit is wrong."""
 
 
 @dataclass
@@ -114,6 +119,8 @@ class Solved:
     n_passed: int
     n_edits: int
     """Answers of which an edit was taken that changes something and can be read."""
+    mended: float
+    """Share of the tests that failed and pass with the best edit."""
     forward_tokens: int
     first: float | None
     """Seconds to the first candidate that passes, the reading of the prompt included."""
@@ -203,6 +210,13 @@ def repairs(file: Path, n: int, skip: int) -> Iterator[Repair]:
 
 def projects(folder: Path) -> Iterator[Repair]:
     """The projects of a folder."""
+    for file in sorted(folder.glob("*.toml")):
+        some = toml_tables(file.read_bytes())
+        yield Repair(
+            file.stem, some["files"], some["task"], some["test"], hidden_files=some["hidden"]
+        )
+    if not (folder / "tasks.tsv").exists():
+        return
     for line in (folder / "tasks.tsv").read_text().splitlines():
         name, task, test = line.split("\t")
         files = {
@@ -263,19 +277,41 @@ def solved(engine: Engine, job: Repair, row: Row, config: SearchConfig, sandbox:
                 job.task, place.paths(), place.read, place.judge, job.test, refusal=place.refusal
             )
             outcome = solve(engine, task, config, methods.get("base"), code, clock)
+        best = outcome.best if outcome.best is not None and outcome.best.passes else None
+        right = best is not None and is_right(job, folder, best.changes, sandbox)
     finally:
         shutil.rmtree(folder)
     every = [candidate for some in outcome.rounds for candidate in some]
-    best = outcome.best if outcome.best is not None and outcome.best.passes else None
-    right = best is not None
-    if best is not None and job.hidden:
-        right = bool(passes(best.changes[0].after, job.hidden, LIMITS).correct)
     ended = [some for some in every if some.state == "done" and not some.parts]
     return Solved(
         best is not None, right, len(ended), sum(candidate.passes for candidate in every),
-        sum(candidate.parses for candidate in ended), outcome.forward_tokens, clock.first,
-        outcome.seconds,
+        sum(candidate.parses for candidate in ended), mended(outcome), outcome.forward_tokens,
+        clock.first, outcome.seconds,
     )  # fmt: skip
+
+
+def is_right(job: Repair, folder: Path, changes: Sequence[Change], sandbox: str) -> bool:
+    """Whether what the tests do not show is right, too."""
+    if job.hidden:
+        return bool(passes(changes[0].after, job.hidden, LIMITS).correct)
+    for path, text in job.hidden_files.items():
+        test = f"{'node' if path.endswith('.js') else 'python3'} {path}"
+        place = Workplace(folder, CodeConfig(test=test, sandbox=sandbox))
+        with place.copied():
+            if not place.judge([*changes, Change(path, "", text)], Cancel()).passes:
+                return False
+    return True
+
+
+def mended(outcome: TaskOutcome) -> float:
+    """Share of the tests that failed and pass with the best edit; of tests that could not begin,
+    those of the best edit."""
+    before, best = outcome.baseline, outcome.best
+    after = best.verdict if best is not None else None
+    if before is None or after is None:
+        return 0.0
+    n_failed = max(before.total, after.total) - before.passed
+    return max(0, after.passed - before.passed) / n_failed if n_failed else 1.0
 
 
 def percent(values: Sequence[float]) -> str:
@@ -304,8 +340,10 @@ def line(name: str, rows: Sequence[Solved]) -> str:
         percent([row.hidden for row in rows]),
         percent([not row.hidden for row in rows if row.visible]),
         f"{100 * sum(row.n_edits for row in rows) / n:.1f}" if n else "-",
+        f"{100 * sum(row.mended for row in rows) / len(rows):.0f}",
         f"{sum(row.forward_tokens for row in rows) / len(rows):.0f}",
         f"{firsts[len(firsts) // 2]:.1f}" if firsts else "-",
+        f"{sum(row.seconds for row in rows) / len(rows):.0f}",
     ]
     return f"| {name} | {' | '.join(cells)} |"
 
@@ -316,6 +354,7 @@ def main() -> int:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--humaneval", type=Path, metavar="FILE")
     source.add_argument("--projects", type=Path, metavar="FOLDER")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these projects")
     parser.add_argument("--n", type=int, default=100, help="repairs")
     parser.add_argument("--skip", type=int, default=0)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=["chat", "chat8", "k8"])
@@ -331,14 +370,15 @@ def main() -> int:
         if options.projects
         else repairs(options.humaneval, options.n, options.skip)
     )
+    tasks = [task for task in tasks if not options.only or task.name in options.only]
     by_row: dict[str, list[Solved]] = {}
     with load(options.model, EngineConfig(n_threads=options.threads)) as engine:
         own = resolve(engine.metadata).config
         print(
             f"{options.model.name}, sha256 {engine.model_hash}; {len(tasks)} tasks, seed "
             f"{options.seed}, T = {own.temperature}\n\n| row | visible tests pass, % | hidden "
-            "tests pass, % | false passes, % | edits among the answers, % | forward tokens | first "
-            "pass, s |\n|---|---|---|---|---|---|---|"
+            "tests pass, % | false passes, % | edits among the answers, % | tests mended, % | "
+            "forward tokens | first pass, s | all, s |\n|---|---|---|---|---|---|---|---|---|"
         )
         for name in options.rows:
             rows = by_row[name] = []
@@ -347,6 +387,7 @@ def main() -> int:
                 rows.append(solved(engine, task, ROWS[name], config, sandbox))
                 last = rows[-1]
                 said = f"{name} {task.name}: {last.n_passed} pass, hidden {last.hidden}"
+                said += f", mended {last.mended:.2f}, {last.forward_tokens} tokens"
                 print(f"{said}, {last.seconds:.0f} s", file=sys.stderr, flush=True)
             print(line(name, rows), flush=True)
     right = {name: [row.hidden for row in rows] for name, rows in by_row.items()}

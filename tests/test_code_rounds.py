@@ -58,6 +58,20 @@ def test_the_ranking_is_passes_all_passes_more_runs_parses_applies():
         assert numbers(order[rotated:] + order[:rotated]) == [6, 5, 4, 3, 2, 1]
 
 
+def test_of_equal_edits_one_that_lays_out_the_file_anew_comes_after_others():
+    old = "f(x) {\n    let y = 'a'\n    y += x\n    y += 1\n    log(y)\n    return x > y\n}\n"
+    new = 'f(x) {\n  let y = "a";\n  y += x;\n  y += 1;\n  log(y);\n  return x >= y;\n}\n'
+    said = make_verdict(True, 1, 1, 0, "x")
+
+    def edit(number: int, after: str, logprob: float) -> Candidate:
+        changes = (Change("a.js", old, after),)
+        return candidate(number, verdict=said, logprob=logprob).but(changes=changes)
+
+    plain, again = old.replace("x > y", "x >= y"), old.replace("x > y", "x < y")
+    assert numbers([edit(1, new, -0.1), edit(2, plain, -1.0)]) == [2, 1]
+    assert numbers([edit(1, again, -0.1), edit(2, plain, -1.0)]) == [1, 2]
+
+
 def test_a_test_that_does_not_end_is_below_one_that_fails():
     hangs = dataclasses.replace(make_verdict(False, 0, 0, 0, ""), ended="timed out")
     assert (

@@ -30,7 +30,7 @@ from tgr_local.code.judging.ranking import (
     sideways,
 )  # fmt: skip
 from tgr_local.code.judging.test_command import script
-from tgr_local.code.reading import evidence
+from tgr_local.code.reading import evidence, lacking
 from tgr_local.code.reading.asking import LEAST_ANSWER, Asker, Stage, whole_answer
 from tgr_local.code.reading.context import Context, Wish, make_context
 from tgr_local.code.reading.evidence import Lines
@@ -172,7 +172,7 @@ class _Solver:
 
     def __post_init__(self) -> None:
         self._ask = Asker(self.engine, self.task.text, self.config, self.code, self.cancel)
-        self._judge = Remembered(self.task.judge)
+        self._judge = Remembered(self._judge_names)
         # a person may go on working meanwhile; the copies do not change either
         self._read = functools.cache(self.task.read)
 
@@ -299,14 +299,26 @@ class _Solver:
         self.listener.baseline(verdict)
         return verdict
 
+    def _judge_names(self, changes: Sequence[Change], cancel: Cancel) -> Verdict:
+        """Runs the tests, and notes all names that they lack where they cannot begin."""
+        task, verdict = self.task, self.task.judge(changes, cancel)
+        new = evidence.missing_files(verdict.output, task.paths, task.text)
+        if verdict.passes or not (new or evidence.missing_names(verdict.output)):
+            return verdict
+        read, paths = self._read_after(changes), evidence.Paths(task.paths, task.links)
+        near = dict.fromkeys(place.path for place in evidence.places(verdict.output, paths))
+        tests = [text for path in near if evidence.is_test(path) and (text := read(path))]
+        lacks = lacking.lacking(tests[:_TEST_FILES], read, paths, new)
+        return dataclasses.replace(verdict, lacks=lacks)
+
+    def _read_after(self, changes: Sequence[Change]) -> Callable[[str], FileText | None]:
+        """Reads files as they are after `changes`."""
+        changed = {change.path: FileText(change.path, change.after) for change in changes}
+        return lambda path: changed.get(path) or self._read(path)
+
     def _stage(self, changes: tuple[Change, ...], verdict: Verdict | None) -> Stage:
         """The stage after `changes`, of which the tests say `verdict`."""
-        task, output = self.task, self._ask.tail(verdict)
-        changed = {change.path: FileText(change.path, change.after) for change in changes}
-
-        def read(path: str) -> FileText | None:
-            return changed.get(path) or self._read(path)
-
+        task, output, read = self.task, self._ask.tail(verdict), self._read_after(changes)
         length = self.engine.n_ctx_train
         most = min(_CONTEXT_MOST, math.floor(_CONTEXT_SHARE * length))
         wish = Wish(task.text, output, task.named_paths, script(self.code.test), task.links)

@@ -89,6 +89,9 @@ class Verdict:
     only_failures: bool = False
     """Whether the output lists failures alone, such as the errors of a compiler: what failed
     without the edit and is not listed counts as passed."""
+    lacks: tuple[tuple[str, str], ...] = ()
+    """Modules and names that the tests use and that are not there, where the tests cannot begin for
+    that reason."""
 
     @property
     def passes(self) -> bool:
@@ -112,10 +115,14 @@ class Verdict:
         return self.passed + self.failed + self.errors
 
     def is_beyond(self, other: Verdict) -> bool:
-        """Whether more tests pass than in another copy. With as many passing: whether the failures
-        are among the other's, at least one of them gets further, and none less far."""
+        """Whether more tests pass than in another copy. With as many passing: whether fewer names
+        are lacking, or the failures are among the other's, at least one of them gets further, and
+        none less far."""
         if self.passed != other.passed or not self.ran:
             return self.ran and self.passed > other.passed
+        if self.lacks != other.lacks:
+            begins = bool(self.lacks) or self.errors < other.errors
+            return begins and set(self.lacks) < set(other.lacks)
         known = {failure.name: failure.reached for failure in other.failures}
         if any(failure.name not in known for failure in self.failures):
             return False

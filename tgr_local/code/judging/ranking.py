@@ -26,6 +26,8 @@ summary."""
 _WORD = re.compile(r"\w+|[^\w\s()\[\]{}]+|[()\[\]{}]")
 _TO_TOOLS = re.compile(r"#[ \t]*(?:type:|noqa|mypy:|pyright:|pylint:|pragma:)[^\n]*")
 _SMALL = 3  # words and signs
+_QUOTES = str.maketrans("'`", '""')
+_MOST_LINES = 10_000  # of a file whose layout is compared
 _MOST = 1 << 16  # characters of an output that are compared
 
 
@@ -41,24 +43,29 @@ class Standing(NamedTuple):
     runs: bool
     parses: bool
     applies: bool
+    n_lacking: int
+    """Number of names that the tests still lack, negative."""
 
 
 def standing(candidate: Candidate) -> Standing:
     """The candidate's place by its verdict alone."""
     verdict = candidate.verdict
     passed, ran = (verdict.passed, verdict.ran) if verdict else (0, False)
-    return Standing(candidate.passes, passed, ran, candidate.parses, candidate.applies)
+    n_lacking = -len(verdict.lacks) if verdict else 0
+    return Standing(candidate.passes, passed, ran, candidate.parses, candidate.applies, n_lacking)
 
 
 def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
     """The candidates, best first: by `standing`, then by the number of candidates that behave
-    alike, then by the number that make the same change, then by likelihood."""
+    alike, then by the number that make the same change. Those that lay out a file anew come after
+    others; then likelihood decides."""
     behaviours = Counter(behaviour(candidate) for candidate in candidates)
     same = Counter(meaning(candidate.changes) for candidate in candidates)
 
     def key(candidate: Candidate) -> tuple[object, ...]:
         agree = behaviours[behaviour(candidate)], same[meaning(candidate.changes)]
-        return (*standing(candidate), *agree, candidate.logprob, -candidate.number)
+        layout = -any(map(_lays_out, candidate.changes))
+        return (*standing(candidate), *agree, layout, candidate.logprob, -candidate.number)
 
     return sorted(candidates, key=key, reverse=True)
 
@@ -132,6 +139,24 @@ def effect(changes: Sequence[Change]) -> tuple[tuple[str, str], ...]:
         (c.path, *(_normal(c.path, text) or text for text in (c.before, c.after))) for c in changes
     )
     return tuple(sorted((path, after) for path, before, after in pairs if before != after))
+
+
+def _lays_out(change: Change) -> bool:
+    """Whether a quarter of the lines after a change, and four at least, are old ones with other
+    spaces, quotes or signs at their end."""
+    old, new = (
+        [line for line in text.split("\n") if line.strip()]
+        for text in (change.before, change.after)
+    )
+    if len(old) > _MOST_LINES:
+        return False
+    verbatim, bare = set(old), {_bare(line) for line in old}
+    n = sum(line not in verbatim and _bare(line) in bare for line in new)
+    return n >= max(4, len(new) / 4)
+
+
+def _bare(line: str) -> str:
+    return "".join(line.split()).translate(_QUOTES).rstrip(";,")
 
 
 def is_small(changes: Sequence[Change]) -> bool:

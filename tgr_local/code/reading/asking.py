@@ -17,7 +17,7 @@ from tgr_local.code.edits import Change, Function
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.judging.ranking import ranked
-from tgr_local.code.reading import prompt
+from tgr_local.code.reading import lacking, prompt
 from tgr_local.code.reading.context import Context
 from tgr_local.code.reading.evidence import Lines
 from tgr_local.code.reading.prompt import Copy, Form
@@ -174,7 +174,9 @@ class Asker:
     def messages(self, stage: Stage) -> list[prompt.Message]:
         """A round's messages. The best attempt of the stage follows the first two messages, if
         there is room for it; not where candidates depart from the code: such models copy it."""
-        user = prompt.user_message(stage.context.text, self._task, stage.output)
+        lacks = stage.verdict.lacks if stage.verdict is not None else ()
+        said = lacking.sentence(lacks) if len(lacks) > 1 else ""
+        user = prompt.user_message(stage.context.text, self._task, stage.output, said)
         plain = prompt.conversation(user)
         best = next(iter(ranked(stage.candidates)), None)
         if best is None or not best.answer or any(c.begun for c in stage.candidates):

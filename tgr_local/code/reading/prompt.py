@@ -82,12 +82,12 @@ def file_block(path: str, text: str, fence: str, note: str = "") -> str:
     return f"`{path}`{about}:\n{fence}{fence_name(path)}\n{ended(text)}{fence}\n"
 
 
-def user_message(files: str, task: str, output: str = "") -> str:
-    """The files as `context` shows them, the task, and the end of the output of failing tests.
-    Nothing says what the answer is to be: asked for the whole changed file, small models copy it,
-    and they copy a form that they are shown with the words in it."""
+def user_message(files: str, task: str, output: str = "", lacking: str = "") -> str:
+    """The files as `context` shows them, the task, the end of the output of failing tests, and
+    the names that they lack. Nothing says what the answer is to be: asked for the whole changed
+    file, small models copy it, and they copy a form that they are shown with the words in it."""
     said = _quote("The tests fail", output) if output else ""
-    parts = [files.rstrip("\n"), task.strip(), said]
+    parts = [files.rstrip("\n"), task.strip(), said, lacking.rstrip("\n")]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -7,12 +7,14 @@ one defect in an answer, and a folder may have several.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 from tgr_local.code.edits import Change
+from tgr_local.code.edits.function import parsed
 from tgr_local.code.judging.candidate import Candidate, syntax_error
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.judging.losses import loss
@@ -22,6 +24,7 @@ _SECONDS = 60.0
 """Time of tests in seconds, after which no further edit is tried."""
 _IMPORT = re.compile(r"(?:import|from)\b")
 """Lines that two edits may both add at one place."""
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _Hunk = tuple[int, int, tuple[str, ...]]
 """First line and end of what is replaced, and the new lines."""
 
@@ -78,7 +81,9 @@ def combine(
 
 
 def _adds(verdict: Verdict, reached: Verdict) -> bool:
-    """Whether a test that fails in what is reached passes, or gets further."""
+    """Whether a test that fails in what is reached passes or gets further, or a name is there."""
+    if set(reached.lacks) - set(verdict.lacks):
+        return True
     mine = {failure.name: failure.reached for failure in verdict.failures}
     known = reached.failures
     return not known or any(
@@ -95,7 +100,8 @@ def merge_edits(
     texts = [{change.path: change.after for change in some} for some in (base, mine, theirs)]
     changes = []
     for path, text in originals.items():
-        after = _merge(*(some.get(path, text) for some in texts))
+        base_text, one, other = (some.get(path, text) for some in texts)
+        after = _merge(base_text, one, other, path.endswith(".py"))
         if after is None:
             return None
         if after != text:
@@ -103,10 +109,11 @@ def merge_edits(
     return tuple(changes)
 
 
-def _merge(base: str, mine: str, theirs: str) -> str | None:
+def _merge(base: str, mine: str, theirs: str, is_python: bool = False) -> str | None:
     """A text with the changes of two others; None where both change the same lines, or both add
-    lines at one place. Imports that both add there are kept together, each once. Lines that one
-    adds beside a line that the other changes keep their side."""
+    lines at one place. Imports that both add there are kept together, each once, and in Python
+    functions and classes with other names too. Lines that one adds beside a line that the other
+    changes keep their side."""
     lines = base.split("\n")
     hunks: list[_Hunk] = []
     for start, end, new in sorted({*_hunks(lines, mine), *_hunks(lines, theirs)}):
@@ -114,12 +121,29 @@ def _merge(base: str, mine: str, theirs: str) -> str | None:
         if first == last == start == end and all(map(_IMPORT.match, (*added, *new))):
             hunks[-1] = (start, end, tuple(dict.fromkeys((*added, *new))))
             continue
+        if first == last == start == end and is_python and _are_apart(added, new):
+            hunks[-1] = (start, end, (*added, *new))
+            continue
         if start < last or first == last == start == end:
             return None
         hunks.append((start, end, new))
     for start, end, new in reversed(hunks):
         lines[start:end] = new
     return "\n".join(lines)
+
+
+def _are_apart(added: Sequence[str], new: Sequence[str]) -> bool:
+    """Whether both are functions and classes at the margin, and no name is in both."""
+    mine, theirs = _defined(added), _defined(new)
+    return bool(mine and theirs) and mine.isdisjoint(theirs)
+
+
+def _defined(lines: Sequence[str]) -> frozenset[str]:
+    """The names of functions and classes; empty where there is something else."""
+    tree = parsed("\n".join(lines))
+    body = tree.body if tree is not None else []
+    names = {node.name for node in body if isinstance(node, _DEFINITIONS)}
+    return frozenset(names) if len(names) == len(body) else frozenset()
 
 
 def _hunks(lines: list[str], text: str) -> Iterator[_Hunk]:
