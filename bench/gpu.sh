@@ -192,7 +192,7 @@ tests() {
     local parallel=()
     run -c "import xdist" 2>/dev/null && parallel=(-n "$(($(nproc) > 8 ? 8 : ($(nproc) + 1) / 2))" --dist loadfile)
     local files=("$root"/tests/test_engine*.py
-        "$root"/tests/test_{bench_gpu,device,cancel,early_exit,fairness,families,layer_fit,moves}.py
+        "$root"/tests/test_{bench_gpu,device,cancel,fairness,families,layer_fit,moves}.py
         "$root"/tests/test_{prefix_files,prefixes,reuse,trajectory}.py)
     # without TF32 a product depends less on how many tokens it is for; left out: a test that needs the server's packages
     TGR_TEST_DEVICE=$device NVIDIA_TF32_OVERRIDE=0 run -m pytest -v --tb=short -p no:cacheprovider "${parallel[@]}" "${limits[@]}" \

@@ -79,7 +79,6 @@ OF_METHODS: dict[str, list[Json]] = {
     "got": [{"tree_breadth": 3, "max_chunks": 2}],
     "vote": [{"vote_keep": 2}, {"vote_weight": "count", "vote_bar": 2.0}, {"vote_wave": 1}],
     "auto": [{"n_samples": 4}],
-    "early-exit": [{"exit_threshold": 0.5}, {"exit_threshold": 2.0}],
 }  # fmt: skip
 
 # options that every method knows, in addition to BASE

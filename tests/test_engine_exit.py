@@ -279,7 +279,7 @@ for method in {methods!r}:
 
 def test_the_thread_of_a_reply_imports_nothing(model: Model):
     """A process that is forked meanwhile would wait for that import without end."""
-    methods = ["base", "tgr-latent", "tgr-think", "markov", "vote", "early-exit", "tot"]
+    methods = ["base", "tgr-latent", "tgr-think", "markov", "vote", "tot"]
     done = ended(start(IMPORTS.format(path=str(model()), methods=methods)))
     assert done == (0, "".join(f"{name}\n" for name in methods).encode(), b"")
 

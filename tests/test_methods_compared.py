@@ -36,7 +36,7 @@ from tgr_local.search.steps import Progress, Step
 
 OURS = [
     "tgr-token", "hard-geometry", "best-of-n", "self-consistency", "power", "tot", "got",
-    "early-exit", "vote", "auto",
+    "vote", "auto",
 ]  # fmt: skip
 WHOLE = ["best-of-n", "self-consistency", "vote", "auto", "power", "tot", "got"]
 

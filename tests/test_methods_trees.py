@@ -121,13 +121,13 @@ def test_a_merge_reads_the_best_thought_and_quotes_the_others(engine: Engine, mo
         assert graph.expand()
         best, other = graph.kept
         asked_for: list[tuple[list[int], list[int]]] = []
-        ask = branches.ask
+        ask = graph.ask
 
         def spy(text: Any, turn: Any, *more: Any, **options: Any) -> Any:
             asked_for.append((text.tokens, turn))
             return ask(text, turn, *more, **options)
 
-        monkeypatch.setattr(branches, "ask", spy)
+        monkeypatch.setattr(graph, "ask", spy)
         graph.merge()
         ((text, turn),) = asked_for
         assert text == best.tokens

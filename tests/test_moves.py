@@ -112,12 +112,12 @@ def test_a_text_that_is_cut_is_read_again(engine: Engine, monkeypatch):
         chain = power.Chain(branches)
         assert chain.extend(8)
         for n in (0, 1, 5, 8):
-            fork = branches.fork(chain.text, n)
+            fork = chain.cut(n)
             assert len(fork.sequence) == len(PROMPT) - 1 + n
             assert fork.tokens == chain.text.tokens[:n]
             fork.sequence.drop()
         step, *_ = branches.steps(chain.text, {})
-    assert step.counts.rebuild == 0 + 1 + 5 and [branches.cut_cost(n) for n in (0, 3)] == [0, 3]
+    assert step.counts.rebuild == 0 + 1 + 5 and [chain.cut_cost(n) for n in (0, 3)] == [0, 3]
 
 
 def test_the_alternatives_of_a_prompt(engine: Engine, monkeypatch):

@@ -135,7 +135,7 @@ class ReplyRequest:
     def of_run(self, engine: Engine) -> Request:
         """The request of a run that writes all of it."""
         sampling = self._sampling(engine)
-        return Request(self.query, self.config, sampling, self.shown, self.form is not None)
+        return Request(self.query, self.config, sampling, self.shown)
 
     def _sampling(self, engine: Engine) -> Sampling:
         """How the tokens after the query are drawn, with the grammar of the format."""

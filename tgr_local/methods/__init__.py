@@ -14,7 +14,6 @@ best_of_n.py         n samples; the likeliest one
 self_consistency.py  n samples; the most frequent answer
 vote.py              samples in waves; weighted votes; stops once an answer is sure
 auto.py              the vote with settings for a question
-early_exit.py        the thinking ends when a trial answer is sure
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ HOMES = {
     "power": "lab.methods.power",
     "tot": "lab.methods.tot",
     "got": "lab.methods.got",
-    "early-exit": "methods.early_exit",
 }
 """The module of each method. Those of the laboratory are imported when the method is used, and
 nothing else of the product imports them."""

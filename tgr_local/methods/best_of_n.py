@@ -11,7 +11,7 @@ from functools import partial
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.groups import SampleOptions
-from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
+from tgr_local.search.branches import Branch, Branches, cells_for, cells_of_texts, text_limit
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 
@@ -32,18 +32,12 @@ def best(samples: Sequence[Branch]) -> Branch:
 
 def longest_sample(engine: Engine, n_query: int, config: SearchConfig) -> int:
     """Tokens of a sample at most."""
-    return text_limit(engine, n_query, config, cells=partial(_cells, config))
-
-
-def _cells(config: SearchConfig, limit: int) -> int:
-    """Cells of samples of `limit` tokens, without the query."""
-    n_texts = config.n_samples * limit
-    # which all texts share
-    return min(n_texts, config.max_forward_tokens) if config.max_forward_tokens else n_texts
+    of_all = partial(cells_of_texts, config, config.n_samples)
+    return text_limit(engine, n_query, config, cells=of_all)
 
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:
-    n_texts = _cells(config, longest_sample(engine, n_query, config))
+    n_texts = cells_of_texts(config, config.n_samples, longest_sample(engine, n_query, config))
     return cells_for(engine, n_query, n_texts, sequences(engine, config), "n_samples")
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.groups import SampleOptions, VoteOptions
-from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
+from tgr_local.search.branches import Branch, Branches, cells_for, cells_of_texts, text_limit
 from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Step
 from tgr_local.system.answers import answer_key, is_comparable
@@ -225,9 +225,7 @@ def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:
 
 def _cells(config: SearchConfig, limit: int) -> int:
     """Cells of the texts of a wave and the best one before, without the query."""
-    n_texts = (_width(config) + 1) * limit
-    # which all texts share
-    return min(n_texts, config.max_forward_tokens) if config.max_forward_tokens else n_texts
+    return cells_of_texts(config, _width(config) + 1, limit)
 
 
 def cells(engine: Engine, n_query: int, config: SearchConfig) -> int:

@@ -129,7 +129,6 @@ class EngineConfig:
 @dataclass(frozen=True)
 class SearchConfig(  # the fields of the last class are the first
     groups.HardGeometryOptions,
-    groups.ExitOptions,
     groups.TreeOptions,
     groups.PowerOptions,
     groups.VoteOptions,

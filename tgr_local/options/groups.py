@@ -161,18 +161,6 @@ class TreeOptions:
 
 
 @dataclass(frozen=True)
-class ExitOptions:
-    """Trial answers, by early-exit."""
-
-    exit_threshold: float = option(
-        0.95,
-        "confidence in a trial answer at which the thinking ends; over 1 = never",
-        low=0,
-        high=2,
-    )
-
-
-@dataclass(frozen=True)
 class HardGeometryOptions:
     """A rule on anchors, by hard-geometry."""
 

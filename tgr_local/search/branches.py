@@ -8,6 +8,7 @@ those of the chosen text as `chunk`, what is decoded again as `rebuild`, all oth
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
@@ -19,12 +20,10 @@ from numpy.typing import NDArray
 from tgr_local.engine import Engine, Output, Sampling, Sequence, Task
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import SPARE_CELLS, context_limit, most_tokens, text_room
-from tgr_local.search.run import Method, Run, penalty_history
-from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
+from tgr_local.search.run import Method, Run
+from tgr_local.search.seeds import CHUNK, derived_seed
 from tgr_local.search.steps import Finish, Step
 from tgr_local.system.errors import CapacityError, ContextError
-
-_FORCED = 1e30  # a logit bias that only one token has
 
 Top = tuple[NDArray[np.int32], NDArray[np.float32]]
 
@@ -101,6 +100,12 @@ def text_limit(
     return limit
 
 
+def cells_of_texts(config: SearchConfig, n_texts: int, limit: int) -> int:
+    """Cells of texts of `limit` tokens at most, which share a budget, without the query."""
+    n_cells = n_texts * limit
+    return min(n_cells, config.max_forward_tokens) if config.max_forward_tokens else n_cells
+
+
 def cells_for(engine: Engine, n_query: int, n_texts: int, n_seqs: int, *options: str) -> int:
     """Cells for the query and `n_texts` tokens more.
 
@@ -136,7 +141,6 @@ class Branches:
         self.run, self.limit = run, limit
         self.engine, self.config, self.sampling = run.engine, run.config, run.sampling
         self._round = 0
-        self._root: Sequence | None = None  # Q alone, for a model that cannot roll back to it
         run.open(method, least=least)
 
     def __enter__(self) -> Branches:
@@ -147,13 +151,9 @@ class Branches:
 
     # --- texts ---
 
-    def read_query(self, *, cuts: bool = False) -> Branch:
-        """An empty text: Q decoded, all but its last token, which is pending. With `cuts` a fork
-        may be shorter than the text that it is made of; a model that cannot roll back needs one
-        more sequence for that."""
+    def read_query(self) -> Branch:
+        """An empty text: Q decoded, all but its last token, which is pending."""
         sequence, _ = self.run.read_query(to_its_end=self.run.must_answer)
-        if cuts and not self.engine.rolls_back:
-            self._root, sequence = sequence, sequence.fork()
         return Branch(sequence)
 
     def context(self, branch: Branch) -> list[int]:
@@ -163,30 +163,24 @@ class Branches:
     def text(self, tokens: list[int]) -> str:
         return self.run.text(tokens).decode("utf-8", "replace")
 
-    def fork(self, branch: Branch, n_tokens: int | None = None) -> Branch:
-        """A text with the first `n_tokens` tokens of another, or with all; it shares their cells,
-        or costs `cut_cost`. One that is cut short has not ended."""
-        n = len(branch.tokens) if n_tokens is None else n_tokens
-        return Branch(
-            self._sequence_of(branch, n),
-            branch.tokens[:n],
-            branch.logprobs[:n],
-            branch.entropies[:n],
-            branch.top[:n],
-            branch.ended and n_tokens is None,
+    def fork(self, branch: Branch) -> Branch:
+        """A copy of a text, which shares its cells."""
+        return dataclasses.replace(
+            branch,
+            sequence=branch.sequence.fork(),
+            tokens=[*branch.tokens],
+            logprobs=[*branch.logprobs],
+            entropies=[*branch.entropies],
+            top=[*branch.top],
         )
-
-    def cut_cost(self, n_tokens: int) -> int:
-        """Positions that it takes to cut a fork to `n_tokens`."""
-        return 0 if self.engine.rolls_back else n_tokens
 
     def grow(self, branches: Seq[Branch], n: int, sampling: Sampling | None = None) -> list[Output]:
         """Continues every text by at most n tokens, all in one batch, until it ends or the time is
         up."""
-        outputs = self._generate(
+        outputs = self.generate(
             [
                 self.run.continuation(
-                    branch.sequence, branch.tokens, n, self._seed(CHUNK, i), sampling=sampling
+                    branch.sequence, branch.tokens, n, self.seed(CHUNK, i), sampling=sampling
                 )
                 for i, branch in enumerate(branches)
             ]
@@ -216,54 +210,6 @@ class Branches:
                 break
             self.grow(growing, allowed)
             yield
-
-    def ask(
-        self, branch: Branch, turn: Seq[int], n_tokens: int, *, stop: tuple[str, ...] = ()
-    ) -> Output:
-        """Appends a turn to a copy of the text and samples a reply to it of at most n_tokens. The
-        text does not change."""
-        context = self.context(branch)
-        # the turn itself ends a text that has no end token
-        asked = [*(context[:-1] if context[-1] in self.engine.end_tokens else context), *turn]
-        with self.run.timed("chunk"):
-            sequence = branch.sequence.fork()
-            (read,) = self.run.decode([Task(sequence, asked[len(context) - 1 : -1])])
-            self.run.count(discarded=read.n_decoded)
-        task = Task(
-            sequence,
-            asked[-1:],
-            n_generate=n_tokens,
-            sampling=self.sampling,
-            seed=self._seed(ROLLOUT, 0),
-            history=penalty_history(asked, self.sampling),
-            stop=stop,
-            n_top=self.run.n_top,
-        )
-        (output,) = self._generate([task])
-        sequence.drop()
-        return output
-
-    def reread(self, root: Branch, output: Output) -> Branch:
-        """The text of a reply, decoded again as a text of its own after the query."""
-        run = self.run
-        with run.timed("rebuild"):
-            branch = self.fork(root)
-            tokens = output.tokens.tolist()
-            task = Task(
-                branch.sequence,
-                [run.query[-1], *tokens[:-1]],
-                feed_logprobs=True,
-                n_generate=1,  # the last token, which is not decoded
-                sampling=Sampling(0.0, logit_bias=((tokens[-1], _FORCED),)),
-            )
-            (again,) = run.decode([task])
-            branch.tokens = tokens
-            branch.logprobs = [*again.feed_logprobs.tolist(), *again.logprobs.tolist()]
-            branch.entropies = output.entropies.tolist()
-            branch.top = list(zip(output.top_ids, output.top_logprobs, strict=True))
-            branch.ended = output.finish == "stop"
-            run.count(rebuild=again.n_decoded)
-        return branch
 
     # --- limits ---
 
@@ -315,23 +261,8 @@ class Branches:
 
     # --- parts ---
 
-    def _sequence_of(self, branch: Branch, n: int) -> Sequence:
-        """A fork of the text's sequence, cut to the query and n tokens."""
-        run = self.run
-        if n == len(branch.tokens) or self._root is None:
-            sequence = branch.sequence.fork()
-            if n < len(branch.tokens):
-                sequence.truncate(len(run.query) - 1 + n)
-            return sequence
-        sequence = self._root.fork()
-        if n:
-            with run.timed("rebuild"):
-                feed = [run.query[-1], *branch.tokens[: n - 1]]
-                run.decode([Task(sequence, feed)])
-                run.count(rebuild=n)
-        return sequence
-
-    def _generate(self, tasks: list[Task]) -> list[Output]:
+    def generate(self, tasks: list[Task]) -> list[Output]:
+        """Runs one round of tasks, whose positions count as discarded."""
         with self.run.timed("chunk"):
             outputs = self.run.generate(
                 tasks, on_tokens=lambda new: self.run.report("rollouts"), stop_early=True
@@ -340,5 +271,6 @@ class Branches:
             self.run.count(discarded=sum(output.n_decoded for output in outputs))
         return outputs
 
-    def _seed(self, purpose: int, index: int) -> int:
+    def seed(self, purpose: int, index: int) -> int:
+        """A seed of this round."""
         return derived_seed(self.config.seed, self._round, purpose, index)

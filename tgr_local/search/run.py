@@ -110,8 +110,6 @@ class Request:
     """How tokens are drawn, with grammar and biases; None = by the options alone."""
     shown: tuple[int, ...] = ()
     """Control tokens that belong to the text."""
-    has_format: bool = False
-    """Whether the text is read in a format, which words from outside could break."""
 
 
 @dataclass
@@ -385,16 +383,6 @@ class Run:
             n_top=self.n_top if n_top is None else n_top,
             drafts=drafts and self._drafts,
         )
-
-    def has_ended(self, task: Task, output: Output) -> bool:
-        """Whether the text ends with the output of a task, by an end token or a stop text of the
-        options; the task itself may stop at other texts too."""
-        if output.finish != "stop":
-            return False
-        if output.tokens[-1] in self.engine.end_tokens:
-            return True
-        text = task.tail + self.text(output.tokens)
-        return any(stop.encode() in text for stop in self.config.stop)
 
     def text(self, tokens: Seq[int] | NDArray[np.int32]) -> bytes:
         """The bytes of tokens of a reply, with the control tokens that belong to it."""

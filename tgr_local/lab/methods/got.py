@@ -16,12 +16,13 @@ import functools
 import weakref
 from collections.abc import Iterator, Sequence
 
-from tgr_local.engine import Engine
+from tgr_local.engine import Engine, Output, Sampling, Task
 from tgr_local.lab.methods import tot
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.groups import TreeOptions
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
-from tgr_local.search.run import Method, Run
+from tgr_local.search.run import Method, Run, penalty_history
+from tgr_local.search.seeds import ROLLOUT
 from tgr_local.search.steps import Step
 from tgr_local.system.think_tags import CLOSE_THINK, CLOSING, OPEN_THINK
 
@@ -29,6 +30,7 @@ REFINE = (
     "Check the solution above, correct its mistakes and improve it. Write the improved solution "
     "from the beginning."
 )
+_FORCED = 1e30  # a logit bias that only one token has
 _QUOTE, _REPLY = "[[a quoted text]]", "[[the reply so far]]"
 
 
@@ -99,11 +101,58 @@ class Graph(tot.Tree):
         cost = len(turn) + 2 * length + 1
         if branches.late or not branches.run.affords(cost):
             return
-        reply = branches.ask(best, turn, length, stop=self.config.stop)
+        reply = self.ask(best, turn, length)
         if branches.late:
             return
         self.figures[what] += 1
-        self.select([*self.kept, branches.reread(self._root, reply)])
+        self.select([*self.kept, self._reread(reply)])
+
+    def ask(self, branch: Branch, turn: Sequence[int], n_tokens: int) -> Output:
+        """Appends a turn to a copy of the text and samples a reply to it of at most n_tokens. The
+        text does not change."""
+        branches, run = self.branches, self.branches.run
+        context = branches.context(branch)
+        # the turn itself ends a text that has no end token
+        asked = [*(context[:-1] if context[-1] in branches.engine.end_tokens else context), *turn]
+        with run.timed("chunk"):
+            sequence = branch.sequence.fork()
+            (read,) = run.decode([Task(sequence, asked[len(context) - 1 : -1])])
+            run.count(discarded=read.n_decoded)
+        task = Task(
+            sequence,
+            asked[-1:],
+            n_generate=n_tokens,
+            sampling=branches.sampling,
+            seed=branches.seed(ROLLOUT, 0),
+            history=penalty_history(asked, branches.sampling),
+            stop=self.config.stop,
+            n_top=run.n_top,
+        )
+        (output,) = branches.generate([task])
+        sequence.drop()
+        return output
+
+    def _reread(self, output: Output) -> Branch:
+        """The text of a reply, decoded again as a text of its own after the query."""
+        run = self.branches.run
+        with run.timed("rebuild"):
+            branch = self.branches.fork(self._root)
+            tokens = output.tokens.tolist()
+            task = Task(
+                branch.sequence,
+                [run.query[-1], *tokens[:-1]],
+                feed_logprobs=True,
+                n_generate=1,  # the last token, which is not decoded
+                sampling=Sampling(0.0, logit_bias=((tokens[-1], _FORCED),)),
+            )
+            (again,) = run.decode([task])
+            branch.tokens = tokens
+            branch.logprobs = [*again.feed_logprobs.tolist(), *again.logprobs.tolist()]
+            branch.entropies = output.entropies.tolist()
+            branch.top = list(zip(output.top_ids, output.top_logprobs, strict=True))
+            branch.ended = output.finish == "stop"
+            run.count(rebuild=again.n_decoded)
+        return branch
 
 
 def _limit(engine: Engine, n_query: int, config: SearchConfig) -> int:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
 
 import numpy as np
 
-from tgr_local.engine import Engine
+from tgr_local.engine import Engine, Sequence, Task
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.groups import PowerOptions
 from tgr_local.search.branches import Branch, Branches, cells_for, text_limit
@@ -77,7 +78,11 @@ class Chain:
 
     def __init__(self, branches: Branches) -> None:
         config = branches.config
-        self.text = branches.read_query(cuts=True)
+        self.text = branches.read_query()
+        self._root: Sequence | None = None  # Q alone, for a model that cannot roll back to it
+        if not branches.engine.rolls_back:
+            self._root = self.text.sequence
+            self.text.sequence = self._root.fork()
         self.end = 0
         self.proposals = self.accepted = 0
         self._branches, self._alpha = branches, config.power_alpha
@@ -105,10 +110,10 @@ class Chain:
         """One step of Metropolis-Hastings. False, without a change, if budget or time are up."""
         branches, text = self._branches, self.text
         at = int(self._rng.integers(len(text.tokens)))
-        cost = branches.cut_cost(at) + self.end - at
+        cost = self.cut_cost(at) + self.end - at
         if branches.late or not branches.run.affords(cost):
             return False
-        proposal = branches.fork(text, at)
+        proposal = self.cut(at)
         drawn = self._write(proposal, self.end - at)
         if branches.late:  # it may have been cut short
             proposal.sequence.drop()
@@ -123,6 +128,30 @@ class Chain:
             proposal.sequence.drop()
         return True
 
+    def cut(self, n: int) -> Branch:
+        """A copy of the text with its first n tokens, which may go on; it costs `cut_cost`."""
+        text = self.text
+        parts = text.logprobs[:n], text.entropies[:n], text.top[:n]
+        return Branch(self._cut_sequence(n), text.tokens[:n], *parts)
+
+    def cut_cost(self, n: int) -> int:
+        """Positions that it takes to cut a copy to n tokens."""
+        return 0 if self._root is None else n
+
+    def _cut_sequence(self, n: int) -> Sequence:
+        run, text = self._branches.run, self.text
+        if n == len(text.tokens) or self._root is None:
+            sequence = text.sequence.fork()
+            if n < len(text.tokens):
+                sequence.truncate(len(run.query) - 1 + n)
+            return sequence
+        sequence = self._root.fork()
+        if n:
+            with run.timed("rebuild"):
+                run.decode([Task(sequence, [run.query[-1], *text.tokens[: n - 1]])])
+                run.count(rebuild=n)
+        return sequence
+
     def _write(self, branch: Branch, n: int) -> list[float]:
         (output,) = self._branches.grow([branch], n, self._sampling)
         drawn: list[float] = output.sampled_logprobs.tolist()
@@ -130,10 +159,10 @@ class Chain:
 
 
 def log_ratio(
-    new: Sequence[float],
-    old: Sequence[float],
-    new_drawn: Sequence[float],
-    old_drawn: Sequence[float],
+    new: Seq[float],
+    old: Seq[float],
+    new_drawn: Seq[float],
+    old_drawn: Seq[float],
     alpha: float,
 ) -> float:
     """log of p(x')^α q(x|x') / (p(x)^α q(x'|x)), nats.
