@@ -66,7 +66,6 @@ def readers() -> dict[str, Reader]:
         "maths.unlike": partial(maths.unlike, "1"),
         "code.program": lambda text: code.program(text, "f"),
         "natural.codes": natural.codes,
-        "edits: replace": partial(_edits, "replace"),
         "edits: file": partial(_edits, "file"),
         "edits: function": partial(_edits, "function"),
         "natural.read_answer": _natural,

@@ -1,4 +1,5 @@
-"""Answers of the code assistant in its three formats, from a file and its repaired text."""
+"""Answers of the code assistant in its two forms, and as quoted lines that are replaced, from a
+file and its repaired text."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
 """Turns an answer's text into changed files, and makes the grammar that such an answer follows.
 
-forms.py       read_edits: an answer in one of three forms becomes changes; the form file
+forms.py       read_edits: an answer in one of two forms becomes changes; the form file
 function.py    the form function; Function: where one stands in a file
-replace.py     the form replace
 grammar.py     edit_grammar: GBNF of the answers in a form
-blocks.py      EditBlock: one edit as the answer has it; Markers: the lines between its parts
+blocks.py      EditBlock: one edit as the answer has it; fence_for: the lines around its text
 document.py    FileText: a file's text; Change: its text before and after; EditError
 syntax.py      languages by file name; definitions in a syntax tree
 """
 
-from tgr_local.code.edits.blocks import Markers, fence_for
+from tgr_local.code.edits.blocks import fence_for
 from tgr_local.code.edits.document import Change, EditError, FileText
 from tgr_local.code.edits.forms import FORMATS, Format, read_edits
 from tgr_local.code.edits.function import Function, functions_of
@@ -22,7 +21,6 @@ __all__ = [
     "FileText",
     "Format",
     "Function",
-    "Markers",
     "edit_grammar",
     "fence_for",
     "functions_of",

@@ -3,35 +3,14 @@ between them, of which none is in a file."""
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tgr_local.code.edits.document import EditError, FileText, lines_of
+from tgr_local.code.edits.document import EditError, lines_of
 
 _FENCE = re.compile(r"`{3,}")
-_MARKER = re.compile(r"^(?:(<{7,}) SEARCH|(={7,})|(>{7,}) REPLACE)[ \t]*$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Markers:
-    """The marker lines of an answer, each without its line end."""
-
-    fence: str
-    search: str
-    separator: str
-    replace: str
-
-    @classmethod
-    def of(cls, documents: Iterable[FileText]) -> Markers:
-        """Returns the markers for an answer about these files."""
-        texts = [document.text for document in documents]
-        matches = (match for text in texts for match in _MARKER.finditer(text))
-        widths = {len(match[match.lastindex or 0]) for match in matches}
-        width = next(n for n in itertools.count(7) if n not in widths)
-        return cls(fence_for(texts), f"{'<' * width} SEARCH", "=" * width, f"{'>' * width} REPLACE")
 
 
 def fence_for(texts: Iterable[str]) -> str:
@@ -46,7 +25,6 @@ class EditBlock:
 
     head: str
     """Target of the change: a path, or for a function its path and name."""
-    quoted: list[str]
     new: list[str]
 
 
@@ -78,7 +56,7 @@ def fenced(answer: str, heads: Mapping[str, str], fence: str) -> list[EditBlock]
             raise EditError(
                 f"{nth(len(edits) + 1)} has no line {fence!r} at its end; the answer may be cut off"
             ) from None
-        edits.append(EditBlock(head, [], lines[at + 1 : end]))
+        edits.append(EditBlock(head, lines[at + 1 : end]))
         at = end = end + 1
     return edits
 

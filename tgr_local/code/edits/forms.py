@@ -1,7 +1,7 @@
-"""Reads the edits of an answer in one of three forms.
+"""Reads the edits of an answer in one of two forms.
 
-The form ``file`` is the whole text of a file, fenced below its path; the other two have modules of
-their own. In: an answer, documents, a form. Out: the changes.
+The form ``file`` is the whole text of a file, fenced below its path; ``function`` has a module of
+its own. In: an answer, documents, a form. Out: the changes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Literal
 
-from tgr_local.code.edits import function, replace
-from tgr_local.code.edits.blocks import EditBlock, Markers, fenced, nth
+from tgr_local.code.edits import function
+from tgr_local.code.edits.blocks import EditBlock, fence_for, fenced, nth
 from tgr_local.code.edits.document import (
     Change,
     EditError,
@@ -24,8 +24,8 @@ from tgr_local.code.edits.document import (
 )
 from tgr_local.code.edits.function import Function
 
-Format = Literal["file", "function", "replace"]
-FORMATS: tuple[Format, ...] = ("file", "function", "replace")
+Format = Literal["file", "function"]
+FORMATS: tuple[Format, ...] = ("file", "function")
 
 
 def read_edits(
@@ -41,28 +41,21 @@ def read_edits(
     Raises EditError for an answer that has no edits, or some that do not apply.
     """
     every = open_documents(documents, format)
-    markers = Markers.of(every)
     places = {}
-    if format == "replace":
-        blocks = replace.blocks(answer, every, markers)
-    elif format == "file":
-        blocks = fenced(answer, {document.path: document.path for document in every}, markers.fence)
-    else:
+    if format == "function":
         places = {function.head(func): func for func in chosen_functions(every, functions)}
-        blocks = fenced(answer, {name: name for name in places}, markers.fence)
+    heads = places or [document.path for document in every]
+    fence = fence_for(document.text for document in every)
+    blocks = fenced(answer, {head: head for head in heads}, fence)
     if not blocks:
         raise EditError(f"the answer has no edit in the format {format!r}")
     by_path = {document.path: document for document in every}
-    quotes = {path: replace.Places(d) for path, d in by_path.items() if format == "replace"}
     edits: dict[str, list[Patch]] = {}
     for number, block in enumerate(blocks, 1):
         place = places.get(block.head)
         path = place.path if place else block.head
         own = edits.setdefault(path, [])
-        if format == "replace":
-            own.append((quotes[path].take(block, number), block.new))
-        else:
-            own.append(_whole(block, number, by_path[path], place, [lines for lines, _ in own]))
+        own.append(_whole(block, number, by_path[path], place, [lines for lines, _ in own]))
     changes = []
     for document in every:
         if document.path in edits:
@@ -103,7 +96,7 @@ def chosen_functions(
         python = [document for document in documents if document.path.endswith((".py", ".pyi"))]
         functions = [func for document in python for func in function.functions_of(document)]
     if not functions:
-        raise ValueError("the open files have no functions; use the format file or replace")
+        raise ValueError("the open files have no functions; use the format file")
     return functions
 
 

@@ -6,10 +6,6 @@ its end apply. The names of rules are a letter and a number, from 0::
 
     b  the blocks from this one or a later one on
     a  what may follow a block: the end, or the blocks from this one on
-    q  quoted lines from this one or a later one on
-    k  quoted lines from this one on
-    m  quoted lines from this one on, or the end of the quote
-    p  the lines before quoted ones
     c  a line, whose first characters are those of the closing marker, that goes on in another way
 """
 
@@ -18,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tgr_local.code.edits import function
-from tgr_local.code.edits.blocks import Markers
-from tgr_local.code.edits.document import FileText, lines_of
+from tgr_local.code.edits.blocks import fence_for
+from tgr_local.code.edits.document import FileText
 from tgr_local.code.edits.forms import Format, chosen_functions, open_documents
 from tgr_local.code.edits.function import Function
 from tgr_local.code.edits.syntax import fence_name
@@ -49,17 +45,13 @@ def edit_grammar(
     every = open_documents(documents, format)
     if not every:
         raise ValueError("no file is open that an edit could change; open one")
-    markers = Markers.of(every)
-    closing = markers.fence
-    if format == "replace":
-        rules, closing = _quoting(every, markers), markers.replace
-    elif format == "file":
-        rules = _fenced(_whole_files(every, markers))
+    fence = fence_for(document.text for document in every)
+    if format == "file":
+        rules = _fenced(_whole_files(every, fence))
     else:
-        some = chosen_functions(every, functions)
-        rules = _fenced(_whole_functions(some, every, markers))
+        rules = _fenced(_whole_functions(chosen_functions(every, functions), every, fence))
     rules += ["root ::= b0", r'end ::= "\n"? "\n"?', r'gap ::= "\n" "\n"?']
-    grammar = "\n".join([*rules, *_text(every, closing)])
+    grammar = "\n".join([*rules, *_text(every, fence)])
     if (size := len(grammar.encode())) > _MOST:
         raise ValueError(
             f"the grammar of these edits has {size} bytes, but may have {_MOST}; open fewer or "
@@ -68,13 +60,13 @@ def edit_grammar(
     return grammar
 
 
-def _whole_files(documents: Sequence[FileText], markers: Markers) -> list[_Fenced]:
+def _whole_files(documents: Sequence[FileText], fence: str) -> list[_Fenced]:
     """Returns the blocks of files."""
-    return [(_opening(d.path, d.path, markers), i) for i, d in enumerate(documents, 1)]
+    return [(_opening(d.path, d.path, fence), i) for i, d in enumerate(documents, 1)]
 
 
 def _whole_functions(
-    functions: Sequence[Function], documents: Sequence[FileText], markers: Markers
+    functions: Sequence[Function], documents: Sequence[FileText], fence: str
 ) -> list[_Fenced]:
     """Returns the blocks of functions. None follows one that it stands in, or that stands in it."""
     order = {document.path: i for i, document in enumerate(documents)}
@@ -82,7 +74,7 @@ def _whole_functions(
     blocks = []
     for i, func in enumerate(some, 1):
         later = (j for j in range(i, len(some)) if _is_behind(some[j], func))
-        opening = _opening(function.head(func), func.path, markers)
+        opening = _opening(function.head(func), func.path, fence)
         blocks.append((opening, next(later, len(some))))
     return blocks
 
@@ -91,43 +83,18 @@ def _is_behind(later: Function, earlier: Function) -> bool:
     return later.path != earlier.path or later.first > earlier.last
 
 
-def _opening(head: str, path: str, markers: Markers) -> str:
-    return f"{head}\n{markers.fence}{fence_name(path)}\n"
+def _opening(head: str, path: str, fence: str) -> str:
+    return f"{head}\n{fence}{fence_name(path)}\n"
 
 
 def _fenced(blocks: Sequence[_Fenced]) -> list[str]:
-    """Returns the rules of blocks that quote nothing."""
+    """Returns the rules of blocks."""
     rules, n = [], len(blocks)
     for i, (opening, following) in enumerate(blocks):
         later = f" | b{i + 1}" if i + 1 < n else ""
         rules.append(f"b{i} ::= {_literal(opening)} text a{following}{later}")
     followed = sorted({following for _, following in blocks})
     return rules + [_after(i, f"b{i}" if i < n else "") for i in followed]
-
-
-def _quoting(documents: Sequence[FileText], markers: Markers) -> list[str]:
-    """Returns the rules of blocks that quote whole lines next to each other: at least one line, or
-    none of an empty file."""
-    rules = [f"new ::= {_literal(markers.separator + chr(10))} text"]
-    first = 0
-    for i, document in enumerate(documents):
-        lines, is_last = lines_of(document.text), i + 1 == len(documents)
-        end = first + len(lines)
-        opening = _literal(f"{document.path}\n{markers.search}\n")
-        quote = f"q{first}" if lines else f"new a{end}"
-        rules.append(f"p{i} ::= {opening}")
-        rules.append(f"b{i} ::= p{i} {quote}" + ("" if is_last else f" | b{i + 1}"))
-        for at, line in enumerate(lines, first):
-            rules.append(f"k{at} ::= {_literal(line + chr(10))} m{at + 1}")
-            rules.append(f"q{at} ::= k{at}" + (f" | q{at + 1}" if at + 1 < end else ""))
-            if at > first:
-                again = f"p{i} q{at}" + ("" if is_last else f" | b{i + 1}")
-                rules += [f"m{at} ::= k{at} | new a{at}", _after(at, again)]
-        if lines:
-            rules.append(f"m{end} ::= new a{end}")
-        rules.append(_after(end, "" if is_last else f"b{i + 1}"))
-        first = end + 1
-    return rules
 
 
 def _after(number: int, following: str) -> str:
