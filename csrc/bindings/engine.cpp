@@ -88,6 +88,15 @@ static bool add_prefix(Engine & engine, const py::object & tokens, const std::st
     return without_gil([&] { return engine.add_prefix(std::move(data)); });
 }
 
+static py::dict stats(Engine & engine) {
+    const EngineStats now = without_gil([&] { return engine.stats(); });
+    py::dict          by_name;
+#define TGR_ITEM(type, name, about) by_name[#name] = now.name;
+    TGR_ENGINE_STATS(TGR_ITEM)
+#undef TGR_ITEM
+    return by_name;
+}
+
 void bind_engine(py::module_ & m) {
     py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine",
                                                 "One model, one KV cache, one worker thread: csrc/engine.h.")
@@ -96,8 +105,9 @@ void bind_engine(py::module_ & m) {
         .def("close", &Engine::close, release(),
              "Ends all work with CancelledError and frees the model. May be called again.")
         .def_property_readonly("info", &Engine::info, py::return_value_policy::reference_internal)
-        .def("stats", &Engine::stats, release(),
-             "Now; but what commands change is not in it while a step takes longer than a second.")
+        .def("stats", &stats,
+             "Counts by name, those of csrc/job/records.h; what commands change is not in them while "
+             "a step takes longer than a second.")
         .def("tokenize", &Engine::tokenize, release(), py::arg("text"), py::arg("add_special"),
              py::arg("parse_special"))
         .def("check_grammar", &Engine::check_grammar, release(),

@@ -66,12 +66,6 @@ void bind_records(py::module_ & m) {
         .def_property_readonly("description", [](const ModelInfo & i) { return py::bytes(i.description); })
         .def_property_readonly("chat_template", [](const ModelInfo & i) { return py::bytes(i.chat_template); })
         .def_property_readonly("metadata", &metadata_of);
-
-    py::class_<EngineStats> stats(m, "EngineStats",
-                                  "Counts since loading, and what is in use now: csrc/job/records.h.");
-#define TGR_BIND(type, name, about) stats.def_readonly(#name, &EngineStats::name, about);
-    TGR_ENGINE_STATS(TGR_BIND)
-#undef TGR_BIND
 }
 
 } // namespace tgr

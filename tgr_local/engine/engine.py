@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import re
@@ -101,7 +100,7 @@ class Engine:
         # before they are loaded: a file that is replaced while it is read counts as replaced
         self._files = adapters.LoadedFiles(self.path, added)
         self._native = native.Engine(params, check)
-        self.n_seq_max: int = self._native.stats().n_seq_max
+        self.n_seq_max: int = self._native.stats()["n_seq_max"]
         self._max_cells: int | None = None
         self.preempts: bool = False
         """Whether plain texts reserve cells as they grow, and give them to older ones where none is
@@ -244,10 +243,7 @@ class Engine:
         return str(self._native.memory_layout())
 
     def stats(self) -> EngineStats:
-        stats = self._native.stats()
-        return EngineStats(
-            **{f.name: getattr(stats, f.name) for f in dataclasses.fields(EngineStats)}
-        )
+        return EngineStats(**self._native.stats())
 
     def devices(self) -> list[str]:
         """The device of every layer, then of the output layer; [n_layer + 1]."""
