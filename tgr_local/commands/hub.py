@@ -9,9 +9,11 @@ import importlib
 import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tgr_local.options import model_files, model_names
+from tgr_local.options.model_parts import is_later_part
 from tgr_local.system.errors import InstallError, TgrError
 
 TIMEOUT = 30.0  # seconds to connect, and between two bytes
@@ -37,22 +39,20 @@ def files(name: str) -> list[Remote]:
     Raises ValueError for a malformed or ambiguous name, TgrError if the hub does not answer or does
     not have the model.
     """
-    match = re.fullmatch(
-        r"([\w.-]+/[\w.-]+?)(?::([\w.-]+)|/([\w./-]+\.gguf))?", model_names.plain(name)
-    )
-    if match is None:
+    named = model_names.at_hub(name)
+    if named is None:
         meant = model_names.pull_name(name)
         example = meant if " " not in meant else "Qwen/Qwen3-0.6B-GGUF:Q8_0"
         raise ValueError(
             f"{name!r} is not the name of a model; write OWNER/REPO:QUANTIZATION, such as {example}"
         )
-    repo, quantization, file = match.groups()
+    repo, quantization, file = named.repo, named.quantization, named.file
     listed = _list_files(repo)
     if not listed:
         raise TgrError(f"{repo} has no GGUF file; look for a repository with GGUF in its name")
     matching = [remote for remote in listed if _matches(remote.name, quantization, file)]
     if len({_PART.sub("", r.name) for r in matching}) != 1:
-        names = [_PART.sub(".gguf", r.name) for r in listed if not _is_later_part(r.name)]
+        names = [_PART.sub(".gguf", r.name) for r in listed if not is_later_part(Path(r.name))]
         more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
         problem = "several models" if matching else f"no {quantization or file}"
         raise ValueError(
@@ -86,11 +86,6 @@ def _matches(name: str, quantization: str | None, file: str | None) -> bool:
     if file is not None:
         return name == file or _PART.sub(".gguf", name) == file
     return model_files.has_quantization(name, quantization)
-
-
-def _is_later_part(name: str) -> bool:
-    part = _PART.search(name)
-    return part is not None and int(part[1]) > 1
 
 
 def _list_files(repo: str) -> list[Remote]:

@@ -59,12 +59,16 @@ def plain(name: str) -> str:
 def parsed(name: str) -> Name | None:
     """The parts of a name of a repository, or None for another text. Without an address a name
     that ends with ``.gguf`` may be a path, and is None."""
+    parts = at_hub(name)
+    if parts is None or parts.repo.split("/")[0] in (".", ".."):
+        return None
+    return None if plain(name) == name and name.endswith(".gguf") else parts
+
+
+def at_hub(name: str) -> Name | None:
+    """The parts of a name that is meant for Hugging Face, or None for another text."""
     match = _NAME.fullmatch(plain(name))
-    if match is None or match[1].split("/")[0] in (".", ".."):
-        return None
-    if plain(name) == name and name.endswith(".gguf"):
-        return None
-    return Name(match[1], match[2], match[3])
+    return Name(*match.groups()) if match else None
 
 
 def is_elsewhere(name: str) -> bool:
@@ -90,14 +94,13 @@ def pull_hint(name: str) -> str:
 def pull_name(name: str) -> str:
     """Returns the argument of ``models pull`` for the model that `name` may mean."""
     name = plain(name)
-    match = _NAME.fullmatch(name)
-    if match is not None and not name.startswith("library/"):
-        repo, quantization, file = match.groups()
-        if file is not None:
+    parts = at_hub(name)
+    if parts is not None and not name.startswith("library/"):
+        if parts.file is not None:
             return name
         if not name.endswith(".gguf"):
-            repo += "" if "gguf" in repo.lower() else "-GGUF"
-            return f"{repo}:{quantization or 'Q4_K_M'}"
+            ending = "" if "gguf" in parts.repo.lower() else "-GGUF"
+            return f"{parts.repo}{ending}:{parts.quantization or 'Q4_K_M'}"
     return (
         _of_family(*_family(name)) or "OWNER/REPO:QUANTIZATION, such as Qwen/Qwen3-4B-GGUF:Q4_K_M"
     )

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import LISTING, as_written
 from tgr_local.options.flags import Arguments, flag
 from tgr_local.options.former import has_left, no_effect
-from tgr_local.system.files import utf8_text
+from tgr_local.system.files import toml_tables
 from tgr_local.system.paths import expanded, folder
 from tgr_local.system.sanitize import printable_json, printable_line
 
@@ -157,12 +156,8 @@ def _read(path: Path) -> dict[str, Any]:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ValueError(f"{path} has more than {MAX_BYTES} bytes; keep only options in it")
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
     try:
-        return tomllib.loads(utf8_text(data))
+        return toml_tables(data)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: byte {error.start}") from None
     except (ValueError, RecursionError) as error:  # a malformed or long number, deep nesting
