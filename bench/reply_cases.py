@@ -77,7 +77,7 @@ OF_METHODS: dict[str, list[Json]] = {
         {"tree_breadth": 3, "chunk_len": 16},
     ],
     "got": [{"tree_breadth": 3, "max_chunks": 2}],
-    "vote": [{"vote_keep": 2}, {"vote_weight": "count", "vote_bar": 2.0}, {"vote_wave": 1}],
+    "vote": [{"vote_weight": "count", "vote_bar": 2.0}, {"vote_wave": 1}],
     "auto": [{"n_samples": 4}],
 }  # fmt: skip
 

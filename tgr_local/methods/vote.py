@@ -2,12 +2,10 @@
 
 Each wave of samples is written side by side, as by `base`. Every text that has ended votes for its
 final answer, with a weight that says how much the text is worth. As soon as the leading answer is
-likely enough, what is still being written is dropped. Of a wave only the most promising beginnings
-may be written to their ends.
+likely enough, what is still being written is dropped.
 
 Sources: self-consistency (arXiv 2203.11171); stopping by a posterior: adaptive consistency (arXiv
-2305.11860); votes weighted by confidence: CISC (arXiv 2502.06233); weak texts dropped early:
-DeepConf (arXiv 2508.15260).
+2305.11860); votes weighted by confidence: CISC (arXiv 2502.06233).
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ Floats = NDArray[np.float64]
 
 TEMPERATURE = 0.1
 """Temperature of the softmax from mean log-probabilities to votes; CISC fits it, this is ours."""
-_WINDOW = 16  # tokens, of whose windows the worst one tells weak texts
 _GRID = 4001  # points of the integral of a Beta density
 
 
@@ -65,14 +62,6 @@ def tally(keys: Sequence[str | None], votes: Sequence[float] | Floats) -> dict[s
         if key is not None:
             sums[key] = sums.get(key, 0.0) + float(vote)
     return dict(sorted(sums.items(), key=lambda item: -item[1]))
-
-
-def worst_window(logprobs: Sequence[float]) -> float:
-    """The least mean of 16 neighbours, or of all values where they are fewer: by it DeepConf drops
-    weak texts."""
-    width = min(_WINDOW, len(logprobs))
-    sums = np.cumsum([0.0, *logprobs])
-    return float((sums[width:] - sums[:-width]).min() / width)
 
 
 class Poll:
@@ -155,19 +144,13 @@ class Poll:
         if not lengths:
             return 0  # the budget paid for no token
         length = float(np.mean(lengths))
-        keep, cut = self._config.vote_keep or n, min(self._config.chunk_len, length)
-        while n and min(n, keep) * length + max(0, n - keep) * cut > left:
+        while n and n * length > left:
             n -= 1
         return n
 
     def _wave(self, texts: list[Branch]) -> None:
-        config, branches = self._config, self._branches
+        branches = self._branches
         self._n_started += len(texts)
-        keep = config.vote_keep or len(texts)
-        if keep < len(texts):
-            for _ in branches.rounds(texts, config.chunk_len):
-                pass
-            texts = self.kept(texts, keep)
         for _ in branches.rounds(texts):
             is_new = self.count(text for text in texts if text.ended)
             if is_new and (self._is_sure or branches.late):  # free text is known by a whole wave
@@ -182,19 +165,6 @@ class Poll:
         for text in (*texts, *self._texts, *self._cut_off):
             if text is not kept:
                 text.sequence.drop()
-
-    def kept(self, texts: list[Branch], n: int) -> list[Branch]:
-        """The n most promising of these beginnings, and those that have ended."""
-        if any(not text.tokens for text in texts):
-            return texts  # the budget ended
-        order = sorted(
-            texts, key=lambda text: (text.ended, worst_window(text.logprobs)), reverse=True
-        )
-        for text in order[n:]:
-            if not text.ended:
-                text.sequence.drop()
-                self._n_dropped += 1
-        return [text for text in texts if not text.sequence.is_dropped]
 
     def count(self, ended: Iterable[Branch]) -> bool:
         """Counts the votes of texts that have ended; whether there are new ones."""

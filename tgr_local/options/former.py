@@ -18,7 +18,7 @@ FORMER: Mapping[str, Any] = {
     "step_min": 0.0, "step_max": math.pi / 2, "max_proposals": 1000,
     "graph_merges": 1, "graph_refines": 1, "exit_at": "line",
     "exit_prefix": "The answer is \\boxed{", "exit_tokens": 20,
-    "exit_threshold": 0.95, "keep_head": 0, "power_blocks": 16, "answer_tokens": 0,
+    "exit_threshold": 0.95, "vote_keep": 0, "keep_head": 0, "power_blocks": 16, "answer_tokens": 0,
     "draft_model": "", "draft_tokens": 0, "probe": "",
 }  # fmt: skip
 """Their defaults: what the search and the engine do now."""

@@ -132,9 +132,6 @@ class VoteOptions:
         high=2,
     )
     vote_wave: int = option(4, "samples started together", low=1, high=250)
-    vote_keep: int = option(
-        0, "samples of a wave that are written to their ends, the most promising; 0 = all", low=0
-    )
 
 
 @dataclass(frozen=True)

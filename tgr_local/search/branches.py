@@ -198,13 +198,12 @@ class Branches:
             pass
         return branches
 
-    def rounds(self, branches: Seq[Branch], n_tokens: int | None = None) -> Iterator[None]:
-        """Writes texts of one length on, side by side, to their ends, to `n_tokens` tokens or the
-        limit, or to the end of the budget, which they share. They grow by a chunk at a time, and
-        after each chunk the caller may stop."""
-        limit = self.limit if n_tokens is None else min(n_tokens, self.limit)
-        while growing := [b for b in branches if not b.ended and len(b.tokens) < limit]:
-            wanted = min(self.config.chunk_len, limit - len(growing[0].tokens))
+    def rounds(self, branches: Seq[Branch]) -> Iterator[None]:
+        """Writes texts of one length on, side by side, to their ends or the limit, or to the end of
+        the budget, which they share. They grow by a chunk at a time, and after each chunk the
+        caller may stop."""
+        while growing := [b for b in branches if not b.ended and len(b.tokens) < self.limit]:
+            wanted = min(self.config.chunk_len, self.limit - len(growing[0].tokens))
             allowed = self.allowance(len(growing), wanted)
             if not allowed or self.late:
                 break
