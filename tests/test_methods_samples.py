@@ -24,15 +24,14 @@ from method_runs import (
 from reference import Reference
 
 from tgr_local.engine import Engine
-from tgr_local.lab.methods import power
-from tgr_local.methods import best_of_n, self_consistency
+from tgr_local.lab.methods import best_of_n, power, self_consistency
 from tgr_local.search.branches import Branch
 from tgr_local.system.answers import answer_key
 
 
 def test_the_likeliest_of_n_samples_is_kept(engine: Engine):
     with branches_of(engine) as branches:
-        samples = branches.sample(4)
+        samples = best_of_n.sampled(branches, 4)
         assert len({tuple(sample.tokens) for sample in samples}) == 4
         for sample in samples:
             assert_read_after_the_query(engine, sample.tokens, sample.logprobs)
@@ -82,7 +81,7 @@ def test_self_consistency_keeps_a_sample_of_the_majority(engine: Engine, monkeyp
     only((*digits, END), monkeypatch)
     config = with_(n_samples=24)
     with branches_of(engine, config) as branches:
-        ended = [sample for sample in branches.sample(24) if sample.ended]
+        ended = [sample for sample in best_of_n.sampled(branches, 24) if sample.ended]
         keys = [answer_key(branches.text(sample.tokens)) for sample in ended]
     steps = steps_of(engine, "self-consistency", config)
     votes = Counter(key for key in keys if key is not None)

@@ -3,15 +3,13 @@
 A method takes a `search.run.Run` and yields one `Step` for each chunk. It knows nothing of
 messages, other replies or terminals. Each module has one `METHOD` record: its name, its `run`, the
 cells and sequences that it needs, the positions that it decodes at most, and whether it resets,
-searches and steers. A new method is a new module and its place in `HOMES` below. Methods of papers
-that no front end needs are in `tgr_local.lab.methods`.
+searches and steers. A new method is a new module and its place in `HOMES` below. Methods that
+are there for comparisons alone are in `tgr_local.lab.methods`.
 
 base.py              plain sampling
 markov.py            the reset at every chunk, and nothing else
 tgr_latent.py        The Geometric Reasoner
 tgr_think.py         the thinking by tgr-latent, the answer by plain sampling
-best_of_n.py         n samples; the likeliest one
-self_consistency.py  n samples; the most frequent answer
 vote.py              samples in waves; weighted votes; stops once an answer is sure
 auto.py              the vote with settings for a question
 """
@@ -32,8 +30,8 @@ HOMES = {
     "tgr-think": "methods.tgr_think",
     "tgr-token": "lab.methods.tgr_token",
     "hard-geometry": "lab.methods.hard_geometry",
-    "best-of-n": "methods.best_of_n",
-    "self-consistency": "methods.self_consistency",
+    "best-of-n": "lab.methods.best_of_n",
+    "self-consistency": "lab.methods.self_consistency",
     "vote": "methods.vote",
     "auto": "methods.auto",
     "power": "lab.methods.power",

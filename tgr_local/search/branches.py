@@ -190,14 +190,6 @@ class Branches:
             branch.ended = output.finish == "stop"
         return outputs
 
-    def sample(self, n: int) -> list[Branch]:
-        """n texts, sampled side by side by `rounds`."""
-        root = self.read_query()
-        branches = [root, *(self.fork(root) for _ in range(n - 1))]
-        for _ in self.rounds(branches):
-            pass
-        return branches
-
     def rounds(self, branches: Seq[Branch]) -> Iterator[None]:
         """Writes texts of one length on, side by side, to their ends or the limit, or to the end of
         the budget, which they share. They grow by a chunk at a time, and after each chunk the
@@ -234,7 +226,7 @@ class Branches:
 
     def steps(self, chosen: Branch, figures: Mapping[str, float]) -> Iterator[Step]:
         """The chosen text in chunks of S tokens. The first step has the counts of all other texts,
-        the last step the `figures`. What of the text is in no step yet is counted as discarded, in
+        the last step the `figures`. Tokens that are in no step yet count as discarded, in
         `Run.unclaimed`."""
         run, size, n = self.run, self.config.chunk_len, len(chosen.tokens)
         if not chosen.sequence.is_dropped:

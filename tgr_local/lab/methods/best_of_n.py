@@ -20,9 +20,18 @@ def run(run: Run) -> Iterator[Step]:
     """Samples all n, then yields the best."""
     limit = longest_sample(run.engine, len(run.query), run.config)
     with Branches(run, METHOD, limit=limit, least=run.config.n_samples) as branches:
-        samples = branches.sample(run.config.n_samples)
+        samples = sampled(branches, run.config.n_samples)
         ended = sum(sample.ended for sample in samples)
         yield from branches.steps(best(samples), {"samples": len(samples), "ended": ended})
+
+
+def sampled(branches: Branches, n: int) -> list[Branch]:
+    """n texts, sampled side by side."""
+    root = branches.read_query()
+    samples = [root, *(branches.fork(root) for _ in range(n - 1))]
+    for _ in branches.rounds(samples):
+        pass
+    return samples
 
 
 def best(samples: Sequence[Branch]) -> Branch:

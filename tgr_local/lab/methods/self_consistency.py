@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tgr_local.methods import best_of_n
+from tgr_local.lab.methods import best_of_n
 from tgr_local.options.groups import SampleOptions
 from tgr_local.search.branches import Branches
 from tgr_local.search.run import Method, Run
@@ -21,7 +21,7 @@ def run(run: Run) -> Iterator[Step]:
     """Samples all n, lets them vote, then yields the likeliest sample of the winning answer."""
     limit = best_of_n.longest_sample(run.engine, len(run.query), run.config)
     with Branches(run, METHOD, limit=limit, least=run.config.n_samples) as branches:
-        samples = branches.sample(run.config.n_samples)
+        samples = best_of_n.sampled(branches, run.config.n_samples)
         # a text that was cut has not come to its answer
         voters = [sample for sample in samples if sample.ended] or samples
         keys = [answer_key(branches.text(voter.tokens)) for voter in voters]
