@@ -29,8 +29,8 @@ struct Draft {
 Draft look_up(const Tokens & own, llama_token next, const std::vector<const Tokens *> & others, size_t most,
               size_t n_read);
 
-// Mean number of right tokens of a draft, for drafts of some lengths, by the number of tokens that were alike before
-// them. The newest draft counts a third.
+// Mean number of right tokens of a draft, by its length and by how many tokens before it were alike. The newest draft
+// has a weight of one third.
 class Hits {
 public:
     // Lengths with which a draft and the token before it fill a batch of 8, 16 or 32: a CPU takes as long for fewer.

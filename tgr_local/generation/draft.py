@@ -143,7 +143,7 @@ class Draft:
         self.held = HeldBack()  # nothing is held back for an answer any more
 
     def end(self) -> Finish:
-        """Ends the reply, and the last step, with what is due; returns that."""
+        """Ends the reply and its last step; returns why they end."""
         self.end_text()
         assert self.due != "thinking" and self.due != "answer"
         for i, step in enumerate(self.steps):

@@ -53,7 +53,7 @@ def write(draft: Draft, participants: Participants = ALONE) -> Finish:
 
 
 def _first(draft: Draft) -> Iterator[ReplyRequest]:
-    """The whole reply, or its thinking alone, or what comes before that."""
+    """The whole reply, its thinking alone, or the text before a thinking that the model opens."""
     request = draft.request
     if draft.may_think and draft.reserve.thinking < 1:
         draft.closed_by = draft.reserve.option
@@ -71,8 +71,8 @@ def _first(draft: Draft) -> Iterator[ReplyRequest]:
 
 
 def _thinking(draft: Draft) -> Iterator[ReplyRequest]:
-    """The thinking after a tag with which the model has opened it; where that comes after an
-    answer has begun, both."""
+    """The thinking, once the model has opened it by its tag. Where an answer had begun before the
+    tag, this run writes the rest of that too."""
     if draft.due != "thinking":
         return
     draft.due = "answer"

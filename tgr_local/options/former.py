@@ -1,5 +1,4 @@
-"""Options that have left the search and the engine, and values of others. Files from before may
-name them."""
+"""Options, and values of options, that have been removed. Files written before may name them."""
 
 from __future__ import annotations
 

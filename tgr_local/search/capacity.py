@@ -1,5 +1,5 @@
-"""Capacity: the room of the context after a query, options whose chunks fit, and what a trajectory
-needs of the cache, in which a reset retains the newest chunk.
+"""Capacity: how much room a query leaves in the context, which chunks fit into it, and how many
+cells of the cache a trajectory needs. Of the text a reset keeps the newest chunk.
 
 A query that leaves no room for a single token is refused; everything else is written until the
 context is full.
@@ -269,8 +269,8 @@ def _with_chunks(
 
 
 def difference(asked: SearchConfig, used: SearchConfig, written: str = "reply") -> str:
-    """Describes to the user how the context changed the search that wrote a `written`; "" =
-    unchanged."""
+    """Tells the user how a small context changed the search behind a reply or its thinking
+    (`written`); "" = it did not."""
     if used.chunk_len == asked.chunk_len and used.rollout_len == asked.rollout_len:
         return ""
     if used.max_chunks == 1 and used.chunk_len == used.token_limit:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-# Now: numpy imports it at its first use, which would be in the thread of a reply; a process forked
-# meanwhile would wait for that import without end.
+# Imported now: numpy would import it at its first use, in the thread of a reply. A process that is
+# forked meanwhile would wait for that import forever.
 from numpy.random import SeedSequence
 
 # purposes of a seed

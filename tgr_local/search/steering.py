@@ -20,7 +20,7 @@ class Steering:
     """The anchors of one trajectory and their injection, by its config."""
 
     measurement = staticmethod(strength.pending)
-    """The measurement that an injection by some options waits for."""
+    """The measurement that must come before an injection by some options."""
     z: NDArray[np.float64]
     """[d_z] z_{t-1}, the state at the end of the text, from the first `read` on."""
 

@@ -1,7 +1,7 @@
 """How strong the injection must be to change what the model does by a wanted amount.
 
-`calibration="divergence"` has one strength ζ for all layers. No norm is a unit for it: what a model
-bears differs fifty-fold between models of like norms. So ζ is measured: the model writes three
+`calibration="divergence"` has one strength ζ for all layers. Norms cannot be its unit: models of
+similar norms differ fifty-fold in what they bear. So ζ is measured: the model writes three
 texts of different kinds plainly, at temperature 1, and reads them again under random anchors. The
 tokens were drawn from the plain distribution p, so with q the one under an anchor and d = ln q −
 ln p at each token, the mean of e^d − 1 − d estimates KL(p ‖ q) in nats a token, without bias and

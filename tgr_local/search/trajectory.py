@@ -200,8 +200,8 @@ class Trajectory:
         mean of ln q − ln p over its tokens, nats a token, which are read again plainly. Only this
         rollout can be adopted then: the others are dropped, which makes room for its reading.
 
-        It tells a model that an injection has thrown off its course, when the log-probabilities
-        under the injection do not: what repeats one word forever is sure of it.
+        It detects a model that an injection has thrown off its course. The log-probabilities under
+        the injection do not: a model that repeats one word forever is sure of it.
         """
         for number, (sequence, *_) in enumerate(self._rollouts):
             if number != rollout:

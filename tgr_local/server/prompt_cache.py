@@ -2,7 +2,7 @@
 be read again after a restart, or when others have taken their place in the cache. What is
 read for one owner serves that owner alone.
 
-In: a loaded engine, the prompts of a request before it begins, and word that requests have ended.
+In: a loaded engine, the prompts of each request before it begins, a call when requests have ended.
 Out: remembered prefixes in the engine, and files of `prefix_files` in the folder, which together
 keep within a bound; the least recently used go first. A file that cannot be used is passed over.
 A text is written when it is new by half, and when its model rests or leaves. A request with other
