@@ -100,8 +100,8 @@ def merge_edits(
     texts = [{change.path: change.after for change in some} for some in (base, mine, theirs)]
     changes = []
     for path, text in originals.items():
-        base_text, one, other = (some.get(path, text) for some in texts)
-        after = _merge(base_text, one, other, path.endswith(".py"))
+        base_text, own, other = (some.get(path, text) for some in texts)
+        after = _merge(base_text, own, other, path.endswith(".py"))
         if after is None:
             return None
         if after != text:
