@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import signal
@@ -18,7 +19,7 @@ from fixture_types import Model
 from gguf_models import write_model
 from surroundings import HANG, environment
 
-from tgr_local.engine import Cancel, Engine, backend_devices, devices
+from tgr_local.engine import Cancel, Engine, backend_devices, check_memory, devices
 from tgr_local.engine.adapters import LoadedFiles
 from tgr_local.engine.installation import gpu_devices, slow_cache
 from tgr_local.engine.native import native
@@ -31,10 +32,23 @@ from tgr_local.system.errors import CancelledError, ModelError
 
 @pytest.mark.skipif(bool(gpu_devices()), reason="needs a machine without a GPU")
 def test_a_gpu_that_does_not_exist_is_refused(model: Model):
-    for number in (0, 3):
-        with pytest.raises(ValueError, match=f"main_gpu is {number}, but ggml sees no GPU; leave"):
-            Engine(model(), EngineConfig(main_gpu=number))
-    Engine(model(), EngineConfig(main_gpu=0, n_gpu_layers=0)).close()  # asks for none
+    for device in ("0", "3", "vulkan0", "Vulkan1", "CUDA0", "toaster", "vulkan²", "-1", "none"):
+        with pytest.raises(ValueError, match=f"device is {device!r}, but ggml sees no GPU \\(this"):
+            Engine(model(), EngineConfig(device=device))
+        with pytest.raises(ValueError, match=f"device is {device!r}, but ggml sees no GPU"):
+            check_memory(model(), EngineConfig(device=device))
+    Engine(model(), EngineConfig(device="0", n_gpu_layers=0)).close()  # asks for none
+
+
+def test_the_processor_is_a_device(model: Model):
+    for name in ("cpu", "CPU"):
+        config = EngineConfig(device=name)
+        assert config.n_gpu_layers == 0
+        with Engine(model(), config) as engine:
+            assert set(engine.devices()) == {"CPU"}
+    assert dataclasses.replace(EngineConfig(device="cpu"), n_ctx=64).n_gpu_layers == 0
+    with pytest.raises(ValueError, match="device is 'cpu', but n_gpu_layers is 5; leave one"):
+        EngineConfig(device="cpu", n_gpu_layers=5)
 
 
 def test_a_small_model_gets_one_thread_whatever_its_first_part_holds(tmp_path, monkeypatch):
@@ -80,16 +94,17 @@ def test_a_model_in_parts_is_known_by_all_of_them(tmp_path):
 def test_one_gpu_gets_all_layers(model: Model):
     gpus = [device.name for device in backend_devices() if device.kind == "gpu"]
     for number, name in enumerate(gpus):
-        with Engine(model(), EngineConfig(main_gpu=number)) as engine:
-            assert set(engine.devices()) == {name}
-    with pytest.raises(ValueError, match=f"ggml sees {len(gpus)} GPUs: 0 is {gpus[0]}"):
-        Engine(model(), EngineConfig(main_gpu=len(gpus)))
+        for device in (str(number), name, name.upper()):
+            with Engine(model(), EngineConfig(device=device)) as engine:
+                assert set(engine.devices()) == {name}
+    with pytest.raises(ValueError, match=f"but ggml sees {gpus[0]}"):
+        Engine(model(), EngineConfig(device=str(len(gpus))))
 
 
 def test_one_gpu_and_a_split_exclude_each_other():
-    with pytest.raises(ValueError, match="tensor_split splits the model, but main_gpu is 1"):
-        EngineConfig(main_gpu=1, tensor_split=(3.0, 1.0))
-    assert EngineConfig(tensor_split=(3.0, 1.0)).main_gpu == -1
+    with pytest.raises(ValueError, match="tensor_split splits the model, but device is '1'"):
+        EngineConfig(device="1", tensor_split=(3.0, 1.0))
+    assert EngineConfig(tensor_split=(3.0, 1.0)).device == ""
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def truth() -> Iterator[None]:
 def device() -> Iterator[dict[str, Any]]:
     """The options for a device that is not the CPU."""
     if gpu_devices():
-        yield {"main_gpu": 0}
+        yield {"device": "0"}
         return
     with server() as (name, _):
         yield {"rpc": name}

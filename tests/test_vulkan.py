@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from command_line import run
 
-from tgr_local.engine import vulkan, vulkan_child
+from tgr_local.engine import devices, vulkan, vulkan_child
 from tgr_local.engine.devices import DeviceInfo
 from tgr_local.engine.native import native
 from tgr_local.engine.vulkan import Answer
@@ -25,8 +26,8 @@ Asked = Callable[[str], list[str]]
 
 def not_taken(devices: str) -> Answer:
     return Answer(
-        reason=f"Vulkan has no GPU that is taken by itself ({devices}); GGML_VK_VISIBLE_DEVICES=0 "
-        "takes the first in spite of that"
+        reason=f"Vulkan has no GPU that is taken by itself ({devices}); --device vulkan0 takes "
+        "the first in spite of that"
     )
 
 
@@ -65,7 +66,7 @@ def asks(tmp_path, monkeypatch) -> Iterator[Asked]:
 def forget() -> None:
     """As in a program that begins."""
     vulkan.answer.cache_clear()
-    vulkan.load.cache_clear()
+    vulkan._load.cache_clear()
 
 
 @pytest.mark.parametrize("answer", [USED, SOFTWARE])
@@ -183,6 +184,49 @@ def test_only_a_gpu_has_the_backend_loaded(
 
 
 @pytest.mark.parametrize(
+    ("by_itself", "device", "named"),
+    [
+        (SOFTWARE, "Vulkan1", "1"), (SOFTWARE, "", None), (SOFTWARE, "vulkan", None),
+        (SOFTWARE, "0", None), (USED, "vulkan1", None), (Answer(is_broken=True), "vulkan1", None),
+    ],
+)  # fmt: skip
+def test_a_named_device_is_taken_where_none_is_by_itself(
+    asks: Asked, monkeypatch, by_itself: Answer, device: str, named: str | None
+):
+    monkeypatch.setenv(vulkan.VISIBLE, "restored at the end")
+    monkeypatch.delenv(vulkan.VISIBLE)
+    loaded = []
+    is_named = f"__import__('os').environ.get({vulkan.VISIBLE!r}) == '1'"
+    asks(f"{saying(USED)} if {is_named} else {saying(by_itself)}")
+    monkeypatch.setattr(native, "load_backends", loaded.append)
+    vulkan.load()
+    assert len(loaded) == (by_itself == USED)
+    for _ in range(2):
+        vulkan.load(device)
+    assert os.environ.get(vulkan.VISIBLE) == named
+    assert len(loaded) == (by_itself == USED or named is not None)
+    assert vulkan.given_name("vulkan1") == ("vulkan0" if named else "vulkan1")
+
+
+def test_a_gpu_has_a_number_and_a_name(asks: Asked, monkeypatch):
+    kinds = {"CPU": "cpu", "Vulkan0": "gpu", "Vulkan1": "igpu"}
+    all_devices = [DeviceInfo(name, "Stand-in", kind, 1, 1) for name, kind in kinds.items()]
+    monkeypatch.setattr(devices, "backend_devices", lambda: all_devices)
+    names = ("", "0", "1", "vulkan1", "VULKAN0")
+    assert [devices.gpu_number(name) for name in names] == [-1, 0, 1, 1, 0]
+    with pytest.raises(ValueError) as error:
+        devices.gpu_number("vulkan2")
+    assert str(error.value) == (
+        "device is 'vulkan2', but ggml sees Vulkan0, Vulkan1; choose one of them, cpu, or leave "
+        "it out"
+    )
+    asks(saying(SOFTWARE))
+    monkeypatch.setattr(devices, "backend_devices", lambda: all_devices[:1])
+    with pytest.raises(ValueError, match=r"ggml sees no GPU \(Vulkan has no GPU that is taken by"):
+        devices.gpu_number("1")
+
+
+@pytest.mark.parametrize(
     ("code", "line"),
     [
         (saying(USED), f"  vulkan            used: {GPU}\n"),
@@ -253,11 +297,11 @@ def test_the_child_names_software_devices(monkeypatch):
     monkeypatch.setattr(vulkan_child, "backend_devices", list)
     monkeypatch.setattr(vulkan_child, "all_devices", list)
     assert vulkan_child.found() == Answer(reason="Vulkan's drivers have no device here")
-    for devices, named in [
+    for answer, named in [
         ([("llvmpipe", 4)], "0: llvmpipe, software"),
         ([("Old", 2), ("llvmpipe", 4)], "0: Old; 1: llvmpipe, software"),
     ]:
-        monkeypatch.setattr(vulkan_child, "all_devices", lambda devices=devices: devices)
+        monkeypatch.setattr(vulkan_child, "all_devices", lambda answer=answer: answer)
         assert vulkan_child.found() == not_taken(named)
     monkeypatch.setenv("GGML_VK_VISIBLE_DEVICES", "7")
     assert vulkan_child.found().reason == (

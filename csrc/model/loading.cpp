@@ -61,8 +61,8 @@ static ggml_backend_dev_t gpu_number(int32_t number) {
         names += concat(i ? ", " : ": ", i, " is ", ggml_backend_dev_name(found[i]));
     }
     if (size_t(number) >= found.size()) {
-        throw ArgumentError("main_gpu is ", number, ", but ggml sees ",
-                            found.empty() ? "no GPU; leave main_gpu out, or set n_gpu_layers to 0"
+        throw ArgumentError("device is ", number, ", but ggml sees ",
+                            found.empty() ? "no GPU; leave device out, or set n_gpu_layers to 0"
                                           : concat(found.size(), " GPUs", names, "; choose one of them"));
     }
     return found[number];

@@ -102,6 +102,7 @@ def _vulkan(config: EngineConfig) -> Iterator[Finding]:
     if config.n_gpu_layers == 0:
         yield Finding("vulkan", "ok", "not asked: n_gpu_layers is 0")
         return
+    vulkan.name(config.device)
     answer = vulkan.answer(again=True)
     vulkan.load()
     used = f"used: {' and '.join(answer.devices)}" if answer.devices else ""
@@ -165,7 +166,7 @@ def _devices() -> Iterator[Finding]:
         memory = f"{device.memory_free / 2**30:.1f} of {device.memory_total / 2**30:.1f} GiB free"
         kind = device.kind
         if kind in ("gpu", "igpu"):
-            kind = f"{kind} {n_seen[kind]}"  # its number for main_gpu
+            kind = f"{kind} {n_seen[kind]}"  # its number for --device
             n_seen[device.kind] += 1
         yield Finding(f"device {device.name}", "ok", f"{kind}, {device.description}, {memory}")
 
@@ -190,8 +191,8 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
             why = f"; {note}"
         if config.n_gpu_layers == 0:
             why = "; n_gpu_layers is 0"
-        if config.main_gpu >= 0:
-            why = f"; main_gpu is {config.main_gpu}"
+        if config.device:
+            why = f"; device is {config.device!r}"
         yield Finding("layers", "ok", f"{where}; output on {output}{why}")
         if warning := unused_gpu(engine):
             yield Finding("gpu", "warning", warning)

@@ -34,6 +34,22 @@ def backend_devices() -> list[DeviceInfo]:
     return [DeviceInfo(*device) for device in native.devices()]
 
 
+def gpu_number(device: str) -> int:
+    """The number of a GPU by its name or number, once `vulkan.load` was asked for it; -1 = all
+    GPUs. Raises ValueError for one that ggml does not see."""
+    if not device:
+        return -1
+    gpus = [one.name for one in backend_devices() if one.kind in ("gpu", "igpu")]
+    known = {str(i): i for i in range(len(gpus))} | {gpu.lower(): i for i, gpu in enumerate(gpus)}
+    wanted = vulkan.given_name(device.lower())
+    if wanted in known:
+        return known[wanted]
+    sees = f"{', '.join(gpus)}; choose one of them, cpu, or leave it out"
+    if not gpus:
+        sees = f"no GPU ({vulkan.answer().reason}); choose cpu, or leave it out"
+    raise ValueError(f"device is {device!r}, but ggml sees {sees}")
+
+
 def serve_devices(endpoint: str, cache: str, n_threads: int) -> None:
     """Lends the GPUs of this machine, or without any its processor, as `native.serve_devices`."""
     vulkan.load()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tgr_local.engine import adapters, rpc, threads, vulkan, waits
 from tgr_local.engine.adapters import Adapter
 from tgr_local.engine.cancel import Cancel, watched
-from tgr_local.engine.devices import default_threads
+from tgr_local.engine.devices import default_threads, gpu_number
 from tgr_local.engine.native import native
 from tgr_local.engine.records import EngineStats, LayerFit, MemoryUse
 from tgr_local.engine.session import (
@@ -37,7 +37,7 @@ from tgr_local.system.errors import CancelledError, CapacityError, ModelError, T
 _TEMPLATE_MOST = 1 << 20  # characters of a chat template
 _POOLINGS = {"0": "", "1": "mean", "2": "cls", "3": "last", "4": "rank"}  # llama_pooling_type
 _SAME_NAMES = (
-    "n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "n_cpu_moe", "main_gpu", "use_mmap",
+    "n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "n_cpu_moe", "use_mmap",
     "use_mlock", "prefix_cells", "reproducible", "step_seconds", "n_seq_max",
 )  # fmt: skip
 
@@ -96,7 +96,8 @@ class Engine:
                 raise CancelledError(f"cancelled while {self.path} was being loaded")
 
         if config.n_gpu_layers:
-            vulkan.load()
+            vulkan.load(config.device)
+            params.main_gpu = gpu_number(config.device)
         # before they are loaded: a file that is replaced while it is read counts as replaced
         self._files = adapters.LoadedFiles(self.path, added)
         self._native = native.Engine(params, check)

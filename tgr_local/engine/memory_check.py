@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tgr_local.engine import vulkan
 from tgr_local.engine.adapters import named_adapters
-from tgr_local.engine.devices import available_memory, backend_devices
+from tgr_local.engine.devices import available_memory, backend_devices, gpu_number
 from tgr_local.options import gguf_header, model_parts
 from tgr_local.options.config import AUTO_LAYERS, EngineConfig
 
@@ -77,10 +77,10 @@ def free_memory(config: EngineConfig) -> FreeMemory:
     """The memory that is free now, for models that are loaded in this way."""
     gpus = []
     if config.n_gpu_layers:
-        vulkan.load()
+        vulkan.load(config.device)
         gpus = [device for device in backend_devices() if device.kind in ("gpu", "igpu")]
-    if config.main_gpu >= 0:
-        gpus = gpus[config.main_gpu : config.main_gpu + 1]
+        if (number := gpu_number(config.device)) >= 0:
+            gpus = [gpus[number]]
     return FreeMemory(
         available_memory(),
         sum(device.memory_free for device in gpus),

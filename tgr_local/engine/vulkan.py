@@ -31,6 +31,8 @@ SECONDS = 30.0
 """Time that the child has."""
 TRIES = 4
 """How often a driver is asked that takes longer: it may compile, and keep what it has compiled."""
+VISIBLE = "GGML_VK_VISIBLE_DEVICES"
+"""The variable of ggml's that names the drivers' devices which it takes."""
 LOADER = "vulkan-1.dll" if os.name == "nt" else "libvulkan.so.1"
 _CHILD = """
 import sys
@@ -68,11 +70,37 @@ def library() -> Path:
     return Path(native.__file__).with_name("lib") / "vulkan" / name
 
 
+def load(device: str = "") -> None:
+    """Loads the backend where a GPU computes with it, as it does with a named device."""
+    if not is_child:
+        name(device)
+        _load()
+
+
 @functools.cache
-def load() -> None:
-    """Loads the backend where a GPU computes with it."""
-    if not is_child and answer().devices:
+def _load() -> None:
+    if answer().devices:
         native.load_backends(str(library().parent))
+
+
+def name(device: str) -> None:
+    """Where the drivers have no GPU that is taken by itself, ``vulkanN`` is their device N, for
+    this process and those that it starts."""
+    number = device.lower().removeprefix("vulkan")
+    is_named = number != device.lower() and number.isascii() and number.isdigit()
+    if not is_named or VISIBLE in os.environ or not library().is_file():
+        return
+    if answer().devices or answer().is_broken:
+        return
+    os.environ[VISIBLE] = number
+    for kept in (answer, _load):
+        kept.cache_clear()
+
+
+def given_name(device: str) -> str:
+    """What ggml calls ``vulkanN`` where N is the only device of the drivers that it takes."""
+    is_only = device.startswith("vulkan") and device.removeprefix("vulkan") == os.getenv(VISIBLE)
+    return "vulkan0" if is_only else device
 
 
 @functools.cache

@@ -27,7 +27,6 @@ from tgr_local.system.errors import TgrError, describe
 _TEXT = "What is 12+30-5?\n12+30=42\n42-5=37\nThe answer is 37.\n"
 _BOUND = 0.1  # between probabilities; a GPU rounds otherwise
 _UNASKED = {1: ", integrated", 4: ", software"}  # VkPhysicalDeviceType
-_VISIBLE = "GGML_VK_VISIBLE_DEVICES"
 _INSTANCE_INFO = 1  # VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO
 
 
@@ -45,7 +44,7 @@ def main() -> None:
 def found() -> Answer:
     """The answer, once the backend is loaded. A GPU that is a part of the processor has the memory
     of the processor, and no products of ours: it is taken where a person names it."""
-    kinds = ("gpu", "igpu") if _VISIBLE in os.environ else ("gpu",)
+    kinds = ("gpu", "igpu") if vulkan.VISIBLE in os.environ else ("gpu",)
     gpus = [device for device in backend_devices() if device.kind in kinds]
     if not gpus:
         return Answer(reason=_why_none())
@@ -85,15 +84,13 @@ def _why_none() -> str:
     devices = all_devices()
     if not devices:
         return "Vulkan's drivers have no device here"
-    if _VISIBLE in os.environ:
-        return (
-            f"{_VISIBLE} is {os.environ[_VISIBLE]!r:.40}, but Vulkan has the devices 0 to "
-            f"{len(devices) - 1}"
-        )
+    if vulkan.VISIBLE in os.environ:
+        given = f"{vulkan.VISIBLE} is {os.environ[vulkan.VISIBLE]!r:.40}"
+        return f"{given}, but Vulkan has the devices 0 to {len(devices) - 1}"
     kinds = [f"{i}: {name}{_UNASKED.get(kind, '')}" for i, (name, kind) in enumerate(devices)]
     return (
-        f"Vulkan has no GPU that is taken by itself ({'; '.join(kinds)}); {_VISIBLE}=0 takes the "
-        "first in spite of that"
+        f"Vulkan has no GPU that is taken by itself ({'; '.join(kinds)}); --device vulkan0 takes "
+        "the first in spite of that"
     )
 
 

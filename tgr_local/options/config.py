@@ -76,8 +76,11 @@ class EngineConfig:
         low=0,
         high=1000,
     )
-    main_gpu: int = option(
-        -1, "the only GPU to use, by its number in doctor; -1 = split over all GPUs", low=-1
+    device: str = option(
+        "",
+        "where the model is: cpu, or one GPU by its name or number in doctor, such as vulkan0 or "
+        "1; empty = split over all GPUs",
+        longest=64,
     )
     tensor_split: tuple[float, ...] = option(
         (), "share of the model on each RPC server, then on each GPU, such as 3,1", low=0
@@ -118,11 +121,18 @@ class EngineConfig:
                 f"type_v is {self.type_v}, which needs flash attention, but flash_attn is off; set "
                 "flash_attn to auto, or type_v to f16"
             )
-        if self.main_gpu >= 0 and self.tensor_split:
+        if self.device and self.tensor_split:
             raise ValueError(
-                f"tensor_split splits the model, but main_gpu is {self.main_gpu}, which puts it on "
-                "one GPU; leave one of them out"
+                f"tensor_split splits the model, but device is {self.device!r}, which puts it in "
+                "one place; leave one of them out"
             )
+        if self.device.lower() == "cpu":
+            if self.n_gpu_layers not in (AUTO_LAYERS, 0):
+                raise ValueError(
+                    f"device is {self.device!r}, but n_gpu_layers is {self.n_gpu_layers}; leave "
+                    "one of them out"
+                )
+            object.__setattr__(self, "n_gpu_layers", 0)
 
 
 @notes_given

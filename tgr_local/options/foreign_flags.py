@@ -15,7 +15,8 @@ OURS = {
     "--system-prompt": "system", "-b": "n_batch", "--batch-size": "n_batch", "-ub": "n_ubatch",
     "--ubatch-size": "n_ubatch", "-ctk": "type_k", "--cache-type-k": "type_k", "-ctv": "type_v",
     "--cache-type-v": "type_v", "--mlock": "use_mlock", "-fa": "flash_attn",
-    "-mg": "main_gpu", "-ts": "tensor_split", "-r": "stop", "--reverse-prompt": "stop",
+    "-mg": "device", "--main-gpu": "device", "-dev": "device",
+    "-ts": "tensor_split", "-r": "stop", "--reverse-prompt": "stop",
     "--chat-template-file": "chat_template", "--reasoning-budget": "thinking_budget",
     "--budget": "max_forward_tokens", "--dry-sequence-breaker": "dry_sequence_breakers",
     "--lora-scaled": "lora", "-ncmoe": "n_cpu_moe", "-np": "max_running",
@@ -43,8 +44,7 @@ _SAID = {
     "-cmoe --cpu-moe": "--n-cpu-moe says how many layers keep their experts in RAM",
     "-md --model-draft -hfd": "--draft-lookup auto guesses the next tokens without a second model",
     "-v --verbose --verbose-prompt": "--stats says what was done, tgr-local doctor what is used",
-    "-dev --device --list-devices":
-        "tgr-local doctor lists the devices; --main-gpu N uses that GPU alone, -ngl 0 none",
+    "--list-devices": "tgr-local doctor lists the devices; --device NAME uses one of them",
     "-nkvo --no-kv-offload": "the cache lies beside the layers; -ngl says how many are on the GPU",
     "-e --escape --no-escape": "a text is taken as it is; the shell has $'...\\n...'",
     "--keepalive --insecure --nowordwrap --no-warmup --warmup --log-disable --simple-io "

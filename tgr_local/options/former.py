@@ -18,7 +18,7 @@ FORMER: Mapping[str, Any] = {
     "graph_merges": 1, "graph_refines": 1, "exit_at": "line",
     "exit_prefix": "The answer is \\boxed{", "exit_tokens": 20,
     "exit_threshold": 0.95, "vote_keep": 0, "keep_head": 0, "power_blocks": 16, "answer_tokens": 0,
-    "draft_model": "", "draft_tokens": 0, "probe": "",
+    "draft_model": "", "draft_tokens": 0, "probe": "", "main_gpu": -1,
 }  # fmt: skip
 """Their defaults: what the search and the engine do now."""
 FORMER_VALUES: Mapping[str, Mapping[Any, Any]] = {
@@ -26,6 +26,7 @@ FORMER_VALUES: Mapping[str, Mapping[Any, Any]] = {
 }
 """Values that have left, and the default that takes their place."""
 _OF_THE_ENGINE = ("draft_model", "draft_tokens")
+_NEW_NAMES = {"main_gpu": "device"}
 
 
 def has_left(name: str, value: Any) -> bool:
@@ -43,6 +44,8 @@ def departed(name: str) -> str:
     """Says what happened to a removed option; empty for any other name."""
     if name not in FORMER:
         return ""
+    if name in _NEW_NAMES:
+        return f"is called {_NEW_NAMES[name]} now"
     return f"has left the {'engine' if name in _OF_THE_ENGINE else 'search'}"
 
 

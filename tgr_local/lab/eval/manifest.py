@@ -44,8 +44,9 @@ RunMetric = Literal["samples", "one"]
 """Metric of a report: Pass@k and AUC of many samples, or the accuracy of one answer."""
 _MAY_CHANGE = ("k", "budget", "recipe", "machines", "reference", "metric", "created", "command")
 _OF_THE_MACHINE = (
-    "n_threads", "n_batch", "n_ubatch", "n_seq_max", "n_gpu_layers", "n_cpu_moe", "main_gpu",
-    "tensor_split", "rpc", "use_mmap", "use_mlock", "python", "draft_model", "draft_tokens",
+    "n_threads", "n_batch", "n_ubatch", "n_seq_max", "n_gpu_layers", "n_cpu_moe", "device",
+    "main_gpu", "tensor_split", "rpc", "use_mmap", "use_mlock", "python", "draft_model",
+    "draft_tokens",
 )  # fmt: skip
 """Settings and versions that change the speed of a run, but not its samples."""
 
