@@ -5,12 +5,17 @@
 set -euo pipefail
 root=${1:-/}
 out=$(dirname "$0")/../build/vulkan
+loader=$(find "$root"/lib*/ld-linux-*.so.* "$root"/lib/*-linux-gnu/ld-linux-*.so.* 2>/dev/null | head -n 1) || true
+vulkan=$(find "$root"/usr/lib/*/libvulkan.so 2>/dev/null | head -n 1) || true
+if [ -z "$loader" ] || [ -z "$vulkan" ] || [ ! -x "$root/usr/bin/glslc" ] || [ ! -d "$root/usr/include/spirv" ]; then
+    echo "$root lacks glslc, libvulkan-dev or spirv-headers of Debian 13; install them there, or name its folder" >&2
+    exit 1
+fi
 rm -rf "$out"
 mkdir -p "$out"/{bin,include,lib,share/cmake,share/doc}
 out=$(cd "$out" && pwd)
 
-loader=$(find "$root"/lib*/ld-linux-*.so.* "$root"/lib/*-linux-gnu/ld-linux-*.so.* 2>/dev/null | head -n 1)
-folder=$(dirname "$(find "$root"/usr/lib/*/libvulkan.so)")
+folder=$(dirname "$vulkan")
 cp -L "$loader" "$out/lib/ld-linux.so"
 cp -L "$folder/libvulkan.so" "$out/lib/"
 cp "$root/usr/bin/glslc" "$out/lib/"

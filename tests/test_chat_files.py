@@ -160,6 +160,12 @@ def test_former_options_of_a_saved_conversation_are_dropped(session: Any, tmp_pa
     assert session.conversation.config.sigma == 0.3
 
 
+def test_a_method_that_has_left_becomes_another_one(session: Any, tmp_path):
+    path = tmp_path / "old.jsonl"
+    path.write_text(HEADER.replace("base", "early-exit"))
+    assert output(session, f"/load {path}")[0] == "old: 0 turns, method base"
+
+
 HEADER = '{"format": "tgr-chat 1", "model": "m", "method": "base", "system": "", "options": {}}'
 USER = '{"role": "user", "content": "q"}'
 

@@ -56,24 +56,18 @@ def asks(tmp_path, monkeypatch) -> Iterator[Asked]:
             return [sys.executable, "-c", code]
 
         monkeypatch.setattr(vulkan, "child", child)
-        forget()
+        vulkan.forget()
         return asked
 
     yield set_up
-    forget()
-
-
-def forget() -> None:
-    """As in a program that begins."""
-    vulkan.answer.cache_clear()
-    vulkan._load.cache_clear()
+    vulkan.forget()
 
 
 @pytest.mark.parametrize("answer", [USED, SOFTWARE])
 def test_an_answer_is_asked_for_once(asks: Asked, answer: Answer):
     asked = asks(saying(answer))
     assert vulkan.answer() == answer
-    forget()
+    vulkan.forget()
     assert vulkan.answer() == answer and len(asked) == 1
     assert vulkan.answer(again=True) == answer and len(asked) == 2
 
@@ -95,7 +89,7 @@ def test_a_driver_that_fails_is_not_used(asks: Asked, code: str, what: str):
     answer = vulkan.answer()
     assert answer.is_broken and not answer.devices
     assert answer.reason.startswith(f"Vulkan's driver {what}") and "\n" not in answer.reason
-    forget()
+    vulkan.forget()
     assert vulkan.answer() == answer and len(asked) == 1
 
 
@@ -110,7 +104,12 @@ def test_a_driver_that_hangs_is_given_up(asks: Asked, monkeypatch):
         reason = vulkan.answer().reason
         assert reason.startswith(slow) and len(asked) == min(n, vulkan.TRIES)
         assert ("asked again the next time" in reason) == (n < vulkan.TRIES)
-        forget()
+        vulkan.forget()
+    for n in (1, 2):  # as doctor does
+        assert vulkan.answer(again=True).n_slow == vulkan.TRIES + n
+        vulkan.load()
+        assert vulkan.answer().is_broken and len(asked) == vulkan.TRIES + n
+        vulkan.forget()
 
 
 def test_a_driver_that_compiles_for_long_is_used_later(asks: Asked, tmp_path, monkeypatch):
@@ -122,7 +121,7 @@ def test_a_driver_that_compiles_for_long_is_used_later(asks: Asked, tmp_path, mo
     asks(compiles + saying(USED))
     assert vulkan.answer().n_slow == 1
     for _ in range(2):
-        forget()
+        vulkan.forget()
         assert vulkan.answer() == USED
 
 
@@ -130,7 +129,7 @@ def test_what_could_not_be_tried_is_tried_again(asks: Asked):
     asked = asks(saying(Answer(reason="no memory", lasts=False)))
     for n in (1, 2):
         assert vulkan.answer().reason == "no memory" and len(asked) == n
-        forget()
+        vulkan.forget()
 
 
 def test_a_new_driver_is_asked(asks: Asked, tmp_path, monkeypatch):
@@ -139,7 +138,7 @@ def test_a_new_driver_is_asked(asks: Asked, tmp_path, monkeypatch):
     folder.mkdir(parents=True)
 
     def n_asked() -> int:
-        forget()
+        vulkan.forget()
         vulkan.answer()
         return len(asked)
 
@@ -161,7 +160,7 @@ def test_without_a_loader_or_a_library_nothing_is_asked(asks: Asked, monkeypatch
     asked = asks(saying(USED))
     monkeypatch.setattr(vulkan, "LOADER", "libtgr-no-such-loader.so.1")
     assert vulkan.answer().reason.startswith("libtgr-no-such-loader.so.1 is not installed")
-    forget()
+    vulkan.forget()
     monkeypatch.setattr(vulkan, "library", lambda: Path("/nowhere/libggml-vulkan.so"))
     assert vulkan.answer().reason == "this build has no Vulkan backend"
     assert not asked

@@ -23,7 +23,7 @@ from tgr_local.generation import METHODS
 from tgr_local.options import model_files, model_parts
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import updated
-from tgr_local.options.former import has_left
+from tgr_local.options.former import FORMER_METHODS, has_left
 from tgr_local.system.errors import TgrError
 from tgr_local.system.json_checks import require_type
 from tgr_local.system.paths import folder
@@ -196,6 +196,7 @@ def _record(record: Any, number: int) -> dict[str, Any]:
         for name in ("model", "method", "system"):
             require_type(str, fields[name])
         require_type(int, fields.get("model_bytes", 0))
+        fields["method"] = FORMER_METHODS.get(fields["method"], fields["method"])
         if fields["method"] not in METHODS:
             raise ValueError(f"its method is {fields['method']!r:.40}, but there is no such method")
         updated(SearchConfig(), _options(fields))

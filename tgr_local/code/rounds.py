@@ -302,10 +302,13 @@ class _Solver:
     def _judge_names(self, changes: Sequence[Change], cancel: Cancel) -> Verdict:
         """Runs the tests, and notes all names that they lack where they cannot begin."""
         task, verdict = self.task, self.task.judge(changes, cancel)
-        new = evidence.missing_files(verdict.output, task.paths, task.text)
-        if verdict.passes or not (new or evidence.missing_names(verdict.output)):
+        if verdict.passes:
             return verdict
-        read, paths = self._read_after(changes), evidence.Paths(task.paths, task.links)
+        there = list(dict.fromkeys([*task.paths, *(change.path for change in changes)]))
+        new = evidence.missing_files(verdict.output, there, task.text)
+        if not (new or evidence.missing_names(verdict.output)):
+            return verdict
+        read, paths = self._read_after(changes), evidence.Paths(there, task.links)
         near = dict.fromkeys(place.path for place in evidence.places(verdict.output, paths))
         tests = [text for path in near if evidence.is_test(path) and (text := read(path))]
         lacks = lacking.lacking(tests[:_TEST_FILES], read, paths, new)

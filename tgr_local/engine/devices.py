@@ -39,7 +39,7 @@ def gpu_number(device: str) -> int:
     GPUs. Raises ValueError for one that ggml does not see."""
     if not device:
         return -1
-    gpus = [one.name for one in backend_devices() if one.kind in ("gpu", "igpu")]
+    gpus = [info.name for info in backend_devices() if info.kind in ("gpu", "igpu")]
     known = {str(i): i for i in range(len(gpus))} | {gpu.lower(): i for i, gpu in enumerate(gpus)}
     wanted = vulkan.given_name(device.lower())
     if wanted in known:

@@ -44,6 +44,7 @@ _MOST_BYTES = 1 << 16
 _SHAPE: dict[str, Any] = {"devices": [str], "reason": str, "is_broken": bool, "lasts": bool,
                           "n_slow": json_checks.Count}  # fmt: skip
 _lock = threading.Lock()
+_asked: dict[Path, Answer] = {}  # what a child of this process said, by the file that keeps it
 is_child = False
 """Whether this is the process that asks, which has loaded the backend."""
 
@@ -84,8 +85,8 @@ def _load() -> None:
 
 
 def name(device: str) -> None:
-    """Where the drivers have no GPU that is taken by itself, ``vulkanN`` is their device N, for
-    this process and those that it starts."""
+    """Makes ``vulkanN`` device N of the drivers where these have no GPU that is taken by itself;
+    for this process and those that it starts."""
     number = device.lower().removeprefix("vulkan")
     is_named = number != device.lower() and number.isascii() and number.isdigit()
     if not is_named or VISIBLE in os.environ or not library().is_file():
@@ -93,19 +94,25 @@ def name(device: str) -> None:
     if answer().devices or answer().is_broken:
         return
     os.environ[VISIBLE] = number
-    for kept in (answer, _load):
-        kept.cache_clear()
+    forget()
+
+
+def forget() -> None:
+    """Forgets what a child of this process said: the drivers have other devices now."""
+    _asked.clear()
+    _load.cache_clear()
 
 
 def given_name(device: str) -> str:
-    """What ggml calls ``vulkanN`` where N is the only device of the drivers that it takes."""
+    """Returns ``vulkan0`` for ``vulkanN`` where N is the only device of the drivers that ggml takes:
+    it counts those anew."""
     is_only = device.startswith("vulkan") and device.removeprefix("vulkan") == os.getenv(VISIBLE)
     return "vulkan0" if is_only else device
 
 
-@functools.cache
 def answer(again: bool = False) -> Answer:
-    """The answer that is kept, or what a child process says now; `again` = now in any case."""
+    """The answer that is kept, or what a child process says now, once; `again` = now in any
+    case."""
     if not library().is_file():
         return Answer(reason="this build has no Vulkan backend")
     try:
@@ -117,10 +124,12 @@ def answer(again: bool = False) -> Answer:
         )
     file = paths.folder("cache") / "vulkan" / f"{_key()}.json"
     with _lock:
-        kept = None if again else _read(file)
-        if kept is not None and not 0 < kept.n_slow < TRIES:
+        if file in _asked:
+            return _asked[file]
+        kept = _read(file)
+        if kept is not None and not again and not 0 < kept.n_slow < TRIES:
             return kept
-        new = _ask(kept.n_slow if kept else 0)
+        new = _asked[file] = _ask(kept.n_slow if kept else 0)
         with contextlib.suppress(OSError):
             if new.lasts:
                 paths.write_whole(file, json.dumps(dataclasses.asdict(new)).encode())

@@ -25,6 +25,8 @@ FORMER_VALUES: Mapping[str, Mapping[Any, Any]] = {
     "vote_weight": {"auto": "likelihood", "probe": "likelihood"},
 }
 """Values that have left, and the default that takes their place."""
+FORMER_METHODS = {"early-exit": "base"}
+"""Methods that have left, and what takes their place."""
 _OF_THE_ENGINE = ("draft_model", "draft_tokens")
 _NEW_NAMES = {"main_gpu": "device"}
 

@@ -120,14 +120,19 @@ class Verdict:
         none less far."""
         if self.passed != other.passed or not self.ran:
             return self.ran and self.passed > other.passed
-        if self.lacks != other.lacks:
-            begins = bool(self.lacks) or self.errors < other.errors
-            return begins and set(self.lacks) < set(other.lacks)
         known = {failure.name: failure.reached for failure in other.failures}
+        mine, theirs = set(self.lacks), set(other.lacks)
+        if mine != theirs:
+            if not mine < theirs or self.errors > other.errors:
+                return False
+            # Node counts a file that cannot begin as a test that fails
+            begins = bool(known.keys() - {failure.name for failure in self.failures})
+            if mine or begins or self.errors < other.errors:
+                return True
         if any(failure.name not in known for failure in self.failures):
             return False
         pairs = [(known[failure.name], failure.reached) for failure in self.failures]
-        further = [mine - theirs for theirs, mine in pairs if theirs and mine]
+        further = [after - first for first, after in pairs if first and after]
         return all(lines >= 0 for lines in further) and any(further)
 
     @property

@@ -26,6 +26,7 @@ summary."""
 _WORD = re.compile(r"\w+|[^\w\s()\[\]{}]+|[()\[\]{}]")
 _TO_TOOLS = re.compile(r"#[ \t]*(?:type:|noqa|mypy:|pyright:|pylint:|pragma:)[^\n]*")
 _SMALL = 3  # words and signs
+_MANY = 1 << 20  # names
 _QUOTES = str.maketrans("'`", '""')
 _MOST_LINES = 10_000  # of a file whose layout is compared
 _MOST = 1 << 16  # characters of an output that are compared
@@ -44,7 +45,8 @@ class Standing(NamedTuple):
     parses: bool
     applies: bool
     n_lacking: int
-    """Number of names that the tests still lack, negative."""
+    """Number of names that the tests still lack, negative; least where they cannot begin for
+    another reason."""
 
 
 def standing(candidate: Candidate) -> Standing:
@@ -52,6 +54,8 @@ def standing(candidate: Candidate) -> Standing:
     verdict = candidate.verdict
     passed, ran = (verdict.passed, verdict.ran) if verdict else (0, False)
     n_lacking = -len(verdict.lacks) if verdict else 0
+    if verdict and verdict.errors and not verdict.lacks:
+        n_lacking = -_MANY
     return Standing(candidate.passes, passed, ran, candidate.parses, candidate.applies, n_lacking)
 
 
@@ -141,6 +145,7 @@ def effect(changes: Sequence[Change]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((path, after) for path, before, after in pairs if before != after))
 
 
+@functools.lru_cache(256)
 def _lays_out(change: Change) -> bool:
     """Whether a quarter of the lines after a change, and four at least, are old ones with other
     spaces, quotes or signs at their end."""

@@ -357,18 +357,22 @@ def missing_files(output: str, paths: Sequence[str], task: str) -> list[str]:
     """The files that tests import and that are not there, as far as they are the project's: Python
     modules of a package that is there, or with a name of the task or of the tests' file; scripts
     that JavaScript names by their places."""
+    modules = list(_NO_MODULE.finditer(output[-_MOST:]))
+    scripts = list(_NO_SCRIPT.finditer(output[-_MOST:]))
+    if not modules and not scripts:  # what follows looks at all paths
+        return []
     wanted: list[str] = []
     folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
     tests = " ".join(path for path in paths if is_test(path) and path in output)
     said = words(task) | words(re.sub("test_|_test", " ", tests))
-    for match in _NO_MODULE.finditer(output[-_MOST:]):
+    for match in modules:
         *around, name = match[1].split(".")
         folder = "/".join(around) or "."
         if around and f"src/{folder}" in folders:
             folder = f"src/{folder}"
         if folder in folders and (around or name in said):
             wanted.append(posixpath.normpath(f"{folder}/{name}.py"))
-    for match in _NO_SCRIPT.finditer(output[-_MOST:]):
+    for match in scripts:
         path, test = match[1], match[2]
         if path.startswith("."):
             path = posixpath.normpath(posixpath.join(posixpath.dirname(test), path))
