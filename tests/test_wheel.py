@@ -145,7 +145,7 @@ print(json.dumps([native.__file__, native.native.ggml, texts]))
 def test_the_best_variant_for_this_processor_is_loaded(site: Path):
     cpu = Path("/proc/cpuinfo")
     flags = set(cpu.read_text(encoding="utf-8").split()) if cpu.is_file() else set()
-    code = "from tgr_local.engine import processor_features as f\nprint(*f())"
+    code = "from tgr_local.engine.installation import processor_features as f\nprint(*f())"
     found = set(in_wheel(site, code).split())
     for flag, feature in [("avx", "AVX"), ("avx2", "AVX2"), ("avx512_bf16", "AVX512_BF16")]:
         assert (feature in found) == (flag in flags), (flag, found)

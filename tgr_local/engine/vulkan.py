@@ -104,8 +104,8 @@ def forget() -> None:
 
 
 def given_name(device: str) -> str:
-    """Returns ``vulkan0`` for ``vulkanN`` where N is the only device of the drivers that ggml takes:
-    it counts those anew."""
+    """Returns ``vulkan0`` for ``vulkanN`` where the drivers' device N is the only one that ggml
+    takes: it counts those anew."""
     is_only = device.startswith("vulkan") and device.removeprefix("vulkan") == os.getenv(VISIBLE)
     return "vulkan0" if is_only else device
 
