@@ -144,7 +144,8 @@ def test_experts_that_stay_in_ram_compute_the_same(tmp_path, load: Load, device:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there a process can be limited later")
-def test_memory_that_runs_out_lowers_it_once(model: Model, load: Load):
+@pytest.mark.parametrize(("n_mib", "n_on_gpu"), [(84, 2), (40, 0)])
+def test_memory_that_runs_out_lowers_it(model: Model, load: Load, n_mib: int, n_on_gpu: int):
     """The server says that it has all of this machine's memory, but is not given so much."""
     if gpu_devices():
         pytest.skip("a GPU of this machine would take its part")
@@ -152,11 +153,11 @@ def test_memory_that_runs_out_lowers_it_once(model: Model, load: Load):
     here = outputs(load(path, **SMALL))
     options = SMALL | {"n_gpu_layers": AUTO_LAYERS}
     with server() as (name, process):
-        limit(process.pid, 84 * MIB)
+        limit(process.pid, n_mib * MIB)
         engine = load(path, **options, rpc=name)
         fit = engine.layer_fit
-        assert fit and fit.lowered and fit.n_on_gpu == 2
-        note = "2 of 3 layers are on the GPU: its memory ran out when more was loaded"
+        assert fit and fit.lowered and fit.n_on_gpu == n_on_gpu
+        note = f"{n_on_gpu} of 3 layers are on the GPU: its memory ran out when more was loaded"
         assert layers_in_ram(engine) == note
         for ours, theirs in zip(outputs(engine), here, strict=True):
             assert_same(ours, theirs)

@@ -117,10 +117,10 @@ LayerFit::LayerFit(const EngineParams & params, const LoadCheck & check) {
 }
 
 bool LayerFit::lower() {
-    if (lowered_ || at_ + 1 >= all_.size()) {
+    if (at_ + 1 >= all_.size()) {
         return false;
     }
-    at_ += std::max(1u, (all_.size() - 1 - at_) / 4);
+    at_             = lowered_ ? all_.size() - 1 : at_ + std::max(1u, (all_.size() - 1 - at_) / 4);
     return lowered_ = true;
 }
 

@@ -19,7 +19,7 @@ public:
     bool     is_lowered() const { return lowered_; }
     uint32_t n_cells() const { return n_cells_; } // cells of the cache that there is place for
 
-    // Takes a quarter of what the GPUs have from them, once. False where that cannot be.
+    // Takes a quarter of what the GPUs have from them; the second time, all. False where they have nothing.
     bool lower();
 
     // Sets n_gpu_layers and n_cpu_moe.

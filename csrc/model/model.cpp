@@ -24,25 +24,21 @@ Model::Model(const EngineParams & params, Interrupt & interrupt, const LoadCheck
     params_(params),
     interrupt_(interrupt),
     threads_(params.n_threads, false) {
-    LayerFit   fit(params, check);
-    const auto load_fitted = [&] {
-        fit.apply(params_);
-        load(check);
-    };
-    bool again = false;
-    try {
-        load_fitted();
-    } catch (const Error & error) {
-        const bool lacks_memory =
-            dynamic_cast<const MemoryError *>(&error) || dynamic_cast<const CapacityError *>(&error);
-        if (!(again = lacks_memory && fit.lower())) {
-            throw;
-        }
-    }
-    if (again) {
+    LayerFit fit(params, check);
+    for (bool is_loaded = false; !is_loaded;) {
         context_.reset();
         weights_.reset();
-        load_fitted();
+        fit.apply(params_);
+        try {
+            load(check);
+            is_loaded = true;
+        } catch (const Error & error) {
+            const bool lacks_memory =
+                dynamic_cast<const MemoryError *>(&error) || dynamic_cast<const CapacityError *>(&error);
+            if (!lacks_memory || !fit.lower()) {
+                throw;
+            }
+        }
     }
     info_.fitted    = fit.was_needed();
     info_.lowered   = fit.is_lowered();

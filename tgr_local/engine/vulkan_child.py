@@ -85,8 +85,8 @@ def _why_none() -> str:
     if not devices:
         return "Vulkan's drivers have no device here"
     if vulkan.VISIBLE in os.environ:
-        given = f"{vulkan.VISIBLE} is {os.environ[vulkan.VISIBLE]!r:.40}"
-        return f"{given}, but Vulkan has the devices 0 to {len(devices) - 1}"
+        named = repr(os.environ[vulkan.VISIBLE])[:40]
+        return f"Vulkan's devices are 0 to {len(devices) - 1}, and {named} is none of them"
     kinds = [f"{i}: {name}{_UNASKED.get(kind, '')}" for i, (name, kind) in enumerate(devices)]
     return (
         f"Vulkan has no GPU that is taken by itself ({'; '.join(kinds)}); --device vulkan0 takes "
