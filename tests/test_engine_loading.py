@@ -33,7 +33,7 @@ from tgr_local.system.errors import CancelledError, ModelError
 @pytest.mark.skipif(bool(gpu_devices()), reason="needs a machine without a GPU")
 def test_a_gpu_that_does_not_exist_is_refused(model: Model):
     for device in ("0", "3", "vulkan0", "Vulkan1", "CUDA0", "toaster", "vulkan²", "-1", "none"):
-        with pytest.raises(ValueError, match=f"device is {device!r}, but ggml sees no GPU \\(this"):
+        with pytest.raises(ValueError, match=f"device is {device!r}, but ggml sees no GPU \\("):
             Engine(model(), EngineConfig(device=device))
         with pytest.raises(ValueError, match=f"device is {device!r}, but ggml sees no GPU"):
             check_memory(model(), EngineConfig(device=device))
