@@ -6,7 +6,7 @@ the methods' inner workings nor HTTP.
 
 conversation.py      the turns, and what the next reply depends on; no terminal, no file
 store.py             conversations as files of JSON lines
-autosave.py          the file that is written after every turn, and copies under other names
+autosave.py          writes the conversation's file after every turn, and copies under other names
 prefixes.py          what the model has read of a conversation, as files
 context.py           the end of the context: turns dropped or summarised
 session.py           a conversation with its front end and its file; the protocol of a front end

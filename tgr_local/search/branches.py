@@ -3,7 +3,7 @@
 `Branches` is a policy over a `Run`, for the methods that compare whole texts: a `Branch` is one
 text; `Branches` forks texts, continues many of them in one batch, and turns the chosen one into
 steps. The context of a text is the query and the whole text. Every decoded position is counted:
-those of the chosen text as `chunk`, what is decoded again as `rebuild`, all others as `discarded`.
+positions of the chosen text as `chunk`, repeated ones as `rebuild`, all others as `discarded`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Top = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 @dataclass(eq=False)
 class Branch:
-    """A text after the query. Its cells hold the query and the text, without the last token, which
-    is pending: the next task decodes it."""
+    """A text after the query. Its cells hold the query and the text without the last token. That
+    token is pending: the next task decodes it."""
 
     sequence: Sequence
     tokens: list[int] = field(default_factory=list)
@@ -46,11 +46,11 @@ class Branch:
 
     @property
     def likelihood(self) -> float:
-        """Mean log-probability of its tokens, nats; of no tokens -inf."""
+        """Mean log-probability of its tokens, nats; -inf without tokens."""
         return float(np.mean(self.logprobs)) if self.logprobs else -np.inf
 
     def add(self, output: Output) -> None:
-        """Appends what was written."""
+        """Appends the generated tokens."""
         self.tokens += output.tokens.tolist()
         self.logprobs += output.logprobs.tolist()
         self.entropies += output.entropies.tolist()
@@ -76,9 +76,10 @@ def text_limit(
     extra: int = 0,
     cells: Callable[[int], int] | None = None,
 ) -> int:
-    """Tokens of a text at most: L·S or `max_tokens`, or less so that the query, `times` texts and
-    `extra` tokens fit into the longest text, and the ``cells(limit)`` of all texts of a method, by
-    default those of one, into ``n_ctx``.
+    """The largest number of tokens of a text: L·S or `max_tokens`, or less where the context is
+    smaller. The query, `times` texts and `extra` tokens must fit into the longest text that the
+    model can read. The ``cells(limit)`` of all texts of the method must fit into ``n_ctx``; without
+    `cells` the method has one text.
 
     Raises ValueError for a query without tokens and CapacityError when not one token fits.
     """
@@ -101,16 +102,17 @@ def text_limit(
 
 
 def cells_of_texts(config: SearchConfig, n_texts: int, limit: int) -> int:
-    """Cells of texts of `limit` tokens at most, which share a budget, without the query."""
+    """Cells of `n_texts` texts of at most `limit` tokens, without the query. The texts share the
+    budget."""
     n_cells = n_texts * limit
     return min(n_cells, config.max_forward_tokens) if config.max_forward_tokens else n_cells
 
 
 def cells_for(engine: Engine, n_query: int, n_texts: int, n_seqs: int, *options: str) -> int:
-    """Cells for the query and `n_texts` tokens more.
+    """Cells for the query and `n_texts` tokens of texts.
 
-    Raises CapacityError, with the numbers, when they cannot fit into ``n_ctx``, or `n_seqs` texts
-    at a time are too many; `options` are the ones to lower then.
+    Raises CapacityError, with the numbers, when they cannot fit into ``n_ctx``, or when `n_seqs`
+    texts at a time are too many. The message names `options` as the options to lower.
     """
     n_cells = n_query + n_texts + SPARE_CELLS
     n_ctx, n_seq_max = engine.config.n_ctx, engine.n_seq_max
@@ -132,9 +134,9 @@ def cells_for(engine: Engine, n_query: int, n_texts: int, n_seqs: int, *options:
 class Branches:
     """The texts of one run; use it in a ``with`` block.
 
-    `limit` is the length of a text at most, `least` the number of positions that the run decodes
-    after the query at least. Raises ValueError for a budget below that, and CapacityError when the
-    cache can never hold the texts.
+    A text has at most `limit` tokens. The run decodes at least `least` positions after the query.
+    Raises ValueError for a budget below `least`, and CapacityError when the cache can never hold
+    the texts.
     """
 
     def __init__(self, run: Run, method: Method, *, limit: int, least: int) -> None:
@@ -175,8 +177,8 @@ class Branches:
         )
 
     def grow(self, branches: Seq[Branch], n: int, sampling: Sampling | None = None) -> list[Output]:
-        """Continues every text by at most n tokens, all in one batch, until it ends or the time is
-        up."""
+        """Continues all texts in one batch, each by at most n tokens, or to its end, or until the
+        time is up."""
         outputs = self.generate(
             [
                 self.run.continuation(
@@ -191,9 +193,9 @@ class Branches:
         return outputs
 
     def rounds(self, branches: Seq[Branch]) -> Iterator[None]:
-        """Writes texts of one length on, side by side, to their ends or the limit, or to the end of
-        the budget, which they share. They grow by a chunk at a time, and after each chunk the
-        caller may stop."""
+        """Continues texts of equal length in the same batches, a chunk at a time, until each has
+        ended or reached the limit, or the shared budget is spent. The caller may stop after each
+        chunk."""
         while growing := [b for b in branches if not b.ended and len(b.tokens) < self.limit]:
             wanted = min(self.config.chunk_len, self.limit - len(growing[0].tokens))
             allowed = self.allowance(len(growing), wanted)
@@ -205,8 +207,8 @@ class Branches:
     # --- limits ---
 
     def allowance(self, n_texts: int, wanted: int) -> int:
-        """Tokens by which each of n_texts texts may grow: as many as wanted, or as many as the
-        budget allows; 0 = none."""
+        """Tokens by which each of `n_texts` texts may grow: `wanted`, or fewer where the budget
+        allows only fewer; 0 = none."""
         if self.run.left is None:
             return wanted
         return max(0, min(wanted, self.run.left // n_texts))
@@ -225,9 +227,9 @@ class Branches:
     # --- steps ---
 
     def steps(self, chosen: Branch, figures: Mapping[str, float]) -> Iterator[Step]:
-        """The chosen text in chunks of S tokens. The first step has the counts of all other texts,
-        the last step the `figures`. Tokens that are in no step yet count as discarded, in
-        `Run.unclaimed`."""
+        """Yields the chosen text in chunks of S tokens. The first step also counts the positions of
+        all other texts, and the last step has the `figures`. Until their step is yielded, tokens of
+        the chosen text count as discarded, in `Run.unclaimed`."""
         run, size, n = self.run, self.config.chunk_len, len(chosen.tokens)
         if not chosen.sequence.is_dropped:
             run.remember(chosen.sequence)

@@ -1,5 +1,5 @@
-"""Capacity: how much room a query leaves in the context, which chunks fit into it, and how many
-cells of the cache a trajectory needs. Of the text a reset keeps the newest chunk.
+"""Capacity: how much room a query leaves in the context, which chunks fit into that room, and how
+many cells of the KV cache a trajectory needs. A reset keeps the query and the newest chunk.
 
 A query that leaves no room for a single token is refused; everything else is written until the
 context is full.
@@ -24,34 +24,36 @@ SPARE_CELLS = 8  # the pending token, the delimiter, and a little more
 CONTEXT_LIMITS = ("n_ctx", "n_ctx_train")
 """Names that stand for the option that ended a reply where the context is full."""
 LEAST_CHUNK = 64
-"""Tokens of a chunk at least where the context shortens it: with less, a reset forgets too much."""
+"""The shortest chunk to which a small context shortens chunks: with less, a reset forgets too
+much."""
 _LEAST_ROLLOUT = 8
-_TOKEN_BYTES = 12  # of the record of a rollout, measured
-_PARTS = 16  # a chunk is shortened by this part of it at a time
+_TOKEN_BYTES = 12  # of one token in the record of a rollout, measured
+_PARTS = 16  # chunks are shortened in steps of a sixteenth
 
 
 # ---- a trajectory ----
 
 
 def n_rollouts(config: SearchConfig) -> int:
-    """Rollouts at a boundary at most, each with a sequence of its own."""
+    """The largest number of rollouts at a boundary. Each needs a sequence."""
     return (config.n_candidates + min(config.reevaluate, config.n_candidates)) * config.n_mc
 
 
 def guard_positions(config: SearchConfig) -> int:
-    """Positions of the guard at a boundary at most: the winner's rollout and the token before."""
+    """The most positions that the guard decodes at a boundary: the winner's rollout and the token
+    before it."""
     return 1 + config.rollout_len if config.guard else 0
 
 
 def most_chunks(config: SearchConfig) -> int:
-    """Chunks of a text at most."""
+    """The largest number of chunks of a text."""
     return -(-config.token_limit // config.chunk_len)
 
 
 def sequences_needed(engine: Engine, config: SearchConfig, method: Method) -> int:
-    """Sequences of one trajectory with resets: its own and one for each rollout. A model that
-    cannot roll back also needs one for Q alone, to which a reset returns, and one on which a state
-    is read."""
+    """Sequences of one trajectory with resets: one for the text and one for each rollout. A model
+    that cannot roll back needs two more: one that holds Q alone, to which a reset returns, and one
+    for reading a state."""
     beside = 0
     if method.searches:  # the guard needs the winner's rollout and another sequence
         beside = max(n_rollouts(config), 1 + int(guard_positions(config) > 0 and method.steers))
@@ -63,9 +65,9 @@ def sequences_needed(engine: Engine, config: SearchConfig, method: Method) -> in
 
 
 def cells_needed(engine: Engine, n_query: int, config: SearchConfig, method: Method) -> int:
-    """Cells of one trajectory with resets: |Q| + what a reset retains + the larger of a chunk and
-    all rollouts. A text that may be steered also has room to measure its injection, where that is
-    due and the cache allows it.
+    """Cells of one trajectory with resets: |Q| + retained tokens + the larger of a chunk and all
+    rollouts. Where the strength of injections must be measured first and the cache is large enough,
+    it includes the cells of that measurement.
 
     Raises ValueError for a query without tokens, and CapacityError, with the numbers, when it can
     never fit.
@@ -103,8 +105,8 @@ def cells_needed(engine: Engine, n_query: int, config: SearchConfig, method: Met
 
 
 def may_steer(config: SearchConfig) -> bool:
-    """Whether a text may grow to a chunk that is searched or injected, which is what the cells of
-    rollouts are for."""
+    """Whether a text may get long enough to have a chunk that is searched or steered. Otherwise it
+    needs no cells for rollouts."""
     if config.search_from >= config.max_chunks:
         return False
     return config.token_limit > config.search_from * config.chunk_len
@@ -118,9 +120,9 @@ def pending_measurement(engine: Engine, config: SearchConfig, method: Method) ->
 
 
 def positions_needed(engine: Engine, n_query: int, config: SearchConfig, method: Method) -> int:
-    """Positions that a trajectory with resets decodes at most: |Q|, all new tokens, and for each
-    chunk what the reset retains, all rollouts and a state. Where the model cannot roll back, a
-    winner that is too long is decoded again."""
+    """The most positions that a trajectory with resets decodes: |Q|, all new tokens, and for each
+    chunk the retained tokens, all rollouts and one state. Where the model cannot roll back, an
+    adopted rollout that is too long is decoded again."""
     limit = config.token_limit
     per_chunk = min(config.chunk_len, limit)
     if method.searches:
@@ -134,8 +136,9 @@ def positions_needed(engine: Engine, n_query: int, config: SearchConfig, method:
 
 
 def run_bytes(engine: Engine, config: SearchConfig, method: Method) -> tuple[int, int, int]:
-    """An upper bound of the memory that a run takes beside the cache, in bytes: injection maps,
-    which all runs share; vectors and states of a boundary; records of all steps without tokens."""
+    """An upper bound of the memory that a run takes in addition to the KV cache, in bytes: the
+    injection maps, which all runs share; the vectors and states of one boundary; the records of all
+    steps without their tokens."""
     maps = boundary = record = 0
     if method.steers:
         d_z = config.d_z or engine.n_embd
@@ -184,8 +187,8 @@ def context_limit(engine: Engine) -> str:
 
 
 def text_room(engine: Engine, n_query: int) -> int:
-    """New tokens of a text at most. Raises ValueError for a query without tokens and ContextError
-    for one that leaves no room for a token."""
+    """The most tokens that can follow the query. Raises ValueError for a query without tokens, and
+    ContextError for a query that leaves no room for a token."""
     if n_query < 1:
         raise ValueError("the prompt has no tokens; write something")
     if (room := longest_text(engine) - n_query) > 0:
@@ -202,7 +205,8 @@ def text_room(engine: Engine, n_query: int) -> int:
 
 
 def goes_on(engine: Engine, n_query: int, config: SearchConfig) -> bool:
-    """Whether a plain text goes on where the context is full. Raises as `text_room`."""
+    """Whether a plain text continues after a reset when the context is full. Raises as
+    `text_room`."""
     room = text_room(engine, n_query)
     return config.when_full == "reset" and LEAST_CHUNK <= room < config.token_limit
 
@@ -220,9 +224,9 @@ def most_tokens(limit: int, cells: Callable[[int], int], n_cells: int) -> int:
 
 
 def fitted(engine: Engine, n_query: int, config: SearchConfig, method: Method) -> SearchConfig:
-    """`config` for a trajectory with resets that fits after a query of `n_query` tokens: itself, or
-    with shorter chunks and rollouts. Where these would be too short, the text is one chunk without
-    a search, which fills the context. Raises as `text_room`."""
+    """The options of a trajectory with resets that fits after a query of `n_query` tokens: `config`
+    itself, or a copy with shorter chunks and rollouts. Where these would be too short, the text is
+    one chunk without a search, as long as the context allows. Raises as `text_room`."""
     room, limit = text_room(engine, n_query), config.token_limit
 
     def fits(candidate: SearchConfig) -> bool:
@@ -269,8 +273,8 @@ def _with_chunks(
 
 
 def difference(asked: SearchConfig, used: SearchConfig, written: str = "reply") -> str:
-    """Tells the user how a small context changed the search behind a reply or its thinking
-    (`written`); "" = it did not."""
+    """The sentence for the user on how a small context changed the search; "" = it changed nothing.
+    `written` names the searched text: the reply or the thinking."""
     if used.chunk_len == asked.chunk_len and used.rollout_len == asked.rollout_len:
         return ""
     if used.max_chunks == 1 and used.chunk_len == used.token_limit:

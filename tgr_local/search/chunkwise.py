@@ -1,5 +1,5 @@
-"""The methods that write chunk after chunk, each from the query and the newest tokens: their loop,
-and the record that their flags make."""
+"""Methods that write a text in chunks and reset the context to the query and the newest tokens
+before each further chunk: their loop, and the `Method` record made from their flags."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def chunk_method(
     fixed: Mapping[str, Any] | None = None,
     options: tuple[type[Config], ...] = (),
 ) -> Method:
-    """A method that resets the context at every chunk. From chunk `search_from` on `decide` says
-    how the next one is written; those before are written plainly. `steering` makes the anchors and
-    injections of a method that steers. It runs with the `fixed` options, and uses `options` beside
-    those of its kind."""
+    """The record of a method that resets the context at every chunk. From chunk `search_from` on,
+    `decide` says how the next chunk is written; the chunks before are written plainly. `steering`
+    makes the anchors and injections of a method that steers. `fixed` options override the user's.
+    `options` are groups of options that the method uses in addition to those of its kind."""
     steers = steering is not None
 
     def steps(run: Run) -> Iterator[Step]:
@@ -91,7 +91,7 @@ def chunk_method(
 def _steps(
     run: Run, method: Method, decide: Decide, steered_by: type[Steering] | None
 ) -> Iterator[Step]:
-    """Decide, write, read the state, reset; again until the text ends."""
+    """The loop: decide, write a chunk, read the state, reset, until the text ends."""
     first = run.config.search_from
     with Trajectory(run, method) as trajectory:
         steering = steered_by(trajectory) if steered_by else None
@@ -127,7 +127,8 @@ def _steps(
 
 
 def _decision(trajectory: Trajectory, steering: Steering | None, decide: Decide) -> Decision:
-    """Returns `decide`'s decision; a plain one where no injection's strength can be measured."""
+    """Returns the decision of `decide`. Where the strength of injections cannot be measured, the
+    chunk is written plainly."""
     if steering is None:
         return decide(trajectory)
     return decide(trajectory, steering) if steering.is_ready() else Decision(figures={"plain": 1.0})

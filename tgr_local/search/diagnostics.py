@@ -1,7 +1,7 @@
 """Geometry of a run: how alike its candidates are, how its anchors move.
 
-Pure functions of a run's steps; docs/method.md states the measures. A measure is None where there
-is nothing to take it of: no candidates, no state after the last chunk, no step before the first.
+Pure functions of a run's steps; docs/method.md defines the measures. A measure is None where its
+input is missing: a boundary without candidates, the last chunk (no state), the first step.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Diagnostics:
     """All boundaries of a run together."""
 
     CYCLING: ClassVar[float] = 0.99
-    """Step similarity over which the chain stands still."""
+    """Step similarity above which the chain counts as cycling: it hardly moves."""
     means: dict[str, float]
     """Mean of each measure over the boundaries that have it."""
     cycling: float | None
@@ -58,7 +58,7 @@ def measure(step: Step, previous: Step | None) -> Geometry:
 
 
 def summary(boundaries: list[Geometry]) -> Diagnostics:
-    """A run, from the measures of its boundaries."""
+    """The diagnostics of a run, from the measures of its boundaries."""
 
     def known(name: str) -> list[float]:
         values = [getattr(boundary, name) for boundary in boundaries]

@@ -1,4 +1,4 @@
-"""Anchors on the unit sphere: their sources, their injections, their measures.
+"""Anchors on the unit sphere: how they are drawn, injected and measured.
 
 Pure numpy, arrays in and arrays out; randomness comes from a Generator or a seed that the caller
 passes. It knows nothing of models, tokens or search. Anchors and diagnostics are float64; the
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.ma  # which nanmedian would import at its first use; seeds.py says why not then
+import numpy.ma  # else nanmedian imports it at its first use; seeds.py says why that is too late
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
@@ -23,7 +23,7 @@ Floats = NDArray[np.floating[Any]]
 _PROJECTION_STREAM = 1
 _MAPS_STREAM = 2
 
-_SAME = 1e-12  # radians or relative size under which two points, or a spread, count as none
+_SAME = 1e-12  # two points closer than this (radians) are equal; a smaller relative spread is none
 
 
 def unit(x: Floats) -> NDArray[np.float64]:
@@ -94,7 +94,7 @@ class InjectionMaps:
         return cls(A / np.float32(np.sqrt(rank)), B / np.float32(np.sqrt(d_h)))
 
     def vectors(self, anchors: Floats) -> NDArray[np.float32]:
-        """B_l A_l a for anchors [n, d_z] -> [n, n_layer, d_h]; η and ρ_l are the caller's."""
+        """B_l A_l a for anchors [n, d_z] -> [n, n_layer, d_h]; the caller applies η and ρ_l."""
         low = anchors.astype(np.float32) @ self.A.swapaxes(1, 2)  # [n_layer, n, r]
         high = low @ self.B.swapaxes(1, 2)  # [n_layer, n, d_h]
         return np.ascontiguousarray(high.swapaxes(0, 1))
@@ -107,8 +107,8 @@ def map_bytes(n_layer: int, d_h: int, d_z: int, rank: int) -> int:
 
 
 def median_norms(norms: Sequence[Floats]) -> NDArray[np.float64]:
-    """[n_layer] median‖h‖₂ after each layer of the tokens whose norms [n, n_layer] were read. A
-    mean would be that of a few tokens, mostly the first, whose norms are up to 200 times the others
+    """[n_layer] median‖h‖₂ after each layer, over the tokens whose norms [n, n_layer] were read. A
+    few tokens, mostly the first, would decide a mean: their norms are up to 200 times the others
     (Sun et al., "Massive Activations in Large Language Models", 2024)."""
     medians: NDArray[np.float64] = np.nanmedian(np.concatenate(norms), axis=0).astype(np.float64)
     return medians
@@ -228,7 +228,8 @@ def geodesic_curvatures(z0: Floats, z1: Floats, z2: Floats) -> NDArray[np.float6
 
 
 def _arcs(x: Floats, y: Floats) -> NDArray[np.float64]:
-    """angles(x, y), exactly 0 for points that rounding alone keeps apart; refuses antipodes."""
+    """angles(x, y), but exactly 0 for points that differ by rounding alone. ValueError for
+    antipodes."""
     theta = angles(x, y)
     if (np.pi - theta < _SAME).any():
         raise ValueError(

@@ -1,4 +1,5 @@
-"""The maps of a model that turn anchors into injections, shared by all runs that use them."""
+"""The low-rank maps that turn anchors into injections: drawn once for a model and a seed, shared by
+all runs."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ class Maps:
     injection: geometry.InjectionMaps
 
 
-# at 8B size they are 10 MB and take 50 ms to draw: they are kept while a trajectory uses them, and
-# the newest ones also after that
+# for a model of 8B parameters the maps have 10 MB and take 50 ms to draw: they stay in memory while
+# a trajectory uses them, and the newest maps also after that
 _in_use: weakref.WeakValueDictionary[tuple[int, ...], Maps] = weakref.WeakValueDictionary()
 _newest: list[Maps] = []
 _lock = threading.Lock()

@@ -1,10 +1,10 @@
-"""One run of a method on one request, and the record by which a method is known.
+"""One run of a method on one request, and `Method`, the record of a method.
 
-`Request` is a query, how tokens are drawn after it, and the limits. `Run` holds it, the engine and
-the event callback. It reserves the cache, keeps the clock and the budget, counts every decoded
-position, builds the tasks that continue a text, and makes the steps. It does not know what a method
-decides: `Trajectory` (chunks after a query) and `Branches` (several texts after a query) are the
-two policies over it.
+`Request` is a query, how tokens are drawn after it, and the limits. `Run` holds the request, the
+engine and the event callback. It reserves the cache, keeps the clock and the budget, counts every
+decoded position, builds the tasks that continue a text, and makes the steps. It does not know what
+a method decides: `Trajectory` (chunks after a query) and `Branches` (several texts after a query)
+are the two policies over it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 LEAST_DRAFTING = 100_000_000
 """Parameters of a model for which drafts can pay: in a smaller one, a row costs nearly a token."""
-_BREAKER_TOKENS = 160  # before those that DRY looks at: a breaker of 40 characters begins there
+_BREAKER_TOKENS = 160  # before DRY's window, where a sequence breaker of 40 characters may begin
 
 
 class Measurement(NamedTuple):
-    """Most that the measurement of an injection takes, which comes before its first use."""
+    """The most that measuring the strength of injections takes, before the first injection."""
 
     cells: int
     sequences: int
@@ -58,25 +58,26 @@ class Method:
     sequences: Callable[[Engine, SearchConfig], int]
     """Sequences that it uses at a time."""
     resets: bool = False
-    """Cuts the context back to the query and the newest tokens; else the context stays whole."""
+    """Whether it resets the context to the query and the newest tokens; else the context is the
+    whole text."""
     searches: bool = False
     """Rolls out candidates at every chunk boundary."""
     measurement: Callable[[Engine, SearchConfig], Measurement | None] | None = None
-    """The measurement that an injection by these options waits for; None for a method that injects
-    nothing."""
+    """Returns the measurement that must come before the first injection with these options, if any.
+    None for a method that injects nothing."""
     positions: Callable[[Engine, int, SearchConfig], int] | None = None
-    """Positions that a run decodes at most for a query of that length; None: no more than its
-    cells, since nothing is decoded twice."""
+    """The most positions that a run decodes for a query of that length. None: as many as it has
+    cells, since it decodes nothing twice."""
     fit: Callable[[Engine, int, SearchConfig], SearchConfig] | None = None
     """`capacity.fitted` for its kind of trajectory; None: `run` shortens its texts itself."""
     thinking: Method | None = None
-    """The method that writes the thinking, where that is another one."""
+    """The method that writes the thinking; None: this one."""
     answer: Method | None = None
-    """The method that writes everything else, where that is another one."""
+    """The method that writes the answer; None: this one."""
     about: str = ""
-    """Description in a few words for everybody."""
+    """Description in a few words, for users."""
     options: tuple[type[Config], ...] = ()
-    """The groups of options that it uses, beside what `SearchConfig` declares itself."""
+    """The groups of options that it uses, in addition to the fields of `SearchConfig` itself."""
 
     @property
     def steers(self) -> bool:
@@ -85,7 +86,7 @@ class Method:
 
     @property
     def of_thinking(self) -> Method:
-        """The method that writes the thinking: another one, or itself."""
+        """The method that writes the thinking: `thinking`, or this one."""
         return self.thinking or self
 
     def uses(self, option: str) -> bool:
@@ -114,19 +115,20 @@ class Request:
 
 @dataclass
 class HeldBack:
-    """Budget that a run must leave for what follows it. It may change between two steps."""
+    """Budget that a run must leave to the runs after it. It may change between two steps."""
 
     positions: int = 0
     """Number of positions of ``max_forward_tokens``."""
     tokens: int = 0
-    """New tokens after which the run may be ended: no task goes on beyond their chunk."""
+    """The run may be ended after this many new tokens: no task continues beyond the chunk that
+    reaches them."""
 
 
 class Run:
     """One run of a method: a request goes in, steps come out.
 
-    `participant` places the run in a lockstep group, `on_event` is called with what happens inside
-    a step, and `cancel` ends the run with CancelledError. Nothing is reserved or decoded before
+    `participant` places the run in a lockstep group. `on_event` gets a `Progress` for each event
+    inside a step. `cancel` ends the run with CancelledError. Nothing is reserved or decoded before
     `open`.
     """
 
@@ -164,18 +166,18 @@ class Run:
         self._deadline: float | None = None  # by time.monotonic
 
     def with_options(self, **changes: Any) -> Run:
-        """This run, which is not open yet, with some options of the search changed."""
+        """A copy of this run, which must not be open yet, with other options of the search."""
         self.config = dataclasses.replace(self.config, **changes)
         return self
 
     # --- begin and end ---
 
     def open(self, method: Method, *, least: int) -> None:
-        """Starts the clock and reserves what `method` needs. `least` is the number of positions
-        that the first step decodes after the query at least.
+        """Starts the clock and reserves the cells and sequences that `method` needs. The first step
+        decodes at least `least` positions after the query.
 
-        Raises BudgetError for a budget below that, and CapacityError when the cache can never hold
-        the run.
+        Raises BudgetError for a budget below `least`, and CapacityError when the cache can never
+        hold the run.
         """
         self.n_cells = method.cells(self.engine, len(self.query), self.config)
         self.n_sequences = method.sequences(self.engine, self.config)
@@ -251,9 +253,9 @@ class Run:
     # --- decoding ---
 
     def read_query(self, *, to_its_end: bool = False) -> tuple[Sequence, Output]:
-        """A sequence with Q, all but its last token, which is pending; and the output of its task.
-        What the cache has of Q is not decoded again, and all of it is remembered for later runs. Q
-        is read `to_its_end` or until the time is up."""
+        """Returns a sequence that holds Q without its last token, which is pending, and the output
+        of the task that read it. Tokens of Q that are in the cache are not decoded again, and Q is
+        remembered for later runs. Q is read `to_its_end`, or until the time is up."""
         self.report_read(0)
         with self.timed("rebuild"):
             sequence = self.session.sequence()
@@ -270,14 +272,14 @@ class Run:
         return sequence, output
 
     def remember(self, sequence: Sequence) -> None:
-        """Keeps its text in the cache for later runs, as far as no search has steered it."""
+        """Keeps the sequence's tokens in the cache for later runs, up to the first steered one."""
         with contextlib.suppress(TgrError):  # the engine or the session is closed
             self.session.remember(sequence)
 
     @contextlib.contextmanager
     def passing(self, sequence: Sequence, n_tokens: int) -> Iterator[Sequence]:
-        """A sequence of n_tokens for tasks whose cells are freed at the end of the block: itself,
-        or where the model cannot roll back a fork of it."""
+        """Yields a sequence for tasks whose cells are freed at the end of the block: `sequence`,
+        which has n_tokens, or a fork of it where the model cannot roll back."""
         if self.engine.rolls_back:
             yield sequence
             sequence.truncate(n_tokens)
@@ -294,8 +296,8 @@ class Run:
         to_its_end: bool = False,
         reuse: bool = False,
     ) -> Output:
-        """Decodes a part of the context, with `reuse` the part that the cache does not have. Raises
-        BudgetError when the time is up before its end, unless it is read `to_its_end`."""
+        """Decodes a part of the context; with `reuse`, tokens that are in the cache are not decoded
+        again. Raises BudgetError when the time is up before the last token, unless `to_its_end`."""
         task = Task(sequence, tokens, norms=self.measures, reuse=reuse)
         # where the time was up before, a token is still generated
         deadline = None if to_its_end or self.is_out_of_time else self._deadline
@@ -339,9 +341,9 @@ class Run:
     def generate_parts(
         self, task: Task, *, on_tokens: OnTokens | None = None, reads: bool = False
     ) -> Generator[Output, None, None]:
-        """Runs a task with parts, which `reads` Q, to its end, until the time is up or until the
-        user asks for the answer; yields the parts as they come. Closing the iterator ends the
-        task."""
+        """Runs a task that generates in parts, and yields the parts as they come, until the text
+        ends, the time is up or the user asks for the answer. `reads`: the task reads Q too. Closing
+        the iterator ends the task."""
         with self._interruptible():
             yield from self.session.run_parts(
                 task,
@@ -365,7 +367,7 @@ class Run:
         n_top: int | None = None,
         drafts: bool = False,
     ) -> Task:
-        """Up to n_tokens after Q and `text`, whose last token is pending."""
+        """A task that generates up to n_tokens after Q and `text`, whose last token is pending."""
         context, sampling = self.query + text, sampling or self.sampling
         return Task(
             sequence,

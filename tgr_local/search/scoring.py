@@ -1,8 +1,8 @@
 """The score of candidate anchors from their rollouts: J = w V − λ_b P_bum − λ_u P_uni.
 
-Pure numpy, arrays in and one record out. It knows nothing of models, sampling or search. A rollout
-array has one row per rollout, padded to the longest; `lengths` says how many tokens are its own
-and `owners` which candidate it tried.
+Pure numpy, arrays in and one record out. It knows nothing of models, sampling or search. An array
+of rollouts has one row for each rollout, padded to the longest one. `lengths` has the number of
+tokens of each row, `owners` the candidate that each rollout tried. V is the paper's V_fore.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The score of K candidates, term by term; every array is float64 [K] and not yet weighed."""
+    """The scores of K candidates; every array is float64 [K]. The terms are not weighted yet."""
 
     foresight: NDArray[np.float64]
     """V: mean log-probability per token, nats."""
@@ -51,7 +51,7 @@ class Scores:
         return np.argsort(-self.total, kind="stable")[:n]
 
     def spread(self) -> dict[str, float]:
-        """Standard deviation of each unweighed term over the candidates."""
+        """Standard deviation over the candidates of each term, not weighted."""
         return {
             "foresight": float(self.foresight.std()),
             "bumpiness": float(self.bumpiness.std()),
@@ -93,7 +93,8 @@ def combine(
     uniformity: NDArray[np.float64],
     weights: Weights,
 ) -> Scores:
-    """J = w V − λ_b P_bum − λ_u P_uni of K candidates, each term [K]; ties to the lowest."""
+    """J = w V − λ_b P_bum − λ_u P_uni of K candidates, each term [K]. Among equal scores the
+    candidate with the lowest index is chosen."""
     total = (
         weights.foresight_weight * foresight
         - weights.lambda_b * bumpiness

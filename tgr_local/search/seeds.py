@@ -1,11 +1,11 @@
-"""Seeds derived from a run's seed, so that every draw has one of its own."""
+"""Seeds derived from a run's seed: a different one for each chunk, rollout and proposal."""
 
 from __future__ import annotations
 
 import numpy as np
 
-# Imported now: numpy would import it at its first use, in the thread of a reply. A process that is
-# forked meanwhile would wait for that import forever.
+# Imported now: else numpy imports it at its first use, in the thread of a reply. A process that is
+# forked during that import would wait for it forever.
 from numpy.random import SeedSequence
 
 # purposes of a seed

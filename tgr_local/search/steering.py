@@ -20,7 +20,7 @@ class Steering:
     """The anchors of one trajectory and their injection, by its config."""
 
     measurement = staticmethod(strength.pending)
-    """The measurement that must come before an injection by some options."""
+    """Returns the measurement that must come before the first injection with some options."""
     z: NDArray[np.float64]
     """[d_z] z_{t-1}, the state at the end of the text, from the first `read` on."""
 
@@ -32,8 +32,8 @@ class Steering:
         """[d_z] the state that led to `z`; None where there was none."""
 
     def is_ready(self) -> bool:
-        """Whether an injection has its strength: it needs none that is measured, or that is known,
-        or is measured now, where the limits of the run and its room in the cache allow it."""
+        """Whether the strength of injections is known. Where it must be measured and never was, it
+        is measured now, if the limits of the run and its room in the cache allow that."""
         if self._strength is None and strength.is_needed(self._config):
             known = strength.known(self._trajectory.engine, self._config)
             self._strength = known or self._measured()
@@ -41,8 +41,8 @@ class Steering:
         return True
 
     def _measured(self) -> Strength | None:
-        """The strength, measured with what the session has free; None where that, the budget or the
-        time is not enough, or other runs of a lockstep group would wait."""
+        """Measures the strength in the free cells and sequences of the session. None where these,
+        the budget or the time are not enough, or where a lockstep group would have to wait."""
         trajectory, run, wanted = self._trajectory, self._trajectory.run, strength.MEASUREMENT
         n_free = run.n_sequences - trajectory.n_sequences
         if run.participant or n_free < wanted.sequences or not trajectory.affords(wanted.positions):
@@ -60,12 +60,13 @@ class Steering:
 
     @property
     def figures(self) -> dict[str, float]:
-        """ζ and the divergence that was measured for it, by name, for the record of a step."""
+        """The strength ζ and its measured divergence, by name, for the record of a step."""
         strength = self._strength
         return {"zeta": strength.zeta, "divergence": strength.divergence} if strength else {}
 
     def read(self, injection: Injection | None = None) -> NDArray[np.float64]:
-        """Reads `z` [d_z] of the text so far, whose newest token is decoded under `injection`."""
+        """Reads the state at the end of the text and sets `z` [d_z]. The newest token is decoded
+        under `injection`."""
         self.before = getattr(self, "z", None)
         self.z = self.anchor(self._trajectory.read_state(injection))
         return self.z
@@ -80,8 +81,8 @@ class Steering:
         return geometry.propose(z, n, self._config.sigma, np.random.default_rng(seed))
 
     def injections(self, anchors: NDArray[np.float64]) -> list[Injection]:
-        """The injection of each anchor [n, d_z], in the place of those of the last call.
-        Raises CapacityError where it is not ready."""
+        """The injections of anchors [n, d_z]. They replace the injections of the last call. Raises
+        CapacityError where the strength is not known (`is_ready`)."""
         if not self.is_ready():
             raise CapacityError(
                 "the strength of the injection is not known, and the limits or the cache leave no "

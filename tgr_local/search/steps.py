@@ -25,7 +25,7 @@ def _add(a: _Sum, b: _Sum) -> _Sum:
 
 @dataclass(frozen=True)
 class Counts:
-    """Positions that passed through the model, by purpose, and those that had no need to."""
+    """Positions that passed through the model, by purpose; and `reused` ones, which did not."""
 
     query: int = 0
     rebuild: int = 0
@@ -37,14 +37,14 @@ class Counts:
     calibration: int = 0
     """The measurement of the injection's strength, once for a model."""
     discarded: int = 0
-    """Generated text that was not chosen, and the prompts that judged or merged it."""
+    """Generated texts that were not chosen, and prompts that judged or merged such texts."""
 
     reused: int = 0
     """Positions of the query that were in the cache already. They did not pass through the model,
     so the total is without them."""
     refused: int = 0
-    """Positions of drafts (`SearchConfig.draft_lookup`) that were decoded for nothing. They end no
-    budget, so the total is without them."""
+    """Positions of drafts (`SearchConfig.draft_lookup`) that were decoded but not accepted. They do
+    not count against a budget, so the total is without them."""
 
     @property
     def decoded(self) -> dict[str, int]:
@@ -101,8 +101,8 @@ def scored(
     owners: NDArray[np.int64],
     config: SearchConfig,
 ) -> Candidates:
-    """The anchors [K, d_z], drawn around origin [d_z], with the scores of their n rollouts, whose
-    candidates `owners` [n] are."""
+    """The anchors [K, d_z], drawn around origin [d_z], with the scores of their n rollouts.
+    `owners` [n] has the candidate of each rollout."""
     logprobs, states = _padded(outputs)
     scores = scoring.score(
         logprobs,
@@ -171,8 +171,8 @@ class Step:
     """Numbers that the method reports, by name, such as its accepted proposals."""
 
     def beginning(self, n: int) -> Step:
-        """The step with its first n tokens alone; the others count as discarded, and the state that
-        was read after them is left out."""
+        """A copy of the step with its first n tokens. The other tokens count as discarded, and the
+        state after them is left out."""
         n_dropped = min(len(self.tokens) - n, self.counts.chunk)
         if n >= len(self.tokens):
             return self
@@ -190,7 +190,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """Event inside a step, for a live display."""
+    """An event inside a step, for a live display."""
 
     chunk: int
     stage: str

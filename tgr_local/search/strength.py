@@ -1,12 +1,13 @@
-"""How strong the injection must be to change what the model does by a wanted amount.
+"""Measures the strength ζ at which an injection changes the model's text by a wanted amount.
 
-`calibration="divergence"` has one strength ζ for all layers. Norms cannot be its unit: models of
-similar norms differ fifty-fold in what they bear. So ζ is measured: the model writes three
-texts of different kinds plainly, at temperature 1, and reads them again under random anchors. The
-tokens were drawn from the plain distribution p, so with q the one under an anchor and d = ln q −
-ln p at each token, the mean of e^d − 1 − d estimates KL(p ‖ q) in nats a token, without bias and
-with little variance (Schulman, "Approximating KL divergence", 2020). ζ is where that of the most
-sensitive text is D, the option ``divergence``: a text that the model is sure of bears far more.
+`calibration="divergence"` has one strength ζ for all layers. It is no multiple of a norm: models
+with similar norms differ fifty-fold in the injection that they tolerate. So ζ is measured. The
+model writes three texts of different kinds plainly, at temperature 1, and reads them again under
+random anchors. The tokens were drawn from the plain distribution p. Let q be the distribution under
+an anchor, and d = ln q − ln p at each token. Then the mean of e^d − 1 − d estimates KL(p ‖ q) in
+nats a token, without bias and with little variance (Schulman, "Approximating KL divergence", 2020).
+ζ is where the divergence of the most sensitive text is D, the option ``divergence``. A text of
+which the model is sure tolerates far more.
 
 A strength is measured once for a model file, its maps and the types of its cache, and kept in the
 user's cache folder.
@@ -41,26 +42,26 @@ N_ANCHORS = 4
 N_TOKENS = 40
 """Tokens of each text that is read again."""
 N_SEQUENCES = len(PROMPTS) + 1 + N_ANCHORS
-"""The prompts; a text plainly, and under each anchor."""
+"""One for each prompt, one for a text read plainly, one for it under each anchor."""
 _PROMPT_MOST = 64
 N_CELLS = len(PROMPTS) * _PROMPT_MOST + (1 + N_ANCHORS) * (1 + N_TOKENS)
 MEASUREMENT = Measurement(N_CELLS, N_SEQUENCES, positions=7500)
-"""Most take less than half of the positions."""
+"""Most measurements take less than half of these positions."""
 _LEAST_TOKENS = 8
 _SEED = 20201
-_WIDEST = 30.0  # factor of ζ between two tries
-_NEAR, _NEARER = 2.5, 1.2  # factor of D within which a try on parts, on the whole texts, is enough
+_WIDEST = 30.0  # largest factor between the ζ of two tries
+_NEAR, _NEARER = 2.5, 1.2  # factors of D that end the tries on parts of the texts, on whole texts
 _TRIES, _MORE_TRIES = 12, 8
 Decode = Callable[[Sequence[Task]], list[Output] | None]
 """Runs tasks to their ends; None where the time is up."""
 
 
 def is_needed(config: SearchConfig) -> bool:
-    """Whether an injection by these options needs a measured strength."""
+    """Whether injections with these options need a measured strength."""
     return config.calibration == "divergence" and config.eta > 0
 
 
-# ---- what is known ----
+# ---- measured strengths ----
 
 _known: dict[tuple[Any, ...], Strength] = {}
 _out_of_reach: set[tuple[Any, ...]] = set()
@@ -76,12 +77,13 @@ def known(engine: Engine, config: SearchConfig) -> Strength | None:
 
 
 def pending(engine: Engine, config: SearchConfig) -> Measurement | None:
-    """The measurement that an injection by these options must wait for; None = it needs none."""
+    """The measurement that must come before the first injection with these options; None = none."""
     return MEASUREMENT if is_needed(config) and known(engine, config) is None else None
 
 
 def keep(engine: Engine, config: SearchConfig, strength: Strength) -> Strength:
-    """Keeps a strength; returns the first one that was kept in this process."""
+    """Stores a strength for this process and in the cache folder. Returns the strength that this
+    process stored first."""
     strength = _known.setdefault(_key(engine, config), strength)
     if engine.is_unchanged:
         strength_files.write(_settings(engine, config, engine.model_hash), strength)
@@ -112,9 +114,9 @@ def _settings(engine: Engine, config: SearchConfig, model: str) -> dict[str, Any
 def prepare(
     engine: Engine, config: SearchConfig, cancel: Cancel | None = None, seconds: float = 0.0
 ) -> Strength | None:
-    """The strength for these options, measured now where it is not known; None where none is
-    needed, the cache has no room for the measurement or it takes longer than `seconds` (0 = no
-    limit). Raises CancelledError by `cancel`."""
+    """The strength for these options, measured now where it is not known. None where none is
+    needed, where the cache has no room for the measurement, or where it takes longer than `seconds`
+    (0 = no limit). Raises CancelledError by `cancel`."""
     if not is_needed(config):
         return None
     if (measured := known(engine, config)) is not None:
@@ -135,10 +137,10 @@ def prepare(
 def measure(
     engine: Engine, session: Session, config: SearchConfig, n_cells: int, decode: Decode
 ) -> Strength | None:
-    """Measures and keeps the strength for these options, in a session that has `N_SEQUENCES`
-    sequences and n_cells cells left. None where that is not enough, the time is up, or no ζ comes
-    near the wanted divergence, as it is where rounding alone has more; then it is not tried again
-    in this process."""
+    """Measures and stores the strength for these options, in a session that has `N_SEQUENCES`
+    sequences and n_cells cells left. None where the cells are not enough, where the time is up, or
+    where no ζ comes near the wanted divergence, because rounding alone diverges more. In the last
+    case this process does not try again."""
     start, prompts = time.monotonic(), [_tokens(engine, prompt) for prompt in PROMPTS]
     n_tokens = min(N_TOKENS, (n_cells - sum(map(len, prompts))) // (1 + N_ANCHORS) - 1)
     n_tokens = min(n_tokens, engine.n_ctx_train - max(map(len, prompts)))
@@ -169,11 +171,11 @@ def measure(
 def find(
     divergence: Callable[[float, int], float], wanted: float, n_tokens: int
 ) -> tuple[float, float]:
-    """ζ and the divergence there: where `divergence` of ζ and a number of tokens is `wanted`.
+    """Solves divergence(ζ, n_tokens) = wanted. Returns ζ and its divergence.
 
-    The search begins on a quarter of each text and ends on all of its n_tokens. A divergence grows
-    as a power of ζ, the second at first, which gives the next try; where that leaves what encloses
-    ζ already, the geometric middle is tried.
+    The search begins on a quarter of each text and ends on all of its n_tokens. It takes the
+    divergence as a power of ζ, at first the second, and computes the next ζ from that. If this ζ
+    lies outside the interval that encloses the solution, the geometric mean of its ends is tried.
     """
     part = min(n_tokens, max(_LEAST_TOKENS, n_tokens // 4))
     zeta, _ = _closest(divergence, wanted, 1.0, part, _NEAR, _TRIES)
@@ -188,8 +190,8 @@ def _closest(
     near: float,
     n_tries: int,
 ) -> tuple[float, float]:
-    """ζ and the divergence on n tokens: the first try that is within a factor of `near`, or the
-    nearest of `n_tries`. The search begins at ζ."""
+    """Returns ζ and its divergence on n tokens: the first try within a factor `near` of `wanted`,
+    or the closest of `n_tries`. The first try is `zeta`."""
     low, high, slope = 0.0, math.inf, 2.0
     nearest = math.inf, zeta, math.nan
     last_point: tuple[float, float] | None = None
@@ -306,8 +308,8 @@ def vectors(engine: Engine, config: SearchConfig) -> NDArray[np.float64]:
 
 
 def _tokens(engine: Engine, prompt: str) -> list[int]:
-    """The tokens before a text: a request in the model's template, or without one the bare request;
-    at least two, at most a quarter of what the model was trained for."""
+    """The tokens of a prompt, in the model's chat template if it has one: at least two, at most a
+    quarter of the context that the model was trained with."""
     tokens: list[int] = []
     if engine.chat_template:
         with contextlib.suppress(ModelError):  # a template that fails

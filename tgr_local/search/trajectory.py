@@ -1,8 +1,8 @@
-"""One trajectory: the moves that methods are made of.
+"""One trajectory: a text in chunks, and the operations from which methods are built.
 
-`Trajectory` is a policy over a `Run`: it holds one text and one sequence, brings its cache to a
-context, tries candidates, writes a chunk and reads the state at its end. A method
-(`tgr_local.methods`) decides the order of the moves and yields a `steps.Step` for each chunk.
+`Trajectory` is a policy over a `Run`. It holds one text and one sequence. It resets the KV cache
+to the query and the newest tokens, tries candidates, writes a chunk, and reads the state at its
+end. A method (`tgr_local.methods`) decides the order and yields a `steps.Step` for each chunk.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tgr_local.search.seeds import CHUNK, ROLLOUT, derived_seed
 from tgr_local.search.steps import Candidates, Counts, Finish, Step, scored
 from tgr_local.system.errors import CancelledError
 
-_CHUNKS = 32  # that one task writes at most
+_CHUNKS = 32  # the most chunks that one task writes
 
 
 class Trajectory:
     """The text of a run, chunk after chunk; use it in a ``with`` block.
 
-    `method` says whether the context is brought back to Q and the newest tokens at every chunk,
-    whether candidates are tried, and whether the states at the chunks' ends are read.
+    `method` says whether the context is reset to Q and the newest tokens at every chunk, whether
+    candidates are tried, and whether the state at the end of each chunk is read.
     Raises ValueError for a prompt without tokens or a budget below one step, and CapacityError,
     with the numbers, when the run cannot fit.
     """
@@ -84,23 +84,23 @@ class Trajectory:
     # --- moves ---
 
     def read_query(self) -> None:
-        """Decodes Q, all but its last token, which is pending."""
+        """Decodes Q without its last token, which is pending."""
         self._main, output = self.run.read_query()
         if (self._resets or self._room) and not self.engine.rolls_back:
             self._root, self._main = self._main, self._main.fork()
         self._query_norms = output.norms
 
     def begin(self) -> None:
-        """Reads Q as `read_query` does, for `chunks`; but where somebody waits for the text as it
-        comes, the task that writes it also reads Q, which saves the time of two engine steps."""
+        """Prepares `chunks`: reads Q as `read_query` does. For a streamed reply the task that
+        writes the first chunk also reads Q instead, which saves the time of two engine steps."""
         run = self.run
         if (
             run.on_event is None
-            or run.participant  # in a group all read alike
-            or not self.engine.rolls_back  # which remembers what a task ends with
+            or run.participant  # all runs of a lockstep group read Q in the same way
+            or not self.engine.rolls_back  # such a model remembers only the end of a task
             or len(run.query) == 1
-            or self.config.shift_cells  # then Q is never alone in its sequence
-            or run.left is not None  # the text gets what Q leaves
+            or self.config.shift_cells  # the sequence would never hold Q alone
+            or run.left is not None  # the budget of the text depends on the cost of Q
             or run.is_out_of_time
         ):
             self.read_query()
@@ -109,11 +109,11 @@ class Trajectory:
         self._main, self._reads_along = run.session.sequence(), True
 
     def reset(self) -> None:
-        """Brings the cache to Q and the retained tokens, decoded again without injection; the last
-        of them is pending. Q's cells stay, since Q never changes.
+        """Resets the KV cache to Q and the retained tokens. The cells of Q stay. The retained
+        tokens are decoded again without injection; the last one is pending.
 
-        ``shift_cells`` removes what is not retained from the cache and decodes nothing. The
-        residual norms then stay those of the last time that they were measured.
+        ``shift_cells`` removes the other tokens from the cache instead and decodes nothing. The
+        residual norms then keep their last measured values.
         """
         run = self.run
         run.report("rebuild")
@@ -143,11 +143,12 @@ class Trajectory:
         return geometry.median_norms([self._query_norms, self._tail_norms])
 
     def roll_out(self, injections: Seq[Injection | None]) -> list[Output]:
-        """N_MC rollouts under each injection, candidate-major, all in one batch that shares the
-        prefix; each decodes the pending token itself.
+        """N_MC rollouts under each injection, in the order of the injections, all in one batch that
+        shares the prefix. Each decodes the pending token itself.
 
-        A second call at a boundary adds to the first. The rollouts' cells stay until the chunk is
-        written, so that `adopt` can continue one, by its index among all outputs of the boundary.
+        A second call at a boundary adds rollouts to those of the first. The cells of the rollouts
+        stay until the chunk is written, so that `adopt` can continue one of them. Its index counts
+        all rollouts of the boundary.
         """
         first, n_mc, length = len(self._rollouts), self.config.n_mc, self.config.rollout_len
         for injection in injections:
@@ -171,8 +172,8 @@ class Trajectory:
         return self.run.is_out_of_time
 
     def affords(self, n_positions: int) -> bool:
-        """Whether the limits leave that many positions, and time, to try more before the guard and
-        the chunk, which takes at least one."""
+        """Whether the limits leave time and `n_positions` positions for further rollouts, beside
+        the guard and a chunk of one token."""
         least = 1 + self._state_cost + self._guard_cost
         return not self.late and self.run.affords(n_positions + least)
 
@@ -185,7 +186,8 @@ class Trajectory:
     ) -> Candidates:
         """Scores the candidate anchors [K, d_z], drawn around origin [d_z], by their rollouts.
 
-        `owners` [n] are the candidates of the n outputs; None means N_MC of each, candidate-major.
+        `owners` [n] has the candidate of each output; None: N_MC outputs for each candidate, in
+        their order.
         """
         config, run = self.config, self.run
         with run.timed("scoring"):
@@ -196,12 +198,13 @@ class Trajectory:
         return candidates
 
     def excess(self, rollout: int, output: Output) -> float:
-        """How much likelier a rollout of this boundary is under its injection than plainly: the
-        mean of ln q − ln p over its tokens, nats a token, which are read again plainly. Only this
-        rollout can be adopted then: the others are dropped, which makes room for its reading.
+        """How much likelier a rollout is under its injection (q) than without it (p): the mean of
+        ln q − ln p over its tokens, nats a token. The tokens are read again without the injection.
+        The other rollouts of the boundary are dropped to make room, so only this one can be
+        adopted.
 
-        It detects a model that an injection has thrown off its course. The log-probabilities under
-        the injection do not: a model that repeats one word forever is sure of it.
+        A high value means that the injection has derailed the model. The log-probabilities under
+        the injection alone do not show that: a model that repeats one word forever is sure of it.
         """
         for number, (sequence, *_) in enumerate(self._rollouts):
             if number != rollout:
@@ -215,9 +218,9 @@ class Trajectory:
         return float(np.mean(output.logprobs, dtype=float) - np.mean(plainly.feed_logprobs))
 
     def adopt(self, rollout: int, output: Output) -> None:
-        """Begins the chunk with a rollout of this boundary, or as much of it as the limits allow;
-        `write` continues it. Its cells stay, so it costs nothing; only where it must be cut and the
-        model cannot roll back, its beginning is decoded again."""
+        """Begins the chunk with a rollout of this boundary, cut to the limits; `write` continues
+        it. The rollout's cells are used, so nothing is decoded again, unless it must be cut and the
+        model cannot roll back."""
         space = min(self.config.chunk_len, self.config.token_limit - len(self.generated))
         sequence, injection = self._rollouts.pop(rollout)
         if len(output.tokens) > space:
@@ -239,8 +242,8 @@ class Trajectory:
         self._main, self._begun = sequence, output
 
     def write(self, injection: Injection | None = None) -> Output:
-        """Writes the chunk: continues from the pending token, or the adopted rollout, under
-        `injection`, to at most S tokens or as many as the limits allow."""
+        """Writes the chunk under `injection`, after the pending token or the adopted rollout: at
+        most S tokens, fewer where a limit says so."""
         run = self.run
         with run.timed("chunk"):
             for sequence, *_ in self._rollouts:
@@ -269,17 +272,16 @@ class Trajectory:
         return begun.joined(output) if begun else output
 
     def first_chunk(self) -> Output:
-        """Writes a chunk after Q, which its task may read too (`begin`)."""
+        """Writes the first chunk, after Q. After `begin`, its task may read Q too."""
         with contextlib.closing(self.chunks(1)) as chunks:
             return next(chunks)
 
     def chunks(self, most: int = _CHUNKS) -> Generator[Output, None, None]:
-        """Writes chunk after chunk, under no injection, to the end of the text or of the limits;
-        one task writes `most` of them.
+        """Writes chunk after chunk without injection, until the text ends or a limit is reached.
 
-        One task writes several chunks, each with the seed that it has when it is written alone, so
-        no chunk waits for the next step of the engine. Whoever judges a chunk and wants no more
-        closes the generator, which ends the task.
+        One task writes up to `most` chunks, so no chunk waits for the next step of the engine. Each
+        chunk has the seed that it would have in a task of its own. Closing the generator ends the
+        task.
         """
         run, config = self.run, self.config
         while True:
@@ -320,8 +322,8 @@ class Trajectory:
                     yield output
 
     def read_state(self, injection: Injection | None = None) -> NDArray[np.float32]:
-        """h_eoc of the text so far [d_h]: the pending token is decoded under `injection`, the
-        delimiter after it without any; the cells of both are freed."""
+        """h_eoc of the text so far [d_h]: the state at the delimiter. The pending token is decoded
+        under `injection`, then the delimiter without one. The cells of both are freed."""
         run = self.run
         with run.timed("delimiter"):
             with run.passing(self._main, self._length) as sequence:
@@ -341,7 +343,7 @@ class Trajectory:
             return "budget"
         if len(self.generated) >= config.token_limit or self.run.index + 1 >= config.max_chunks:
             return "length"
-        # a task that goes on finds out itself that it must end, and counts what it has decoded
+        # a task that continues with the next chunk checks the time itself
         if not self._goes_on and self.late:
             return "budget"
         if not self.run.affords(self._state_cost + self._least_cost(self.run.index + 1)):
@@ -350,12 +352,12 @@ class Trajectory:
 
     @property
     def is_full(self) -> bool:
-        """Whether the context is full, of a text that goes on after a reset."""
+        """Whether the context of a text that continues after a reset is full."""
         return self._room is not None and self._n_context >= self._room
 
     @property
     def n_cells(self) -> int:
-        """Cells of the context; the newest token is in none."""
+        """Cells of the context; the pending token has none yet."""
         return self._length
 
     @property
@@ -364,8 +366,8 @@ class Trajectory:
         return 1 if self._root is None else 2
 
     def step(self, output: Output, finish: Finish | None, **parts: Any) -> Step:
-        """The record of this step; starts the next one. `parts` holds origin, candidates, anchor
-        and state where the method has them, and cells where it knows them."""
+        """The record of this step; starts the next step. `parts` has the fields origin, candidates,
+        anchor and state where the method has them, and cells where it knows them."""
         if "cells" not in parts:
             parts["cells"] = self.run.session.peak_cells(reset=True)
         has_top = bool(self.config.top_logprobs)
@@ -380,8 +382,8 @@ class Trajectory:
         )
 
     def injections(self, vectors: NDArray[Any]) -> list[Injection]:
-        """The injections of this boundary, which replace those of the last; vectors
-        [K, n_layer, d_h]."""
+        """The injections with these vectors [K, n_layer, d_h]. They replace the injections of the
+        last boundary."""
         for injection in self._injections:
             injection.drop()
         self._injections = [self.run.session.injection(injection) for injection in vectors]
@@ -415,7 +417,8 @@ class Trajectory:
             raise
 
     def _read(self, output: Output) -> int:
-        """Books Q, which the first chunk's task has read. Returns the positions that it decoded."""
+        """Counts the positions of Q that the task of the first chunk has read; returns how many it
+        decoded."""
         n_prefix = len(self.run.query) - 1
         if self.run.is_out_of_time:
             self.run.check_read(output, n_prefix)
@@ -425,7 +428,7 @@ class Trajectory:
         return n_read
 
     def _count_chunk(self, output: Output, n_read: int = 0) -> None:
-        """Counts the positions of a chunk, of which `n_read` belong to Q."""
+        """Counts the decoded positions of a chunk's task. `n_read` of them belong to Q."""
         self.run.count(chunk=output.n_decoded - n_read, refused=output.n_refused)
 
     def _report_chunk(self, new: list[New]) -> None:
@@ -439,7 +442,7 @@ class Trajectory:
     def _continuation(
         self, sequence: Sequence, injection: Injection | None, n: int, purpose: tuple[int, int]
     ) -> Task:
-        """Up to n tokens after the generated ones."""
+        """The task that generates up to n tokens after the text so far."""
         rolls_out = purpose[0] != CHUNK
         return self.run.continuation(
             sequence,
@@ -453,8 +456,8 @@ class Trajectory:
         )
 
     def _least_cost(self, index: int) -> int:
-        """Positions that the step of that index takes at least: rebuild, rollouts, one token, and
-        the reading of its state."""
+        """The fewest positions that the step of that index decodes: rebuild, rollouts, one token,
+        and reading its state."""
         decodes_again = (self._resets and not self.config.shift_cells) or self.is_full
         rebuild = len(self._retained) if decodes_again else 0
         if index < self.config.search_from:
@@ -463,7 +466,7 @@ class Trajectory:
 
     @property
     def _retained(self) -> list[int]:
-        """Generated tokens that a reset retains: the newest, as many as a chunk has, or as half
-        of a full context."""
+        """The newest tokens of the text, which a reset retains: a chunk of them, or half of a full
+        context."""
         n = self._room // 2 if self._room else self.config.chunk_len
         return self.generated[-n:]

@@ -5,7 +5,7 @@ It does not know models, options or requests, and imports nothing else of the pa
 errors.py            the exceptions; any error as one line of text
 sanitize.py          text, one line, or JSON without control characters
 progress.py          the progress line; a pause that another thread ends
-paths.py             the XDG folders
+paths.py             the XDG folders; a file written whole or not at all
 cores.py             the cores that this process may use, within its CPU quota
 versions.py          versions of the installed parts, the processor
 file_hash.py         the sha256 of a file, computed once

@@ -3,6 +3,7 @@
 commands.py  a command of the user, in a folder that it may write
 backends.py  how it is isolated: bwrap, unshare, limits; or none
 own_path.py  the folder's path in a command, where a copy stands for it
-usage.py     memory and disk space of a process and its descendants, and what they leave
-_launch.py   inside the sandbox: sets the limits
+usage.py     measures memory and disk space of a process and its descendants against their limits;
+             ends them, removes what they leave
+_launch.py   inside the sandbox: sets the limits that the system keeps for each process
 """
