@@ -1,7 +1,7 @@
 """One model, one KV cache, and one worker thread that decodes all running work together.
 
-In: token ids, injections, sampling options. Out: token ids, log-probabilities, hidden states. What
-depends on the model file alone is here too: its tokenizer, its chat template. The engine does not
+In: token ids, injections, sampling options. Out: token ids, log-probabilities, hidden states. The
+tokenizer and the chat template of a model file are here too. The engine does not
 know requests, anchors or methods, nor when a reply is complete. Only this folder imports `_engine`;
 any number of Python threads may use an `Engine`.
 
@@ -9,21 +9,21 @@ A `Session` reserves cells of the cache and owns `Sequence` and `Injection` hand
 of `Task`, decoded together by `Session.run`, which returns one `Output` for each.
 
 engine.py          Engine: text functions, capacity, sessions
-adapters.py        LoRA adapters: files, scales, what they must be
+adapters.py        LoRA adapters: files, scales, checks
 session.py         Session, Sequence, Injection, Task, Added; LockstepGroup, Participant: sessions
                    decoded in the same batches
-prefix_files.py    remembered prefixes in files, and one that was never read
+prefix_files.py    remembered prefixes in files; a fake prefix for measurements
 steered.py         SteeredEngine: a view of an engine, whose sessions are steered
 records.py         Sampling, GrammarTrigger, Output, EngineStats
 cancel.py          Cancel
 devices.py         devices of ggml, cores
 rpc.py             servers that hold a part of a model
 memory_check.py    whether a model fits into memory
-installation.py    whether the GPU of this machine is used, and well; loading with a progress line
-vulkan.py          ggml's Vulkan backend: whether it is loaded, and why
+installation.py    warnings where the GPU of this machine is not used; loading with a progress line
+vulkan.py          ggml's Vulkan backend: whether it is loaded, and the reason
 vulkan_child.py    the process that asks Vulkan's drivers
 waits.py           deadlocks between threads that wait for reservations
-threads.py         the end of the program, forks
+threads.py         threads in native code at the end of the program and at a fork
 native.py          loads the extension
 templates/         chat templates: messages in, the text of a prompt out
 """

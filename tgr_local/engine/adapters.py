@@ -1,5 +1,4 @@
-"""LoRA adapters: which files an engine adds to its model, with which scales, and what they must
-be."""
+"""LoRA adapters: the files that an engine adds to its model, their scales, and checks of them."""
 
 from __future__ import annotations
 
@@ -22,12 +21,12 @@ _ALPHA = "adapter.lora.alpha"
 _SCALE_MOST = 1e6
 _LEFT_OUT = "_norm.weight"  # the end of names of tensors to which llama.cpp adds nothing
 _CLASSIFIER = "cls."  # the beginning of such names
-_EMBEDDING = "token_embd.weight"  # whose pair is the other way round
+_EMBEDDING = "token_embd.weight"  # here lora_a and lora_b change places
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """A LoRA adapter and the factor of what it adds."""
+    """A LoRA adapter and its scale, the factor of its weights."""
 
     path: Path
     scale: float = 1.0
@@ -72,8 +71,8 @@ def _check_scale(subject: str, scale: float) -> None:
 
 
 def check(adapter: Adapter) -> None:
-    """Raises ModelError for a file that is not an adapter, or one that could not be followed whole.
-    Whether it fits a model is seen when it is loaded."""
+    """Raises ModelError for a file that is not an adapter, or of which llama.cpp would ignore a
+    part. Whether it fits the model is checked when it is loaded."""
     path = adapter.path
     try:
         header = gguf_header.read(path)
@@ -144,8 +143,8 @@ def _rank(name: str, part: str, tensor: gguf_header.Tensor) -> int:
 
 
 class LoadedFiles:
-    """The model's file, or all of its parts, and the adapters of an engine: whether they are still
-    those that were loaded, and what stands for them. Any thread."""
+    """The files that an engine has loaded: the model's (or all of its parts) and the adapters'. It
+    tells whether they have changed since, and their hash. Used from any thread."""
 
     def __init__(self, model: Path, adapters: tuple[Adapter, ...]) -> None:
         self.adapters = adapters
@@ -175,8 +174,8 @@ class LoadedFiles:
         return None
 
     def sha256(self) -> str:
-        """Digest of the model file; with parts or adapters, one that stands for all and the scales.
-        Raises OSError, and ModelError where a file was replaced before its sha256 was known."""
+        """sha256 of the model file; with several parts or adapters, a digest of all files and the
+        scales. Raises OSError, and ModelError where a file was replaced before it was hashed."""
         if not self._hashes:
             self._check_unchanged()
             hashes = tuple(map(file_hash.of, self._paths))
@@ -188,7 +187,7 @@ class LoadedFiles:
         return file_hash.joined([*parts, *scaled])
 
     def known_sha256(self) -> str | None:
-        """Returns `sha256` if no file need be read for it: all were, and have not changed."""
+        """Returns `sha256` if all files were hashed before and have not changed; else None."""
         if not self._hashes and (
             self.replaced() is not None or None in map(file_hash.known, self._paths)
         ):

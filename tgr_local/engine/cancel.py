@@ -35,9 +35,9 @@ class Cancel:
             raise CancelledError("cancelled")
 
     def answer_now(self) -> None:
-        """Makes the replies that watch this flag close their thinking and answer. The chunk under
-        way is kept and ends at its next token (without `stop_early`, at its last one). An answer
-        under way goes on."""
+        """Makes the replies that watch this flag end their thinking and begin the answer. The
+        current chunk ends at its next token (without `stop_early`, at its last one) and is kept. A
+        reply that is in its answer already is not changed."""
         self._answer = True
         self._call_watchers()
 
@@ -46,9 +46,9 @@ class Cancel:
 
     @contextlib.contextmanager
     def watched(self, call: Callable[[], object]) -> Iterator[None]:
-        """Inside, ``call()`` follows every `cancel` and `answer_now` of this flag or one above it,
-        in the thread that calls those; it must be quick, and may come late or twice. A flag that
-        was set before calls nobody: look at it inside."""
+        """Inside, every `cancel` and `answer_now` of this flag or a parent also calls ``call()``,
+        in the same thread. It must be quick, and may be called late or twice. A flag that was set
+        before does not call it, so check the flag inside."""
         key, line = object(), list(self._line())
         try:
             for flag in line:
@@ -75,6 +75,6 @@ class Cancel:
 
 @contextlib.contextmanager
 def watched(cancel: Cancel | None, call: Callable[[], object]) -> Iterator[None]:
-    """`Cancel.watched` where there may be no flag."""
+    """`Cancel.watched` for an optional flag."""
     with cancel.watched(call) if cancel else contextlib.nullcontext():
         yield

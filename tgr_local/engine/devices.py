@@ -30,13 +30,13 @@ class DeviceInfo:
 
 
 def backend_devices() -> list[DeviceInfo]:
-    """The devices that ggml has; those of Vulkan once `vulkan.load` has found some."""
+    """The devices that ggml has; those of Vulkan only after `vulkan.load` has found some."""
     return [DeviceInfo(*device) for device in native.devices()]
 
 
 def gpu_number(device: str) -> int:
-    """The number of a GPU by its name or number, once `vulkan.load` was asked for it; -1 = all
-    GPUs. Raises ValueError for one that ggml does not see."""
+    """The number of the GPU with this name or number; -1 = all GPUs. Call `vulkan.load` before.
+    Raises ValueError for a GPU that ggml does not see."""
     if not device:
         return -1
     gpus = [info.name for info in backend_devices() if info.kind in ("gpu", "igpu")]
@@ -51,14 +51,15 @@ def gpu_number(device: str) -> int:
 
 
 def serve_devices(endpoint: str, cache: str, n_threads: int) -> None:
-    """Lends the GPUs of this machine, or without any its processor, as `native.serve_devices`."""
+    """Serves the GPUs of this machine over RPC, or the CPU where it has none. See
+    `native.serve_devices`."""
     vulkan.load()
     native.serve_devices(endpoint, cache, n_threads)
 
 
 def physical_cores() -> int:
-    """Physical cores that this process may use at a time, within its CPU quota: hyper-threads share
-    the units that matter here."""
+    """Physical cores that this process may use at a time, within its CPU quota. Hyper-threads do
+    not count: two of them share the arithmetic units of one core."""
     ids_seen = set()
     for cpu in cores.allowed():
         try:
@@ -71,8 +72,8 @@ def physical_cores() -> int:
 
 
 def default_threads(model: Path) -> int:
-    """1 for a small model, whose layers take less time than the synchronization of threads does;
-    otherwise the physical cores. Of a model in parts, the first may hold no weights at all."""
+    """The default number of threads: 1 for a small model, whose layers take less time than
+    synchronizing threads; else the physical cores. All parts of a model in several files count."""
     parts = parts_of(model) or [model]
     sizes = [part.stat().st_size for part in parts if part.is_file()]
     return 1 if sizes and sum(sizes) < _SMALL_MODEL else physical_cores()

@@ -43,8 +43,8 @@ _SAME_NAMES = (
 
 
 def described(text: str, n_params: int) -> str:
-    """llama.cpp's description of a model, with the size of the file where the one in it is unknown
-    or far from that: llama.cpp takes it from the number of layers."""
+    """llama.cpp's description of a model. llama.cpp guesses the size class from the number of
+    layers; where the guess is unknown or far off, the number of parameters replaces it."""
 
     def size(match: re.Match[str]) -> str:
         stated = float(match[1] or 0) * (1e6 if match[2] == "M" else 1e9)
@@ -104,8 +104,8 @@ class Engine:
         self.n_seq_max: int = self._native.stats()["n_seq_max"]
         self._max_cells: int | None = None
         self.preempts: bool = False
-        """Whether plain texts reserve cells as they grow, and give them to older ones where none is
-        left (`session`)."""
+        """Whether a plain text reserves its cells only as it grows, and gives them up to an older
+        text when the cache is full (`session`)."""
         self._reservations: dict[int, waits.Reservation] = {}  # of every open session
         threads.close_at_exit(self._native)  # which sessions hold too, when this object is gone
 
@@ -119,8 +119,8 @@ class Engine:
         """Whether a sequence can be truncated and shifted. With recurrent layers it cannot: it is
         only appended to, forked and dropped."""
         self.repeats: bool = info.repeats
-        """Whether a request with the same seed repeats its text, whatever else is decoded or
-        remembered, without `reproducible`: a token has the same bits in every batch."""
+        """Whether the same seed repeats a text without `reproducible`, whatever else is decoded or
+        remembered: the logits of a token are the same bit for bit in every batch."""
         self.cell_bytes: int = max(1, info.cell_bytes)
         """Bytes of one cell of the KV cache, all layers together."""
         self.state_bytes: int = info.state_bytes
@@ -138,8 +138,8 @@ class Engine:
             for key, value in info.metadata
         }
         self.pooling: str = self._pooling()
-        """State that stands for a text, by an embedding model's file: "mean", "cls", "last", or
-        "rank" for a reranker; empty = the file is that of a model that writes."""
+        """Pooling that the file of an embedding model names: "mean", "cls", "last", or "rank" for
+        a reranker; empty for a model that writes text."""
         self.classifier: NDArray[np.float32] = info.classifier
         """Matrix from a text's state to a reranker's scores, [n_classes, n_embd]; [0, n_embd] where
         there is none."""
@@ -181,26 +181,24 @@ class Engine:
 
     @property
     def prefix_digest(self) -> bytes:
-        """Digest that tells the prefixes remembered here from those read under other control
-        vectors, or by other owners; empty = none."""
+        """Digest of the control vector and the owner. A prefix is reused only under the same
+        digest; empty = neither."""
         return self._added.prefix_digest
 
     @property
     def file_identity(self) -> str:
-        """Identity that tells the loaded files from others, and from their later contents; with
-        the scales of adapters."""
+        """Identity of the loaded files, their contents and the scales of adapters."""
         return self._files.identity
 
     @property
     def model_hash(self) -> str:
-        """sha256 of the model file that was loaded; of one in parts, and with adapters, one that
-        stands for all of them and the scales. Raises ModelError where a file was replaced before
-        its sha256 was known."""
+        """sha256 of the loaded model file; with several parts or adapters, a digest of all files
+        and the scales. Raises ModelError where a file was replaced before it was hashed."""
         return self._files.sha256()
 
     @property
     def known_hash(self) -> str | None:
-        """`model_hash` where no file need be read for it: they were, and have not changed."""
+        """`model_hash` if all files were hashed before and have not changed; else None."""
         return self._files.known_sha256()
 
     @property
@@ -239,8 +237,8 @@ class Engine:
 
     @property
     def memory_layout(self) -> str:
-        """How keys, values and states lie in memory, and how prompts are read: what a saved prefix
-        needs to be the same."""
+        """Description of how keys, values and states lie in memory and how prompts are read. A
+        saved prefix can be loaded only where it is the same."""
         return str(self._native.memory_layout())
 
     def stats(self) -> EngineStats:
@@ -281,13 +279,13 @@ class Engine:
     def detokenize(
         self, tokens: Seq[int] | NDArray[np.int32], *, special: bool = False, shown: Seq[int] = ()
     ) -> bytes:
-        """Bytes of the tokens, of control tokens those that are `shown`, or with `special` all. May
-        end inside a character."""
+        """Bytes of the tokens. Control tokens are left out, except those in `shown`, or with
+        `special` none. The bytes may end inside a character."""
         with threads.inside():
             return bytes(self._native.detokenize(tokens, special, shown))
 
     def prompt_tokens(self, prompt: PromptText) -> list[int]:
-        """Token ids of a chat's prompt, in which a message's text is not a control token."""
+        """Token ids of a chat's prompt. Text of a message never becomes a control token."""
         parts = self.control_texts.runs(prompt)
         tokens = [self.tokenize(text, parse_special=special) for text, special in parts]
         return [token for part in tokens for token in part]
@@ -376,8 +374,8 @@ class Engine:
             self._native.grow_cache(n_cells, n_sessions)
 
     def shrink_cache(self, n_cells: int) -> None:
-        """Makes the cache as small as `n_cells` again, or as what it remembers, which stays. Does
-        nothing while a session is open or where `n_ctx` fixes the size."""
+        """Shrinks the cache to `n_cells`, or to the size of the remembered prefixes, which stay.
+        Does nothing while a session is open or where `n_ctx` fixes the size."""
         check_whole("n_cells", n_cells, 0, INT_MAX)
         self._native.shrink_cache(n_cells)
 
@@ -472,8 +470,8 @@ class Engine:
         self._native.bound_cache(INT_MAX if n_cells is None else n_cells)
 
     def most_cells(self) -> int:
-        """The most cells that the KV cache can have: `n_ctx`, or what `max_cells` and the memory
-        that is available now on its devices allow, by an estimate."""
+        """The most cells that the KV cache can have: `n_ctx`; without it, `max_cells` or fewer
+        where an estimate says that the free memory of the devices is smaller."""
         return self.config.n_ctx or self._native.n_cells_possible()
 
     def memory(self) -> MemoryUse:

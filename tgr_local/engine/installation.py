@@ -1,5 +1,5 @@
-"""Whether the installed parts use this machine's GPU, and use it well; loading with a warning where
-they do not."""
+"""Loads a model with a progress line, and warns where the installed parts do not use the GPU of
+this machine, or use it badly."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ INSTRUCTIONS = {
     "avx2": "AVX2",
     "neon": "NEON's dot products",
 }
-"""The engine's name of those that multiply quantized weights → how people know them."""
+"""The engine's name of an instruction set for products of quantized weights → its usual name."""
 
 
 def load_with_progress(
     path: Path, config: EngineConfig, *, chats: bool = True, cancel: Cancel | None = None
 ) -> Engine:
-    """Loads a model, with a progress line on stderr, and a line there if the engine left a part of
-    it in RAM; and a warning if the model has no chat template, where one is needed (`chats`), does
-    not use the GPU of this machine, its cache is slow there, or its file advises on options that
-    have left. Raises ModelError, and CancelledError by `cancel`."""
+    """Loads a model with a progress line on stderr. A further line says if a part of the model is
+    in RAM instead of on the GPU. Warns if the model has no chat template but needs one (`chats`),
+    if the GPU of this machine is not used, if attention is slow with the types of the cache, or if
+    the file recommends options that no longer exist. Raises ModelError, and CancelledError by
+    `cancel`."""
     with ProgressLine(f"loading {path}"):
         engine = Engine(path, config, cancel=cancel)
     if note := layers_in_ram(engine):
@@ -70,8 +71,8 @@ def unused_gpu(engine: Engine) -> str | None:
 
 
 def layers_in_ram(engine: Engine) -> str | None:
-    """Part of the model that is not on the GPU by the engine's choice; None if it is all there, or
-    if there is no GPU."""
+    """A sentence on the part of the model that the engine left in RAM; None if all of it is on the
+    GPU, or if there is no GPU."""
     fit = engine.layer_fit
     if fit is None or (fit.n_on_gpu == fit.n_layers and not fit.n_cpu_moe):
         return None
@@ -85,7 +86,7 @@ def layers_in_ram(engine: Engine) -> str | None:
 
 
 def ggml_package() -> str:
-    """The package that has the ggml which the engine computes with."""
+    """The package that contains the engine's ggml."""
     return {"bundled": "tgr-local", "installed": "llama-cpp-python"}[native.ggml]
 
 

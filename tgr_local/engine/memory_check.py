@@ -1,7 +1,7 @@
 """Whether a model's weights fit into the memory that is free, before it is loaded.
 
-It is an estimate from the header and the size of its file, with a tenth more for a cache of usual
-size; `n_ctx` does not count. The engine itself decides when it loads.
+The estimate is the weights in the file, plus a tenth for a cache of usual size; it ignores `n_ctx`.
+The engine itself decides when it loads.
 """
 
 from __future__ import annotations

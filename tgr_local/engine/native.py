@@ -33,9 +33,10 @@ def _openmp() -> set[str]:
 
 @contextlib.contextmanager
 def _short_spins() -> Iterator[None]:
-    """Sets waiting threads of a GNU OpenMP that is loaded within to spin for some 20 microseconds,
-    then to sleep. By itself it spins for milliseconds, which other work on the same cores needs.
-    Does nothing where the person has asked for something else; the environment stays as it is."""
+    """Makes the waiting threads of a GNU OpenMP that is loaded inside the block spin for about 20
+    microseconds and then sleep. Its default is to spin for milliseconds, which takes time from
+    other programs on the same cores. Does nothing where the environment sets another policy; the
+    environment is restored."""
     if any(name in os.environ for name in _ASKED):
         yield
         return
@@ -88,8 +89,8 @@ def _load() -> None:
 
 
 def _load_backends(folder: Path) -> None:
-    """Loads ggml's CPU code for this processor, and its other backends, from the engine's own
-    folder. Where they are part of the extension, there is no such folder."""
+    """Loads ggml's CPU backend for this processor, and its other backends, from the folder of the
+    wheel. A build from source has no such folder: its backends are part of the extension."""
     native.load_backends(str(folder))
     if not native.devices():
         raise InstallError(

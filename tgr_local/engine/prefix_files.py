@@ -1,4 +1,4 @@
-"""Remembered prefixes in files; and one that was never read, for measurements.
+"""Remembered prefixes in files; and fake prefixes, which were never decoded, for measurements.
 
 In: an engine, tokens, a path. Out: a file with the keys and values of the longest remembered prefix
 of the tokens; the same prefix remembered in another engine that has the same model, cache types and
@@ -38,8 +38,8 @@ MAGIC = b"tgrprefx"
 _VERSION = 1
 _START = struct.Struct("<8sII")  # magic, version, bytes of the JSON object
 _HEADER_MOST, _DIGEST_MOST = 1 << 16, 64  # bytes
-_BLOCK = 16 << 20  # bytes that are read or written before `cancel` is looked at
-_COPIES = 3  # of the keys and values in memory, for a moment
+_BLOCK = 16 << 20  # bytes read or written between two checks of `cancel`
+_COPIES = 3  # copies of the keys and values that are in memory at a time, at most
 _SHA = hashlib.sha256().digest_size
 TEMPORARY = ".part"  # the end of the name of a file that is being written
 
@@ -89,9 +89,9 @@ def save_prefix(
     most_bytes: int | None = None,
     cancel: Cancel | None = None,
 ) -> SavedPrefix | None:
-    """Writes the longest remembered prefix of the tokens to a file, which replaces a file of
-    another prefix at once and is readable by its owner alone; None if fewer than `least_tokens` are
-    remembered.
+    """Writes the longest remembered prefix of the tokens to a file, which only its owner can read.
+    It replaces a file of another prefix in one step. None, and no file, if fewer than
+    `least_tokens` are remembered.
 
     Raises PrefixError if the file would have more than `most_bytes`, if there is another kind of
     file, or too little memory; OSError as the system does; CancelledError by `cancel`.
@@ -159,9 +159,8 @@ def load_prefix(engine: Engine, path: Path, *, cancel: Cancel | None = None) -> 
 
 
 def saved_tokens(engine: Engine, path: Path, digest: bytes = b"") -> list[int] | None:
-    """The tokens that a file holds, whose other data are not looked at; None for a prefix of
-    another model, cache type or version, or another digest. Raises PrefixError for a file that is
-    damaged, and OSError as the system does."""
+    """Reads only the tokens of a file. None for a prefix of another model, cache type or version,
+    or with another digest. Raises PrefixError for a damaged file, and OSError."""
     with _opened(path) as file:
         n_bytes = os.fstat(file.fileno()).st_size
         try:
@@ -187,9 +186,9 @@ def is_prefix_file(path: Path) -> bool:
 
 
 def fill_prefix(engine: Engine, tokens: Sequence[int], n_read: int) -> None:
-    """Makes tokens a remembered prefix whose cells hold the bytes of its first `n_read` tokens
-    again and again; only these are decoded. Attending to it means nothing, but takes as long as to
-    real tokens. Needs an engine that remembers (`prefix_cells`).
+    """Makes tokens a fake remembered prefix: only the first `n_read` tokens are decoded, and their
+    keys and values are repeated for the others. Attention to it has no meaning, but takes as long
+    as attention to real tokens. Needs an engine that remembers (`prefix_cells`).
 
     Raises CapacityError where the cache or the memory has no room for them.
     """

@@ -14,16 +14,16 @@ Output = native.Output
 
 @dataclass(frozen=True)
 class GrammarTrigger:
-    """Trigger that begins a grammar: at the first of some texts outside of the thinking, of 2048
-    bytes each at most."""
+    """Trigger of a lazy grammar: the grammar holds from the first of these texts on that occurs
+    outside of the thinking. Each has at most 2048 bytes."""
 
     words: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
-    """ECMAScript patterns, at whose first group that matched the grammar begins."""
+    """ECMAScript patterns. The grammar begins where the first group that matched begins."""
     think_tag: str = ""
     """Begins thinking; empty = there is none."""
     think_ends: tuple[str, ...] = ()
-    """Each ends thinking; one that is a trigger, too, counts."""
+    """Each ends the thinking. A text that is also a trigger triggers the grammar."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Sampling:
     """Text before the reply: the grammar reads it first, or with a trigger it may open the
     thinking."""
     trigger: GrammarTrigger | None = None
-    """Trigger that begins the grammar; None = with the reply."""
+    """Trigger of the grammar; None = it holds from the beginning of the reply."""
     logit_bias: tuple[tuple[int, float], ...] = ()
 
     @classmethod
@@ -72,22 +72,22 @@ def _shared() -> list[str]:
 
 @dataclass(frozen=True)
 class EngineStats:
-    """The engine at one moment; counts run from its start. While a decode takes longer than a
-    second, the moment before it."""
+    """The engine's counts since its start, and its state. During a decode that takes longer than a
+    second, they are those from before it."""
 
     n_positions: int
     """Token positions that passed through the model, without drafts that were not accepted."""
     n_decodes: int
     n_graphs: int
-    """Compute graphs that were built; a decode uses the last one again where it can."""
+    """Compute graphs that were built. A decode reuses the last graph where it can."""
     n_whole_graphs: int
     """… in which attention looks at the whole cache instead of each sequence's own cells."""
     n_splits: int
-    """Parts of the last graph, each on one device; tensors are copied from one to the next."""
+    """Splits of the last graph, each on one device; tensors are copied between them."""
     n_drafted: int
     """Positions that were guesses at the next tokens of a text (`Task.drafts`)."""
     n_accepted: int
-    """… and right: these belong to the texts, the others passed through the model for nothing."""
+    """… and accepted: these belong to the texts; the others passed through the model in vain."""
     n_preemptions: int
     """Times that a text of a `preemptible` session lost its cells to an older one."""
     n_read_again: int
@@ -111,7 +111,7 @@ class EngineStats:
     n_waiting: int
     n_jobs: int
     interleaved_bytes: int
-    """Weights whose rows are interleaved in memory, in place of those of the mapped file."""
+    """Bytes of weights that are in memory with interleaved rows, instead of in the mapped file."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""A part of the cache and the work in it: sessions, their sequences and injections, tasks; groups
-of sessions that advance together."""
+"""Sessions, which reserve cells of the KV cache, with their sequences, injections and tasks; and
+lockstep groups, whose sessions advance together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INT_MAX = 2**31 - 1
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Work of one sequence in a run: append `feed`, then generate."""
+    """Work for one sequence: append `feed`, then generate."""
 
     sequence: Sequence
     feed: Seq[int]
@@ -34,9 +34,9 @@ class Task:
     n_generate: int = 0
     """Tokens to generate at most. The last one is sampled but not decoded."""
     injection: Injection | None = None
-    """The injection that every token decoded by this task gets."""
+    """The injection for every token that this task decodes."""
     plain: int = 0
-    """Fed tokens, the last ones, that get no injection."""
+    """Number of fed tokens, counted from the end, that get no injection."""
     reuse: bool = False
     """Take fed tokens from the cache where a remembered prefix or another sequence has them, and
     wait for another task that is reading them. The sequence must be empty, the injection none."""
@@ -49,8 +49,8 @@ class Task:
     history: Seq[int] = ()
     """Tokens before the feed, for repetition penalties."""
     grammar_history: Seq[int] = ()
-    """Tokens that the grammar reads before the first generated one, so that it holds from task to
-    task. It reads those of the feed only if they are here too."""
+    """Tokens that the grammar reads before the first generated token, so that a grammar can span
+    several tasks. The grammar reads tokens of the feed only if they are here too."""
     stop: tuple[str, ...] = ()
     """Text that ends the generation."""
     shown: Seq[int] = ()
@@ -60,8 +60,9 @@ class Task:
     ignore_eog: bool = False
     """Go on after an end token."""
     drafts: bool = False
-    """Decodes guesses at the next tokens too, once enough of them were right: what followed the
-    same words before in this text or in another one of the session. They change no token."""
+    """Whether drafts are decoded too, once enough of them were right. A draft guesses that the next
+    tokens are those that followed the same words before, in this text or another one of the
+    session. Drafts change no token."""
     states: bool = False
     """Read the state that each generated token was sampled from."""
     feed_states: str = "none"
@@ -75,20 +76,19 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """Additions to all that a session decodes: `vectors`, which its injections are added to,
-    `logit_bias`, which the biases of its tasks are added to, and the `owner` of what it reads."""
+    """Additions to everything that a session decodes: `vectors` in addition to its injections,
+    `logit_bias` in addition to the biases of its tasks; and the `owner` of its prefixes."""
 
     vectors: NDArray[np.float32] | None = None
     """[n_layer, n_embd], added to the residual stream after every layer at every position."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """Pairs of a token and a number added to its logit."""
     owner: bytes = b""
-    """Who alone reuses what is read; empty = everybody without an owner."""
+    """Only sessions with the same owner reuse the prefixes; empty = all sessions without owner."""
     digest: bytes = field(init=False)
     """Digest of the vectors; empty = none."""
     prefix_digest: bytes = field(init=False)
-    """Digest that tells apart prefixes read under other vectors, or by another owner; empty =
-    neither."""
+    """Digest of the vectors and the owner, under which prefixes are remembered; empty = neither."""
 
     def __post_init__(self) -> None:
         digest = b""
@@ -128,7 +128,7 @@ class Session:
         self._reservations = reservations
         self._added = added
         reservations[session] = reservation
-        self._plain = 0  # the injection of tokens that get none of their task's
+        self._plain = 0  # the row of the table for tokens without their task's injection
         if added.vectors is not None:
             self._plain = self._table_row(added.vectors, added.prefix_digest)
 
@@ -136,7 +136,7 @@ class Session:
         """Cancels what runs and frees all sequences and injections. May be called again."""
         self._native.close_session(self._id)
         if self._reservations.pop(self._id, None) and waits:  # None while the interpreter ends
-            waits.search()  # those that it was in the way of may now be in each other's
+            waits.search()  # threads that waited for this session may now wait for each other
 
     def __enter__(self) -> Session:
         return self
@@ -162,7 +162,7 @@ class Session:
         digest: bytes | None,
         added: NDArray[np.float32] | None = None,
     ) -> int:
-        """The row of the engine's table that gets vectors, with those that are `added`."""
+        """Writes vectors plus the session's `added` vectors into a row of the engine's table."""
         info = self._native.info
         expected = (info.n_layer, info.n_embd)
         if np.shape(vectors) != expected:
@@ -176,9 +176,9 @@ class Session:
         return int(self._native.injection(self._id, vectors, digest))
 
     def remember(self, sequence: Sequence) -> None:
-        """Keeps the sequence's tokens in the cache after this session, for tasks with `reuse`:
-        those before the first one that an injection steered. Where the model
-        cannot roll back, all of them or none."""
+        """Keeps the sequence's tokens in the cache after this session, for tasks with `reuse`: the
+        tokens before the first steered one. A model that cannot roll back keeps all tokens or
+        none."""
         self._native.remember(self._id, sequence._id)
 
     def peak_cells(self, *, reset: bool = False) -> int:
@@ -197,11 +197,11 @@ class Session:
     ) -> list[Output]:
         """Runs the tasks together and returns their outputs, in order.
 
-        `on_tokens` gets the new tokens of every task after each step, and `on_read`, until there
-        are some, now and then the length of the first task's sequence. At `deadline`, a time of
-        time.monotonic, the run ends and the outputs hold the tokens so far; with `stop_early`, also
-        after `cancel.answer_now()`. Raises CancelledError when `cancel` is set or the engine closed
-        first. Where another thread closes the session, the outputs end with finish "cancelled".
+        `on_tokens` gets the new tokens of every task after each step. While the prompt is read,
+        `on_read` gets the length of the first task's sequence now and then. At `deadline` (by
+        time.monotonic) the run ends and the outputs hold the tokens so far; with `stop_early`, also
+        after `cancel.answer_now()`. Raises CancelledError when `cancel` is set or the engine is
+        closed first. If another thread closes the session, the outputs end with finish "cancelled".
         """
         job = self._start(tasks, cancel)
         least = 1 if on_tokens else None
@@ -275,9 +275,9 @@ class Session:
         stop_early: bool,
         reads: tuple[Sequence, OnRead] | None,
     ) -> Generator[tuple[list[New], bool], None, None]:
-        """The new tokens of every task, when there are `least` of them, and the last ones; and
-        whether the job is done. None = no news, just the end. A job whose end is not awaited is
-        ended."""
+        """Yields the new tokens of every task, at least `least` of them or the last ones, and
+        whether the job is done. With `least` None it waits for the end and yields nothing. Closing
+        the iterator ends the job."""
 
         def look() -> None:
             if cancel and (cancel.is_set() or (stop_early and cancel.answers_now())):
@@ -305,7 +305,7 @@ class Session:
                     if any(tokens for tokens, _ in news):
                         reads = None
                         yield news, done
-                        look()  # what the tokens say may make "answer now" due
+                        look()  # the caller may have asked for the answer because of these tokens
             self._reservation.job = None
             if cancel and cancel.is_set() and any(o.finish == "cancelled" for o in job.outputs()):
                 raise CancelledError("cancelled")
@@ -319,7 +319,7 @@ class Session:
         for task in tasks:
             _check(task, self._native.info.n_vocab)
         tasks = [self._biased(task) for task in tasks] if self._added.logit_bias else tasks
-        # -1 for handles of another session, whose ids may be in use here too
+        # -1 for handles of another session: their ids may be in use here too
         sequences = [task.sequence._id if task.sequence.session is self else -1 for task in tasks]
         injections = [self._row(task.injection) for task in tasks]
         return self._native.submit(self._id, tasks, sequences, injections, self._plain)
@@ -399,8 +399,8 @@ class Injection:
 
 @dataclass(frozen=True, eq=False)
 class LockstepGroup:
-    """Sessions that advance in lockstep: none of their work is decoded while a participant is idle,
-    so their batches, and with them the rounding, depend on the seeds alone.
+    """Sessions that advance in lockstep: nothing is decoded while a participant is idle. So their
+    batches, and the rounding in them, depend on the seeds alone.
 
     Every participant must open its session or `leave`, and must not wait for another participant
     in between.
@@ -423,7 +423,7 @@ class Participant:
     def leave(self) -> None:
         """The group stops waiting for this participant. May be called again."""
         self.group._engine.leave(self.group._native, self.index)
-        waits.search()  # requests of a group count only when all of it has asked
+        waits.search()  # reservations of a group are given only when all participants have asked
 
     def __enter__(self) -> Participant:
         return self
@@ -434,8 +434,8 @@ class Participant:
 
 @contextlib.contextmanager
 def _counted(job: native.Job) -> Iterator[list[Output]]:
-    """Adds what the job had decoded to a CancelledError; the value is a list for those of its
-    outputs that were taken already."""
+    """Adds the positions that the job has decoded to a CancelledError. Yields a list, to which the
+    caller adds the outputs that it took before the end."""
     taken: list[Output] = []
     try:
         yield taken

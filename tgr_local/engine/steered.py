@@ -1,8 +1,8 @@
-"""A view of an engine: a control vector and a logit bias apply to everything that it decodes, and
-what it reads belongs to an owner.
+"""A view of an engine that adds a control vector and a logit bias to everything that it decodes,
+and remembers prefixes for one owner alone.
 
-A `SteeredEngine` can be used wherever an `Engine` can. It has nothing but what it adds: all else
-is that of the engine below, which others may use unsteered at the same time.
+A `SteeredEngine` can be used wherever an `Engine` can. Everything else is that of the engine below,
+which others may use without steering at the same time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Threads that use engines, at the two moments that need care: the program's end and a fork."""
+"""Threads that use engines, at the end of the program and at a fork."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def close_at_exit(engine: native.Engine) -> None:
 
 
 def start_thread(work: Callable[[], None]) -> threading.Thread:
-    """Starts `work` in a daemon thread. MemoryError where there is too little address space for it,
-    and CancelledError when the program is ending: some versions of Python crash where threads start
-    and end at that time."""
+    """Starts `work` in a daemon thread. Raises MemoryError where the address space is too small,
+    and CancelledError when the program is ending: some versions of Python crash if threads start or
+    end then."""
     if _ending:
         raise CancelledError("the program is ending")
     native.require_address_space()

@@ -1,7 +1,7 @@
 """ggml's Vulkan backend, a library of its own in a wheel, loaded where a GPU computes with it.
 
-A driver can end or stop the process that asks it. So a child process asks, once
-(`vulkan_child.py`), and its answer is kept until a driver, a device or the library is another one.
+A driver can crash or hang the process that calls it. So a child process (`vulkan_child.py`) asks
+the drivers once. Its answer is stored, and holds until a driver, a device or the library changes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from tgr_local.system import confined, json_checks, paths
 SECONDS = 30.0
 """Time that the child has."""
 TRIES = 4
-"""How often a driver is asked that takes longer: it may compile, and keep what it has compiled."""
+"""How often a driver that takes longer is asked again: it may have compiled shaders, which it
+stores, so that it is faster the next time."""
 VISIBLE = "GGML_VK_VISIBLE_DEVICES"
-"""The variable of ggml's that names the drivers' devices which it takes."""
+"""ggml's environment variable with the numbers of the devices that it may use."""
 LOADER = "vulkan-1.dll" if os.name == "nt" else "libvulkan.so.1"
 _CHILD = """
 import sys
@@ -54,15 +55,15 @@ class Answer:
     """Answer of the drivers of this machine."""
 
     devices: tuple[str, ...] = ()
-    """The GPUs that compute right; empty = the backend is not loaded."""
+    """The GPUs that compute correctly; empty = the backend is not loaded."""
     reason: str = ""
-    """Why there are none."""
+    """Why there are no such GPUs."""
     is_broken: bool = False
     """Whether a driver failed."""
     lasts: bool = True
-    """Whether the same may be expected the next time."""
+    """Whether the answer is stored for later processes."""
     n_slow: int = 0
-    """How often in turn there was none in time."""
+    """Number of successive times that the drivers did not answer in time."""
 
 
 def library() -> Path:
@@ -72,7 +73,8 @@ def library() -> Path:
 
 
 def load(device: str = "") -> None:
-    """Loads the backend where a GPU computes with it, as it does with a named device."""
+    """Loads the backend if a GPU computes correctly with it. `device` is the device that the user
+    names, if any."""
     if not is_child:
         name(device)
         _load()
@@ -85,8 +87,8 @@ def _load() -> None:
 
 
 def name(device: str) -> None:
-    """Makes ``vulkanN`` device N of the drivers where these have no GPU that is taken by itself;
-    for this process and those that it starts."""
+    """Sets ggml's variable so that ``vulkanN`` means device N of the drivers, where no GPU is taken
+    automatically. Holds for this process and its children."""
     number = device.lower().removeprefix("vulkan")
     is_named = number != device.lower() and number.isascii() and number.isdigit()
     if not is_named or VISIBLE in os.environ or not library().is_file():
@@ -104,14 +106,14 @@ def forget() -> None:
 
 
 def given_name(device: str) -> str:
-    """Returns ``vulkan0`` for ``vulkanN`` where the drivers' device N is the only one that ggml
-    takes: it counts those anew."""
+    """Returns ggml's name of a device: ``vulkan0`` for ``vulkanN`` where the variable selects
+    device N alone, since ggml numbers only the selected devices."""
     is_only = device.startswith("vulkan") and device.removeprefix("vulkan") == os.getenv(VISIBLE)
     return "vulkan0" if is_only else device
 
 
 def answer(again: bool = False) -> Answer:
-    """The answer that is kept, or what a child process says now, once; `again` = now in any
+    """The stored answer; else a child process asks the drivers now. `again`: it asks in any
     case."""
     if not library().is_file():
         return Answer(reason="this build has no Vulkan backend")
@@ -156,8 +158,8 @@ def _parsed(data: IO[bytes]) -> Answer:
 
 
 def _ask(n_slow: int) -> Answer:
-    """Asks in a child process, which leaves its answer in a file: a process of a driver's that
-    goes on would keep a pipe open. `n_slow` = how often it did not answer in time."""
+    """Asks in a child process, which writes its answer to a file: a pipe would stay open while a
+    process that the driver started goes on. `n_slow`: see `Answer`."""
     if not (command := child()):
         return Answer(reason="there is no Python to ask the drivers in a process of its own")
     with tempfile.TemporaryFile() as file:
@@ -183,7 +185,7 @@ def _ask(n_slow: int) -> Answer:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kills a process and its group. One that waits in the kernel goes on: nobody waits for it."""
+    """Kills a process and its group, and does not wait for a process that hangs in the kernel."""
     if os.name == "nt":  # it has no groups
         return process.kill()
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -1,6 +1,7 @@
 """The process that asks Vulkan's drivers, for `vulkan.py`: it may crash or hang.
 
-It loads the backend, and the embedded model must find a text as likely on the GPUs as on the CPU.
+It loads the backend and compares the GPUs with the CPU: the embedded model must give the tokens of
+a text the same probabilities.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ def main() -> None:
     os.dup2(2, 1)
     json.dump(dataclasses.asdict(found()), out)
     out.flush()
-    os._exit(0)  # what a driver does at the end of a process is not asked
+    os._exit(0)  # without a driver's code at the end of a process, which may crash
 
 
 def found() -> Answer:
-    """The answer, once the backend is loaded. A GPU that is a part of the processor has the memory
-    of the processor, and no products of ours: it is taken where a person names it."""
+    """Loads the backend and returns the answer. An integrated GPU is used only where the user names
+    it: it shares the processor's memory, and the engine's own kernels do not run on it."""
     kinds = ("gpu", "igpu") if vulkan.VISIBLE in os.environ else ("gpu",)
     gpus = [device for device in backend_devices() if device.kind in kinds]
     if not gpus:
@@ -65,8 +66,8 @@ def found() -> Answer:
 
 
 def probabilities(n_gpu_layers: int) -> NDArray[np.float32]:
-    """The probabilities that the embedded model gives the tokens of a text, read in one batch and
-    then in pairs, as where it writes."""
+    """The probabilities that the embedded model gives the tokens of a text, which is read in one
+    batch, and again in batches of two, as small as those of writing."""
     config = EngineConfig(n_gpu_layers=n_gpu_layers, n_ctx=256)
     with Engine(embedded_model(), config) as engine, engine.session(128, 1) as session:
         tokens = engine.tokenize(_TEXT)
@@ -80,7 +81,7 @@ def probabilities(n_gpu_layers: int) -> NDArray[np.float32]:
 
 
 def _why_none() -> str:
-    """Why no device is taken: there is none, or only what is not taken by itself."""
+    """The reason why no device is used: there is none, or only devices that must be named."""
     devices = all_devices()
     if not devices:
         return "Vulkan's drivers have no device here"

@@ -1,11 +1,11 @@
 """Deadlocks between threads that hold cache reservations and wait for more.
 
 A `Wait` is a thread that asked an engine for a reservation, a `Reservation` what an open session
-holds. A wait is deadlocked when every reservation in its way is used by a thread that is itself
-deadlocked. Of the deadlocked waits whose thread could free a reservation, the latest one is
-withdrawn. This module does not read the cache: an engine tells it what blocks a wait.
+holds. A wait is deadlocked when every reservation that blocks it is used by a thread that is
+itself deadlocked. Of the deadlocked waits whose thread could free a reservation, the latest one is
+withdrawn. This module does not read the cache: an engine tells it which sessions block a wait.
 
-There is no polling: a thread that may have closed a circle calls `search`. That is a thread
+There is no polling: a thread that may have completed a cycle calls `search`. That is a thread
 that begins to wait, closes a session, leaves a group, or begins work in a group.
 """
 
@@ -144,8 +144,8 @@ def _could_free(wait: Wait, waits: list[Wait]) -> bool:
 def deadlocked(
     waits: list[Wait], in_the_way: Callable[[Wait], list[Reservation | None]]
 ) -> list[Wait]:
-    """Returns the waits that only each other could end: the largest set in which each wait has
-    reservations in its way, all of them used by threads that a wait of the set holds up."""
+    """Returns the deadlocked waits: the largest set in which every wait is blocked, and only by
+    reservations whose threads are themselves in a wait of the set."""
     waits = [wait for wait in waits if not wait.is_cancelled()]
     # work of a group stops while one of its sessions is idle, and so does the thread that runs it
     grouped = {held for wait in waits for held in _all_reservations(wait) if held and held.group}

@@ -1,7 +1,8 @@
-"""The chat template of a loaded model: that of its file, one that the user names, or a plain one.
+"""The chat template of a loaded model: its file's, one that the user names, or a plain one.
 
-A base model has none. The plain one marks questions and answers with words, so that any model can
-be talked with; its stop text ends a reply before the model writes the next question itself.
+The file of a base model has none. The plain template marks questions and answers with words, so
+that any model can hold a conversation. Its stop text ends a reply before the model writes the next
+question itself.
 """
 
 from __future__ import annotations
@@ -39,8 +40,7 @@ class ChatTemplate(NamedTuple):
 
     text: str
     stop: str = ""
-    """Text that ends a reply, for a model that writes no end token; empty = none. A template that
-    has one leaves it to the model whether a text begins with a special token."""
+    """Text that ends a reply, for a model that writes no end token; empty = none."""
     warning: str = ""
     """Warning for the user."""
 

@@ -21,9 +21,9 @@ def applied(
     request: Mapping[str, Any],
     cancel: Cancel | None = None,
 ) -> dict[str, Any]:
-    """Applies the template to messages, as `Engine.apply_template` does. For a template that
-    refuses them, or leaves a system message, a call or a result out, they have another form, as far
-    as one helps. Raises as it does."""
+    """Applies the template to messages, as `Engine.apply_template` does. Where the template refuses
+    them, or leaves out a system message, a call or a result, it tries other forms of the messages.
+    Raises as `Engine.apply_template` does if none helps."""
     first: dict[str, Any] | ModelError | None = None
     for form in _forms(messages):
         try:
@@ -53,7 +53,8 @@ def _forms(messages: Sequence[Mapping[str, Any]]) -> Iterator[list[dict[str, Any
 
 
 def _words(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A word of each text that some templates leave out, which none writes in another way."""
+    """One word of each text that a template may leave out: a word that no template rewrites, so
+    that its absence from the prompt tells."""
     for message in messages:
         texts: list[str] = []
         for call in message.get("tool_calls") or ():

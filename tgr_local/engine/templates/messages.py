@@ -13,8 +13,8 @@ Part = Literal["content", "reasoning_content"]
 
 
 def continued_part(messages: Sequence[Mapping[str, Any]]) -> Part | None:
-    """The part of the last message that a reply goes on with: of the assistant's own, which has
-    text and calls nothing, after another message. None = the reply is a message of its own."""
+    """The part of the last message that the reply continues. That message is the assistant's, has
+    text, calls no function and is not the first one. None = the reply is a new message."""
     last = messages[-1] if len(messages) > 1 else {}
     if last.get("role") != "assistant" or last.get("tool_calls"):
         return None
@@ -24,8 +24,8 @@ def continued_part(messages: Sequence[Mapping[str, Any]]) -> Part | None:
 
 
 def begun_parts(messages: Sequence[Mapping[str, Any]], part: Part | None) -> tuple[str, str]:
-    """The thinking and the answer that the last message begins with, where a reply goes on with
-    this part of it."""
+    """The thinking and the answer in the last message, where the reply continues this part of
+    it."""
     if not part:
         return "", ""
     thinking = str(messages[-1].get("reasoning_content") or "")
@@ -33,8 +33,7 @@ def begun_parts(messages: Sequence[Mapping[str, Any]], part: Part | None) -> tup
 
 
 def without_empty_end(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The messages without a last one of the assistant that has nothing, which a reply goes on
-    with as if it were not there."""
+    """The messages without an empty last message of the assistant, which changes nothing."""
     last = messages[-1] if len(messages) > 1 else {}
     parts = ("content", "reasoning_content", "tool_calls")
     is_empty = last.get("role") == "assistant" and not any(last.get(part) for part in parts)
@@ -79,8 +78,9 @@ def plainer(messages: Sequence[Mapping[str, Any]]) -> Iterator[list[dict[str, An
 
 
 def _in_turn(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages of which the user has the first, and the assistant never two in a row nor none
-    between a result and the user; ids of calls have nine letters and digits, as Mistral's do."""
+    """The messages in a form for strict templates: the user's come first, the assistant never has
+    two in a row, and has one between a result and the user. Ids of calls have nine letters and
+    digits, as Mistral's template wants."""
     turns: list[dict[str, Any]] = []
     for i, message in enumerate(map(dict, messages)):
         role, last = message["role"], turns[-1] if turns else {}
@@ -120,7 +120,7 @@ def _joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
 
 
 def _one_call_each(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages of `_in_turn` with one call each, its results after it."""
+    """The messages of `_in_turn`, split so that each has one call, followed by its results."""
     divided: list[dict[str, Any]] = []
     rest = deque(map(dict, messages))
     while rest:

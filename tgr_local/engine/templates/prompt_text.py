@@ -1,9 +1,9 @@
-"""The text of a chat's prompt, in which what users write is text and never a control token.
+"""The text of a chat's prompt, in which users' text never becomes a control token.
 
-A template puts the texts of control tokens around the messages, and a message may hold the same
-texts: as tokens they would end its turn and begin another. So every such text in a message gets a
-`cut`, a place that no control token may reach across. A prompt without cuts has the tokens that it
-always had.
+A template puts the texts of control tokens around the messages. A message may hold the same texts;
+read as control tokens, they would end its turn and begin another. So every such text in a message
+gets a `cut`, a position that no control token may span. A prompt without cuts is tokenized as
+usual.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Detokenize = Callable[[Sequence[int], bool], bytes]
 
 @dataclass(frozen=True)
 class PromptText:
-    """A text, and the places in it that no control token may reach across, in order."""
+    """A text, and the positions in it that no control token may span, in order."""
 
     text: str
     cuts: tuple[int, ...] = ()
@@ -72,8 +72,8 @@ class ControlTexts:
         return frozenset(text for text in texts if len(text) > 1)
 
     def _tokens(self, any_is_one: Callable[[range], bool]) -> Iterator[int]:
-        """The tokens that are ones by themselves. Whole ranges of the vocabulary have none, so few
-        tokens are looked at one by one."""
+        """Yields the tokens for which `any_is_one` is true. It tests ranges of the vocabulary, and
+        halves a range only where it is true, so few tokens are tested one by one."""
         ranges = [range(self._n_vocab)]
         while ranges:
             tokens = ranges.pop()
@@ -99,9 +99,8 @@ class ControlTexts:
         return re.compile(self._lower.pattern) if self._lower else None
 
     def within(self, text: str) -> list[tuple[int, str]]:
-        """Finds where the texts of control tokens begin in a text, and each as it stands: in upper
-        or lower case, since a template may change it, and at every place, since they may
-        overlap."""
+        """Finds the texts of control tokens in a text: position and spelling of each. Upper and
+        lower case are alike, since a template may change them. Occurrences may overlap."""
         lower = text.lower()
         is_aligned = len(lower) == len(text)
         pattern = self._lower_alone if is_aligned else self._lower
@@ -130,8 +129,8 @@ class ControlTexts:
         return [part for part in parts if part[0]]
 
     def _spans(self, prompt: PromptText) -> Iterator[tuple[int, int]]:
-        """Yields the spans of control tokens that no cut divides. Of two that begin alike the
-        longer one counts, or the shorter one where only the longer one is divided."""
+        """Yields the spans of control tokens that no cut divides. Of several that begin at one
+        position it takes the longest that is not divided."""
         start = 0
         while self._exact and (match := self._exact.search(prompt.text, start)):
             first, end = match.span()

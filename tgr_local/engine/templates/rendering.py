@@ -1,9 +1,9 @@
 """A chat template applied to messages whose texts stay texts.
 
-In: a template, a request as `confined.apply_template` has it, the control tokens' texts. Out: what
-the template makes of it, its prompt with cuts (`PromptText`). The template sees a mark inside of
-every text of a control token that a message, a tool or a variable has. Marks outlive what
-templates do with texts (trim, split, replace, JSON), and become the cuts.
+In: a template, a request for `confined.apply_template`, the texts of control tokens. Out: the
+result of the template, its prompt with cuts (`PromptText`). Before the template runs, a mark (one
+character) is put into every text of a control token in messages, tools and variables. Marks survive
+what templates do with texts (trim, split, replace, JSON), and become the cuts.
 """
 
 from __future__ import annotations
