@@ -7,15 +7,15 @@ A folder imports those above it, and the modules below import all of them:
 
     edits/         a file's text; from an answer in a form of edits to changed files
     folder/        the person's folder: read, copied, changed
-    judging/       what the tests say of a copy; which candidate is the best
-    reading/       what the model reads of a project
-    writing/       k answers, and the edit in each
+    judging/       runs the tests on a copy and reads their results; ranks the candidates
+    reading/       chooses the files and functions that the model sees; makes the prompt
+    writing/       writes k answers, and reads the edit in each
 
     rounds.py      a task from its context to the best candidate; nothing is printed or changed
     workplace.py   a project with its copies, tests and accepted edits
     session.py     a person with a project: tasks, outcomes, options
     closing.py     sentences after a task: how sure a pass is, or what was tried and may help
-    report.py      what a person sees meanwhile; table.py: candidates as a table, edits as a diff
+    report.py      the output during a task; table.py: candidates as a table, edits as a diff
     command.py     the arguments of `tgr-local code`; one_task.py: one task and its exit code
     repl.py        a session; repl_commands.py: its commands
     interrupts.py  Ctrl-C once and twice

@@ -16,7 +16,7 @@ from tgr_local.options.config import CodeConfig
 from tgr_local.system.sanitize import printable_line
 
 _MANY = 8
-"""Tested edits, of which one that passes may do so by chance."""
+"""Number of tested edits from which on a single one that passes may pass by chance."""
 _EDITS, _NAMES, _LONGEST = 3, 3, 80
 """Edits that are told of, tests that a line names, and characters of a name."""
 
@@ -39,8 +39,8 @@ def cost_line(outcome: TaskOutcome) -> str:
 
 
 def doubt_line(outcome: TaskOutcome) -> str:
-    """Returns a doubt about a pass that only few of many edits reach; else empty. The more edits
-    are tested, the likelier one passes by chance."""
+    """A warning where only few of many tested edits pass; else empty. The more edits are tested,
+    the likelier one passes by chance."""
     tested = [c for c in outcome.ranked if c.verdict is not None and not c.verdict.is_check]
     n_pass = sum(c.passes for c in tested)
     if not n_pass or len(tested) < _MANY * n_pass:
@@ -50,7 +50,7 @@ def doubt_line(outcome: TaskOutcome) -> str:
 
 
 def second_line(outcome: TaskOutcome) -> str:
-    """Returns a doubt about a small edit that passes where another one does too; else empty."""
+    """A warning where a small edit passes and a different one passes too; else empty."""
     if not outcome.second or not outcome.best:
         return ""
     return (

@@ -32,8 +32,8 @@ def twice_ends() -> AbstractContextManager[None]:
 
 
 def ignored_once() -> AbstractContextManager[None]:
-    """Inside, the first SIGINT does nothing: for short work that must not stop halfway. The next
-    one does what it did before."""
+    """Inside, the first SIGINT is ignored: for short work that must not stop halfway. A second one
+    has its previous effect."""
     return _handling(lambda previous: lambda *_: signal.signal(signal.SIGINT, previous))
 
 

@@ -1,10 +1,10 @@
 """A task from its context to the best candidate: rounds of candidates until one passes the tests.
 
-In: an engine, the text of files, a judge. Out: a `TaskOutcome`. If a candidate gets further in the
-tests than the files that it began with, the next ones begin with its edit, in the same round as
-long as that has taken fewer new tokens than k whole answers; where none does, with an edit that
-mends another test. Every edit is one of the project's files as they are. Nothing is printed and
-nothing is changed: a `Listener` follows, and the caller decides.
+In: an engine, the text of files, a judge. Out: a `TaskOutcome`. If a candidate's tests get further
+than those of its stage, the next candidates begin with its edit. If none does, they begin with an
+edit that mends another test. They belong to the same round until it has taken as many new tokens as
+k whole answers. Every edit is relative to the project's unchanged files. Nothing is printed and no
+file is changed: a `Listener` follows, and the caller decides.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from tgr_local.system.errors import CapacityError, TgrError
 
 _CONTEXT_MOST, _CONTEXT_SHARE = 6144, 0.5  # tokens, of the length that the model was trained for
 _WAVES = 12
-"""k candidates are written at a time, at most that many times in a round."""
+"""The most waves of k candidates in a round."""
 _TEST_FILES = 16  # that are read for what failing tests reach
-_SECOND_SECONDS = 20.0  # of tests, after which no further edit is looked at that may pass too
-_FREE = 4  # one in so many candidates of the later rounds is free, with a budget
+_SECOND_SECONDS = 20.0  # time of tests for finding a second edit that passes
+_FREE = 4  # with a budget, one of four candidates of the later rounds is free
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class CodeTask:
     tests: str = ""
     """The person's test command; empty = none."""
     needs_tests: bool = False
-    """Whether the task ends where the command of the tests cannot be started: nobody is there who
-    would stop it."""
+    """Whether the task ends with an error where the test command cannot be started, because no
+    person is there to stop it."""
     named_paths: tuple[str, ...] = ()
     """The files that the person names."""
     links: Mapping[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class CodeTask:
     refusal: Callable[[str], str] = lambda path: ""
     """Reason why a file may not be changed; empty where it may."""
     keep: Callable[[TaskOutcome], None] = lambda outcome: None
-    """Called with the outcome so far, for whoever stops the task."""
+    """Called with the outcome so far, which stays if the task is stopped."""
 
 
 @dataclass
@@ -91,8 +91,8 @@ class TaskOutcome:
     """Positions that passed through the model, all rounds together."""
     seconds: float = 0.0
     ended: str = ""
-    """Reason why there was no further round; empty after the last one that was asked for, or a
-    pass."""
+    """Reason why the task ended before its last round; empty where all rounds were written or a
+    candidate passes."""
 
     @property
     def best(self) -> Candidate | None:
@@ -112,8 +112,8 @@ class TaskOutcome:
 
     @property
     def second(self) -> Candidate | None:
-        """Another candidate that passes where the best one does by a change of a word or two, which
-        may be right by chance; None without one."""
+        """Another candidate that passes, where the best one passes with a change of a word or two,
+        which may be right by chance; None without one."""
         best = self.best
         if best is None or not best.passes or self.baseline is None or not is_small(best.changes):
             return None
@@ -233,8 +233,8 @@ class _Solver:
         return None
 
     def _look_for_second(self, stage: Stage, outcome: TaskOutcome) -> None:
-        """Tests complete edits of the last round that were stopped by one that passes, where that
-        changes a word or two: another may pass too, and the person choose."""
+        """Tests the complete edits of the last round that a passing edit stopped, where that edit
+        is very small. If another one passes too, the person can choose."""
         best = outcome.best
         tests_decide = stage.verdict is not None and not stage.verdict.passes
         if best is None or not tests_decide or not is_small(best.changes):
@@ -377,9 +377,9 @@ class _Solver:
         return stage
 
     def _n_free(self, k: int, stage: Stage, outcome: TaskOutcome) -> int:
-        """The candidates of k that are free even where others depart: half of them where something
-        new is to be written. What a departure cannot do, such as change two files, has its turn in
-        the later rounds of a budget."""
+        """The number of free candidates among k where the others depart: half of them where new
+        code must be written. With a budget, later rounds have some too: a free answer can change
+        two files, a departure cannot."""
         if stage.lacks_names:
             return math.ceil(k / 2)
         return math.ceil(k / _FREE) if outcome.rounds and self.code.budget else 0

@@ -1,4 +1,4 @@
-"""A person with a project: tasks, their outcomes, and what is accepted.
+"""A person's session with a project: tasks, their outcomes, and accepted edits.
 
 In: an engine, options, a workplace, tasks. Out: lines and diffs through a `Report`, changes of the
 folder where the person accepts them.
@@ -108,7 +108,7 @@ class CodeSession:
         self.named_paths = tuple(dict.fromkeys((*self.named_paths, *paths)))
 
     def drop(self, paths: Sequence[str]) -> None:
-        """Takes files from those. ValueError for one that is not among them."""
+        """Removes files from `named_paths`. ValueError for a file that is not among them."""
         for path in paths:
             if path not in self.named_paths:
                 known = ", ".join(self.named_paths)
@@ -231,7 +231,7 @@ class CodeSession:
 
     @contextlib.contextmanager
     def _copying(self) -> Iterator[None]:
-        """Copies of the folder, and what the person has to know about them."""
+        """Makes copies of the folder for the block, and prints notes about them."""
         with self.workplace.copied() as notes:
             for note in notes:
                 if note not in self._said:

@@ -83,8 +83,8 @@ def diff(changes: Sequence[Change]) -> str:
 
 @functools.lru_cache(maxsize=128)
 def _diff(change: Change) -> tuple[str, ...]:
-    """The lines of a unified diff. What is equal at both ends is not compared: a file may be long,
-    and an edit is short."""
+    """The lines of a unified diff. Equal lines at the beginning and the end of the files are not
+    compared, because files may be long and edits are short."""
     old, new = _lines(change.before), _lines(change.after)
     first = n_equal(old, new)
     last = n_equal(old[first:][::-1], new[first:][::-1])

@@ -110,8 +110,8 @@ class Workplace:
 
     @contextlib.contextmanager
     def copied(self) -> Iterator[list[str]]:
-        """Inside, `judge` works on copies of the folder as it was at the beginning. Yields what a
-        person has to know about them, line by line."""
+        """Inside, `judge` works on copies of the folder as it was at the beginning. Yields lines
+        with notes about the copies for the person."""
         self.project = Project(self.project.folder)  # its files now
         backend = self._backend()
         with Copies(self.project) as self._copies:
@@ -197,8 +197,8 @@ class Workplace:
         )
 
     def _elsewhere(self, changes: Sequence[Change], run_tests: Callable[..., Verdict]) -> str:
-        """Returns the reason why tests that pass with changes and without do not test the copies;
-        empty where they do, or do not use the changed files. `run_tests` runs them."""
+        """Returns the reason why tests that pass both with and without the changes do not test the
+        copies. Empty where they do, or where they do not use the changed files."""
         assert self._copies is not None
         paths = frozenset(change.path for change in changes)
         with self._controlled:  # several candidates change the same files: they are asked once
@@ -255,7 +255,8 @@ class Workplace:
     # ---- changes of the folder ----
 
     def recover(self) -> str:
-        """Completes what a process began that was killed; says what, or nothing."""
+        """Completes the changes of a killed process; returns a sentence that names them, or an
+        empty text."""
         with ignored_once():
             paths = journal.recover(self.project)
         return f"completed an edit that was interrupted: {', '.join(paths)}" if paths else ""

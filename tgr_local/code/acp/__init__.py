@@ -10,6 +10,6 @@ In: the protocol's messages on stdin. Out: its messages on stdout; a prompt runs
     blocks.py     a prompt's blocks → a task and files
     turn.py       one prompt: a command, or a task whose edit the person allows
     follower.py   a task under way as a plan, tool calls and thoughts
-    editor.py     what that thread says to the client and asks it
-    store.py      sessions as files, with what was said in them
+    editor.py     messages and requests from that thread to the client
+    store.py      sessions as files, with their prompts and answers
 """

@@ -34,9 +34,9 @@ from tgr_local.system.errors import CancelledError, describe
 from tgr_local.system.versions import __version__
 
 ASK, ACCEPT = "ask", "accept"
-"""Modes: ask before every edit; make one that passes the tests without a question."""
+"""Modes: ask before every edit; accept an edit that passes the tests without asking."""
 MAX_SESSIONS = 32
-"""Sessions that are open; for another one that is closed which was used longest ago."""
+"""Open sessions at most; a further one closes the session that was used least recently."""
 _TITLE = 80  # characters
 _MODES = [
     schema.SessionMode(id=ASK, name="Ask", description="asks before it changes files"),

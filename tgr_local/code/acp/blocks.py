@@ -29,7 +29,7 @@ class EditorTask:
 
     text: str
     named_paths: tuple[str, ...]
-    """Files that it mentions, but for tests: mentioning one is no leave to change it."""
+    """The mentioned files without the tests: mentioning a test does not allow changing it."""
     notes: tuple[str, ...]
     """Notes about the blocks for the person."""
 

@@ -26,7 +26,7 @@ _Result = TypeVar("_Result")
 
 
 class Editor:
-    """The client, as one prompt has it."""
+    """The client, for one prompt."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Editor:
         self.send(helpers.update_agent_message_text(f"{printable(text)}\n\n"))
 
     def think(self, text: str) -> None:
-        """A piece of what leads to the answer."""
+        """A piece of the thoughts before the answer."""
         self.send(helpers.update_agent_thought_text(printable(text)))
 
     def send(self, update: Any) -> None:

@@ -1,9 +1,9 @@
-"""Sessions as files in the user's state folder: JSON lines, the first about the session, the others
-its prompts with what was said to them: each thing once, in its last state.
+"""Sessions as files of JSON lines in the user's state folder. The first line describes the session;
+each further line has a prompt and the updates that answered it, each in its last state.
 
-A file is written after each prompt, replaced at once, and bounded: the oldest prompts go first, and
-of all sessions the oldest. Several editors may have one session open: its file has the prompts of
-all.
+A file is written after each prompt and replaced in one step. Its size is bounded: the oldest
+prompts are removed first; of too many sessions, the oldest. Several editors may have one session
+open; its file has the prompts of all of them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SessionHeader:
 
 @dataclass
 class PromptEntry:
-    """A prompt and what was said to it."""
+    """A prompt and the updates that answered it."""
 
     prompt: str
     updates: list[Update] = field(default_factory=list)

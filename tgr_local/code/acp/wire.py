@@ -1,8 +1,8 @@
 """Lines on two streams ↔ messages of the protocol, within limits.
 
-In: a stream of lines from the client. Out: messages as dicts, each of which the SDK can take; what
-is no message, is too long or comes in too large a number is answered here. Two threads read and
-write, so a client that neither reads nor writes never blocks the event loop.
+In: a stream of lines from the client. Out: messages as dicts that the SDK accepts. Lines that are
+no message or too long, and requests beyond the limit, are refused here. Two threads read and write,
+so a client that neither reads nor writes never blocks the event loop.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Wire:
 
 
 def _message(line: bytes) -> Message:
-    """A line as a message; as one with an `error` of ours where it is none."""
+    """A line as a message; a message with an `error` where the line is no message."""
     if len(line) > MAX_BYTES:
         text = f"a message has more than {MAX_BYTES:,} bytes"
         return {"refusal": _error(_INVALID, text)}

@@ -1,7 +1,7 @@
 """Turns an answer's text into changed files, and makes the grammar that such an answer follows.
 
-forms.py       read_edits: an answer in one of two forms becomes changes; the form file
-function.py    the form function; Function: where one stands in a file
+forms.py       read_edits: reads the changes from an answer in one of two forms; the form `file`
+function.py    the form `function`; Function: the name and the lines of a function
 grammar.py     edit_grammar: GBNF of the answers in a form
 blocks.py      EditBlock: one edit as the answer has it; fence_for: the lines around its text
 document.py    FileText: a file's text; Change: its text before and after; EditError

@@ -1,5 +1,5 @@
-"""The parts of an answer: blocks, each with what it changes and its new lines, and the lines
-between them, of which none is in a file."""
+"""The parts of an answer: blocks, each with the name of what it changes and its new lines. The
+lines between blocks belong to no file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FENCE = re.compile(r"`{3,}")
 
 
 def fence_for(texts: Iterable[str]) -> str:
-    """Backticks that fence any of these texts: more than they have in a row, and at least 3."""
+    """A fence for these texts: at least 3 backticks, and more than any of them has in a row."""
     longest = max((len(match[0]) for text in texts for match in _FENCE.finditer(text)), default=2)
     return "`" * (longest + 1)
 
@@ -39,9 +39,9 @@ def cleaned(line: str) -> str:
 
 
 def fenced(answer: str, heads: Mapping[str, str], fence: str) -> list[EditBlock]:
-    """The blocks of an answer whose new text is fenced. A line of `heads`, which maps such lines to
-    names, stands before the fence; it may be absent where there is only one head. Raises EditError
-    for a block that is not whole or changes something else."""
+    """The fenced blocks of an answer. Before each fence stands a head, a line that names what the
+    block changes; it may be absent where only one head is possible. `heads` maps these lines to
+    names. Raises EditError for a block that has no end or whose head is not among them."""
     lines = lines_of(answer)
     edits: list[EditBlock] = []
     at = end = 0

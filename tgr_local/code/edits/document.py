@@ -32,11 +32,12 @@ class Change:
 
 
 Patch = tuple[range, list[str]]
-"""Lines of a file, from 0, and those that take their place; none = new ones before a line."""
+"""A range of lines of a file, from 0, and the lines that replace it. An empty range inserts the new
+lines before it."""
 
 
 class EditError(TgrError):
-    """An answer that is no edits, or whose edits do not apply: why, in one sentence."""
+    """The reason, in one sentence, why an answer has no edits or its edits do not apply."""
 
 
 def lines_of(text: str) -> list[str]:
@@ -46,7 +47,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def n_equal(first: Sequence[object], second: Sequence[object]) -> int:
-    """The number of first elements that two have in common."""
+    """The length of the common beginning of two sequences."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
 

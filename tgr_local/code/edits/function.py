@@ -31,8 +31,8 @@ class Function(NamedTuple):
 
 
 def functions_of(document: FileText) -> list[Function]:
-    """The functions and methods of a Python file, in the order of their lines; none of a text that
-    Python cannot read. A name that is there again gets a number: ``size#2``."""
+    """The functions and methods of a Python file, in the order of their lines; none where Python
+    cannot parse it. A repeated name gets a number: ``size#2``."""
     if "\r" in document.text or "\f" in document.text:
         return []  # which Python counts as lines, or not, in its own way
     if (tree := parsed(document.text)) is None:
@@ -71,7 +71,8 @@ def head(function: Function) -> str:
 
 
 def in_place(new: str, old: Sequence[str]) -> list[str]:
-    """The lines of a new function, indented as the `old` lines are; without blank lines around."""
+    """The lines of a new function, indented like the `old` lines, without blank lines around
+    them."""
     lines = lines_of(new)
     while lines and not lines[0].strip():
         del lines[0]

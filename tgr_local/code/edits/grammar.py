@@ -1,12 +1,12 @@
 """Makes the grammar of an answer in a form of edits, for a model that has learnt the form.
 
 In: documents, a form. Out: GBNF. Blocks follow each other in the order of the files and their
-lines, so that none changes what another one changes: the changes of every answer that is written to
-its end apply. The names of rules are a letter and a number, from 0::
+lines, and no two blocks change the same lines. So the changes of every complete answer apply. The
+name of a rule is a letter and a number, from 0::
 
-    b  the blocks from this one or a later one on
-    a  what may follow a block: the end, or the blocks from this one on
-    c  a line, whose first characters are those of the closing marker, that goes on in another way
+    b  blocks, beginning with this one or a later one
+    a  the rest after a block: the end, or blocks beginning with this one
+    c  a line that begins like the closing marker and then differs from it
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def edit_grammar(
     """Returns the grammar of an answer that changes these files. `functions` are those that it may
     change; None = those of Python files.
 
-    The new text of a block has no control characters but tabs and line ends, and those that a
-    document has; it ends at the first line that begins as its closing marker does.
+    The new text of a block has no control characters except tabs, line ends and those in the
+    document. It ends at the first line that begins with the closing marker.
     Raises ValueError for paths that are not of files in one folder, for texts that are too long,
     and for a form that finds nothing to change.
     """

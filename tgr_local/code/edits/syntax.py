@@ -62,13 +62,13 @@ _IMPORTS = {
 _TO_TOOLS = re.compile(
     r"@|\b(?:eslint|tslint|prettier|istanbul|c8|nolint|noqa|shellcheck|clang-format|go|type|pragma)\b"
 )
-"""Parts of comments that change what a tool says."""
+"""Comments that change the result of a tool, such as `# type: ignore`."""
 _CALLED = 99  # bytes of a call that are read for that
 _WRAPPERS = {"decorated_definition", "export_statement", "template_declaration"}
 _MOST_NODES, _DEEPEST = 200_000, 60
 _STEPS_LEAST, _PART = 5000, 1 << 16
 SIGNATURE, SUMMARY = 160, 100
-"""Characters of those of a definition, at most."""
+"""The most characters of a definition's signature, and of its summary."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ def text_error(path: str, text: str) -> str:
 
 
 def definitions(text: str, name: str) -> Iterator[Definition]:
-    """The definitions in a text of a language, classes before what is in them; none of a text with
-    so many errors that reading it takes too long."""
+    """The definitions in a text of a language, each class before its members; none where the text
+    has so many syntax errors that parsing takes too long."""
     source = text.encode("utf-8", "replace")
     if (tree := _tree(source, name)) is None:
         return
@@ -210,9 +210,8 @@ def _test(node: Any, within: tuple[str, ...], source: bytes) -> Definition | Non
 
 
 def skeleton(text: str, name: str) -> str:
-    """The syntax tree of a text of a language as a text, without comments and layout, and without
-    semicolons at the end of statements; comments that speak to a tool stay. Empty where the text
-    has errors, or cannot be read here."""
+    """The syntax tree of a text, as a text without layout, comments and semicolons at the end of
+    statements. Comments for a tool stay. Empty where the text has errors, or has no parser here."""
     source = text.encode("utf-8", "replace")
     if problem() or (tree := _tree(source, name)) is None or tree.root_node.has_error:
         return ""

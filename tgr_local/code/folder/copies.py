@@ -1,9 +1,9 @@
 """Copies of the person's folder, one for each candidate, each with that candidate's changes.
 
 In: a project, changes. Out: places for `system.sandbox.commands`. The copies lie in the user's
-cache folder, or in one for temporary files where that cannot be used; they are removed when they
-are closed, and those of a process that was killed when the next ones are made. They share no file
-with the project that a command could write through.
+cache folder, or in a folder for temporary files where the cache folder cannot be used. `close`
+removes them; copies of a killed process are removed when the next copies are made. A command that
+writes into a copy cannot change a file of the project.
 """
 
 from __future__ import annotations
@@ -136,11 +136,11 @@ class Copies:
     def make(
         self, changes: Sequence[Change] = (), *, in_place: bool = True, broken: Sequence[str] = ()
     ) -> Place:
-        """A new copy with these changes. `in_place` = commands see it at the path of the folder;
-        else the files that name the folder name the copy. The files in `broken` get a text that no
-        language can read, but not symbolic links and files behind one. Raises CopyError, and
-        RefusedError for a change of a file that must not be changed or had another text at the time
-        of the snapshot."""
+        """A new copy with these changes. `in_place`: commands see the copy at the path of the
+        folder; else the folder's path in text files is replaced by that of the copy. The files in
+        `broken`, except symbolic links and their targets, get a text that is valid in no language.
+        Raises CopyError, and RefusedError for a change of a file that must not be changed or that
+        had another text in the snapshot."""
         files = [self._bytes(change) for change in changes]
         self._check_room()
         folder = self._folder / str(next(self._numbers))
@@ -232,7 +232,7 @@ class Copies:
         return top is not None and top != self._project.folder and home.is_relative_to(top)
 
     def _around(self) -> Iterator[Path]:
-        """The rest of the repository: settings above a folder hold for it, and git looks there."""
+        """The rest of the repository around the folder: git and other tools read settings there."""
         top = self._project.repository
         if top is None or self._is_home():
             return
@@ -301,7 +301,7 @@ def _way_out(error: Exception) -> str:
 
 
 def _is_own(tree: Path, relative: Path) -> bool:
-    """Whether a path in a copy leads by no link, and not out of it."""
+    """Whether a path stays in the copy and passes through no symbolic link."""
     is_inside = not relative.is_absolute() and ".." not in relative.parts
     return is_inside and Path(os.path.realpath(tree / relative)) == (
         Path(os.path.realpath(tree)) / relative

@@ -37,7 +37,7 @@ def write(path: Path, data: bytes, mode: int) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Has the names in a folder reach the disk."""
+    """Flushes the names in a folder to the disk."""
     with contextlib.suppress(OSError):  # some file systems cannot
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -59,10 +59,10 @@ def replace(
     is_expected: Callable[[bytes | None], bool],
     staging: Path,
 ) -> bool:
-    """Gives a file the bytes `new`, or removes it where that is None; False, with the file as it
-    was, if its bytes (None where there was no file) are not the expected ones. `staging` is a path
-    that nothing else uses; beside the file it needs another one where the two are on different
-    disks. Raises OSError."""
+    """Gives a file the bytes `new`, or removes it where `new` is None. Returns False and changes
+    nothing if its present bytes (None: there is no file) are not the expected ones. `staging` is a
+    path that nothing else uses. Where it is on another disk than the file, a second path beside the
+    file is used too. Raises OSError."""
     if not is_expected(read(place)):
         return False
     if os.stat(staging.parent).st_dev != os.stat(place.parent).st_dev:
@@ -126,8 +126,9 @@ def _put(staging: Path, place: Path) -> bool:
 
 
 def settle(place: Path, staging: Path, known: Callable[[bytes], bool]) -> None:
-    """Clears up after a process that was killed: a file that it left in the two staging paths is
-    removed if its bytes are known, else it is an edit of the very moment and goes back."""
+    """Clears up after a killed process. A file that it left at one of the two staging paths is
+    removed if its bytes are known. Else it is an edit that the person made at that moment, and is
+    moved back."""
     for path in (staging, leftover(place)):
         if path.is_symlink():  # not ours
             continue

@@ -1,11 +1,11 @@
 """Changes of the person's files, all or none, that can be undone.
 
-In: a project and changes. Out: changed files. What is going to happen is first written to a journal
-in the user's state folder, with the bytes before and after; then each file is exchanged in one step
-(a reader sees its old or its new bytes, never a part). Of several files a reader may for a moment
-see some with old and some with new bytes; after a crash, `recover` completes what was begun, at the
-next call of any function here. Nothing is ever overwritten that is not in the journal: a file that
-the person edits in the very moment keeps that edit, and the call ends with a sentence that says so.
+In: a project and changes. Out: changed files. The changes are first written to a journal in the
+user's state folder, with the bytes of each file before and after. Then each file is exchanged in
+one step: a reader sees its old or its new bytes, never a part. For a moment a reader may see some
+files old and others new. After a crash, the next call of any function here completes the changes
+(`recover`). Bytes that are not in the journal are never overwritten: a file that the person edits
+at the same moment keeps that edit, and the call ends with an error that says so.
 """
 
 from __future__ import annotations
@@ -361,7 +361,8 @@ def _recover(journal: Path) -> tuple[str, ...]:
 
 
 def _settle(entry: _ChangeEntry, file: _ChangedFile) -> None:
-    """Clears up what a killed process left of one file; its start is that of bytes we know."""
+    """Clears up the files that a killed process left beside one file. They are recognised by the
+    beginning of known bytes."""
     kept = [
         data
         for kind in ("before", "after")

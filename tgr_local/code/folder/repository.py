@@ -1,11 +1,11 @@
-"""The git repository of a folder, of which neither a setting nor an object is read.
+"""The git repository of a folder. Neither its settings nor its objects are read.
 
 In: a folder, perhaps a stranger's. Out: where its repository lies, and what git lists of it.
 
-The settings of a repository name programs: monitors, filters, helpers, what fetches an object that
-is missing. So git never sees them. It runs in a repository of ours, made for one command, which has
-copies of the index and of the exclude file, no object, and settings that we write. The person's own
-settings hold, those of the system too: an exclude file for all repositories is among them.
+The settings of a repository can name programs that git runs: monitors, filters, helpers, programs
+that fetch missing objects. So git never sees them. It runs in a temporary repository with copies of
+the index and of the exclude file, without objects, and with settings of ours. The person's and the
+system's settings hold: they may name an exclude file for all repositories.
 """
 
 from __future__ import annotations
@@ -177,13 +177,13 @@ def _is_git_folder(place: Path) -> bool:
 
 
 def _resolve(place: Path, text: bytes) -> Path | None:
-    """The path that a text names, whole or relative to a folder, without symbolic links."""
+    """The path that a text names, absolute or relative to a folder; symbolic links are followed."""
     name = os.fsdecode(text.strip(b"\r\n"))
     return Path(os.path.realpath(place / name)) if name and "\0" not in name else None
 
 
 def _text(path: Path) -> bytes:
-    """The beginning of a file; nothing of what is none."""
+    """The beginning of a file; empty where there is no file."""
     with contextlib.suppress(OSError, ValueError), open_plain(path) as file:
         return file.read(_MAX_TEXT)
     return b""

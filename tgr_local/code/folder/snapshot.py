@@ -3,11 +3,11 @@
 In: a project. Out: a folder equal to it, and what was not copied: the folders and files that are
 shown to a command read-only instead, and what is left out. It never writes into the project.
 
-Copied is what is there, whether git knows it or not: tests need generated and built files.
-Installed packages (node_modules, virtual environments), large ignored folders and large files are
-shown read-only, as is .git; in the copy they are empty. Left out are caches, large folders that a
-build makes again (with a CACHEDIR.TAG), tgr-local's own files, links that leave the folder
-(dangling symlinks are kept), pipes and sockets.
+All files are copied, whether git knows them or not: tests need generated and built files. Installed
+packages (node_modules, virtual environments), large ignored folders, large files and .git are shown
+read-only instead; in the copy they are empty. Caches, large folders that a build makes again (with
+a CACHEDIR.TAG), tgr-local's own files, links that leave the folder, pipes and sockets are left out.
+Dangling symlinks are copied.
 """
 
 from __future__ import annotations

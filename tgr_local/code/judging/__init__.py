@@ -1,13 +1,13 @@
 """Judges copies of the folder by the tests, and ranks the candidates.
 
-judge.py         runs the tests in a copy, in the sandbox: a verdict
-test_command.py  … which command runs them
-test_output.py   … what their output says
-test_counts.py   … the tests of one output
-test_formats.py  … the forms of outputs, a table
-test_python.py   … those of pytest and unittest
+judge.py         runs the tests in a copy, in the sandbox, and makes a verdict
+test_command.py  … finds a command that runs the tests
+test_output.py   … reads their output
+test_counts.py   … records: the counts and the failures in an output
+test_formats.py  … output formats of test programs and compilers, a table
+test_python.py   … output formats of pytest and unittest
 _check.py        … inside the sandbox, parses and imports files where there are no tests
-losses.py        what an edit takes away that nobody asked for
+losses.py        finds edits that delete code without being asked to
 comments.py      … the text of a file without comments and dead blocks
 candidate.py     one answer: its edit and its verdict
 ranking.py       which one is the best

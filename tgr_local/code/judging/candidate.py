@@ -17,8 +17,8 @@ State = Literal["waiting", "writing", "testing", "done", "stopped"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """One of the k answers of a round, or the edits of several of them. Replaced by another one as
-    it is written and judged."""
+    """One of the k answers of a round, or the combined edits of several. The record is replaced by
+    a new one whenever it changes."""
 
     number: int
     """Counted from 1, over all rounds."""
@@ -27,7 +27,7 @@ class Candidate:
     begun: str = ""
     """The beginning of an answer that departs from the code as it is; empty = it is free."""
     parts: tuple[int, ...] = ()
-    """The numbers of the candidates whose edits it has together; empty = the model wrote it."""
+    """The numbers of the candidates whose edits it combines; empty = the model wrote it."""
     answer: str = ""
     thinking: str = ""
     changes: tuple[Change, ...] = ()
@@ -35,7 +35,7 @@ class Candidate:
     problem: str = ""
     """Reason why there is no edit, or what is wrong with it."""
     parses: bool = False
-    """Whether the changed files are code that can be read, as far as that is known here."""
+    """Whether the changed files parse, where a parser for them is known."""
     verdict: Verdict | None = None
     """Verdict of the tests; None before that, and without an edit."""
     n_tokens: int = 0
@@ -44,7 +44,7 @@ class Candidate:
     logprob: float = float("-inf")
     """The mean log-probability of its tokens, nats."""
     seconds: float = 0.0
-    """Time from the beginning of those that began with the same files to the end of its tests."""
+    """Time from the beginning of its stage to the end of its tests."""
 
     @property
     def applies(self) -> bool:
@@ -61,9 +61,9 @@ class Candidate:
 
 
 def syntax_error(changes: Sequence[Change]) -> str:
-    """The first syntax error that changes bring into Python, JSON and TOML files and notebooks;
-    empty without one. A file that had one before says nothing: it may be written for a newer
-    Python, or have comments where JSON has none."""
+    """The first syntax error that the changes introduce into a Python, JSON or TOML file or a
+    notebook; empty without one. A file with an error before the change is ignored: it may be
+    written for a newer Python, or be JSON with comments."""
     for change in changes:
         if not (error := text_error(change.path, change.after)):
             continue

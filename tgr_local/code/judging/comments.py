@@ -1,5 +1,5 @@
-"""The code of a file that can run, in languages that Python has no parser for: none in a comment,
-none in a block whose condition says that it never runs.
+"""The code of a file that can run, in languages other than Python: without comments, and without
+blocks whose condition is constant and false.
 
 In: a path, a text. Out: the text that is left. Strings are known, so that an address in one begins
 no comment; the time is linear in the length, whatever the text is.

@@ -1,8 +1,8 @@
-"""Runs the person's tests in a copy of the project, in the sandbox, and says what came of it.
+"""Runs the person's tests in a copy of the project, in the sandbox, and makes a verdict.
 
 In: a place of `copies`, the person's command, limits. Out: a verdict. Without a command the changed
-files are parsed, and Python modules imported. The command is the person's: nothing that a model
-wrote is ever a command, but its code runs with the tests, so the limits hold for all of it.
+files are parsed, and Python modules imported. Text of the model is never run as a command. But its
+code runs with the tests, so the limits apply to them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CHECK = Path(__file__).with_name("_check.py")
 _CHECKS: dict[str, str] = {
     "imported": "parse and import", "parsed": "parse", "unchecked": "not checked",
 }  # fmt: skip
-"""Summary of files without tests, by the most that was done with one of them."""
+"""The summary of a check without tests, by the strongest check that a file had."""
 _FAILED = ("parse", "import")  # what `_check` says of a file that fails
 _LEAST_PATIENCE, _TIMES_AS_LONG = 15.0, 20  # seconds; times the run without an edit
 _STOPS_EARLY = re.compile(
@@ -40,7 +40,7 @@ _STOPS_EARLY = re.compile(
     r"|--(?:exitfirst|maxfail|fail-?fast|bail|sw|stepwise|stop-on-failure))"
     r"|[;&|\n]"
 )
-"""Parts of a command that end it at the first failure, or show that it is several."""
+"""Parts of a command by which it stops at the first failure, or consists of several commands."""
 _STOPPED = re.compile(r"stopping after \d+ fail")
 _LIMITS: dict[str, Ended] = {
     "time": "timed out", "memory": "memory", "processes": "processes", "disk": "disk",
@@ -87,11 +87,11 @@ class Verdict:
     remark: str = ""
     """Remark on the result, in one sentence."""
     only_failures: bool = False
-    """Whether the output lists failures alone, such as the errors of a compiler: what failed
-    without the edit and is not listed counts as passed."""
+    """Whether the output lists failures alone, such as the errors of a compiler. A failure of the
+    unchanged code that is no longer listed counts as passed."""
     lacks: tuple[tuple[str, str], ...] = ()
-    """Modules and names that the tests use and that are not there, where the tests cannot begin for
-    that reason."""
+    """Modules and the names missing in them, where the tests cannot begin because they import such
+    names."""
 
     @property
     def passes(self) -> bool:
@@ -105,8 +105,8 @@ class Verdict:
 
     @property
     def counts_tests(self) -> bool:
-        """Whether its output is one of tests: those run code. What other commands do, such as
-        linters, may depend on comments and layout."""
+        """Whether the command runs tests. The result of other commands, such as linters, may depend
+        on comments and layout."""
         return bool(self.framework) and self.framework != "errors" and not self.is_check
 
     @property
@@ -115,9 +115,9 @@ class Verdict:
         return self.passed + self.failed + self.errors
 
     def is_beyond(self, other: Verdict) -> bool:
-        """Whether more tests pass than in another copy. With as many passing: whether fewer names
-        are lacking, or the failures are among the other's, at least one of them gets further, and
-        none less far."""
+        """Whether this copy is further than another one: more tests pass. If as many pass: fewer
+        names are lacking, or no new test fails, one failing test reaches a later line, and none an
+        earlier line."""
         if self.passed != other.passed or not self.ran:
             return self.ran and self.passed > other.passed
         known = {failure.name: failure.reached for failure in other.failures}
@@ -160,8 +160,8 @@ def judge(
     baseline: Verdict | None = None,
     cancel: Flag | None = None,
 ) -> Verdict:
-    """Runs the person's tests in a copy. `baseline` is what they said of the project as it is: a
-    candidate with which fewer tests run does not pass.
+    """Runs the person's tests in a copy. `baseline` is the verdict for the unchanged project: a
+    candidate does not pass if fewer tests run with it.
 
     Raises InstallError where the backend does not work here, and CancelledError by `cancel`.
     """
@@ -184,9 +184,10 @@ def judge(
 
 
 def _beside(counts: OutputCounts, baseline: Verdict) -> OutputCounts:
-    """Counts of an output that lists failures alone: what is no longer listed passes. Not so where
-    others are listed: a syntax error hides the errors of before. Where other tests run, as behind
-    a compiler that had errors, they count by themselves."""
+    """The counts of an output that lists failures alone: failures of `baseline` that are no longer
+    listed count as passed. They do not where new failures are listed, since a syntax error hides
+    other errors. Where tests run now that a compiler's errors prevented before, they count
+    alone."""
     if counts.framework not in ("", baseline.framework):
         return counts
     known = {failure.name for failure in baseline.failures}
@@ -237,8 +238,9 @@ def check(
 
 
 def patience(command: str, baseline: Verdict) -> float:
-    """Seconds after which the tests of an edit are taken to be endless, by the time that they took
-    without it: edits make endless loops. Infinite where `baseline` may not have run all tests."""
+    """Seconds after which the tests of an edit are stopped, because the edit probably made an
+    endless loop: a multiple of their time without it. Infinite where `baseline` may not have run
+    all tests."""
     known = baseline.framework not in ("", "cargo test")  # which ends after a program that fails
     ran_all = baseline.ended in ("passed", "failed") and known and not baseline.errors
     if not ran_all or _STOPS_EARLY.search(command) or _STOPPED.search(baseline.output):

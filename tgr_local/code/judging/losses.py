@@ -1,10 +1,11 @@
-"""Losses by an edit that nobody asked for: a file that it empties, or most of its words; and code
-that changes where docstrings alone are asked for.
+"""Finds edits that delete without being asked to: they empty a file or remove most of its words.
+Also edits that change code where the task asks for docstrings alone.
 
-In: the changes of a candidate, the task. Out: one sentence, or nothing. Tests that do not read a
-file pass without it, so they cannot tell. Code counts that can run: none in a comment, in a text,
-below ``if False`` or behind a ``return``. Of 8,000 changes in the history of this project one in
-200 kept less than half of a file's words; all of those move, replace or remove parts of it.
+In: the changes of a candidate, the task. Out: one sentence, or nothing. Tests cannot find this: a
+test that does not use a file passes without it. Only code that can run counts, not comments,
+strings that stand alone, or code below ``if False`` or behind a ``return``. Of 8,000 changes in the
+history of this project one in 200 kept less than half of a file's words; all of them moved,
+replaced or removed parts of the file.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _ASKED = re.compile(
     r"entfern|l(?:ö|oe)sch|k(?:ü|ue)rz|ersetz|umschreib|supprim|effac|remplac|elimin|borra|reemplaz)",
     re.IGNORECASE,
 )
-"""Words of a task by which parts of a file may go."""
+"""Words of a task that allow removing parts of a file."""
 _NAME = r"[\w./-]{0,80}\w\.\w{1,8}\b|Makefile\b"
 _FILE = rf"(?:(?:file|document|contents?|text|lines|code|everything|it)\b|{_NAME})"
 _NOT_A_PART = (
@@ -49,7 +50,7 @@ _EMPTY = re.compile(
     rf"(?:should|must|shall|has\s+to)\s+be)\s+(?:empty|blank)\b(?!\s+\w)",
     re.IGNORECASE,
 )
-"""Words of a task by which nothing may be left of the file, not only of a line or a list in it."""
+"""Words of a task that allow emptying a file, and not only a line or a list in it."""
 _DOCSTRINGS = re.compile(
     r"(?:please\s+)?(?:add|write|improve|complete|correct|fix|update|translate|shorten|reword|rewrite)\s+"
     r"(?:(?:an?|the|all|its|their|any|missing|new|short|brief|better|clear|good|proper|one-line|"
@@ -60,19 +61,20 @@ _DOCSTRINGS = re.compile(
 )
 """A task about docstrings and nothing else."""
 _NOTHING = re.compile(r"\b(?:None|nothing|no-?op|disabl\w*|ignor\w*|skip\w*)\b", re.IGNORECASE)
-"""Words of a task by which a function may do nothing."""
+"""Words of a task that allow a function without effect."""
 _WORD = re.compile(r"\w+")
 _FEW, _MANY = 6, 20
-"""Words: a smaller file may change altogether; one of less than `_MANY` nearly so."""
+"""Numbers of words: a file with fewer than `_FEW` may lose all of them, a file with fewer than
+`_MANY` most of them."""
 _OF_FEW, _OF_MANY, _OF_CODE = 0.25, 0.5, 0.25
-"""Share of the words that an edit leaves at least. Code, without its comments, says the same in
-other words."""
+"""The smallest share of the words that an edit must keep. It is lower for code, since a rewritten
+function uses other names."""
 _TAIL = 2  # last lines of a file that an edit does not leave out
 
 
 def loss(changes: Sequence[Change], task: str) -> str:
-    """The first loss of an edit that the task does not ask for, in one sentence; empty without
-    one. Code that changes is one where the task is about docstrings."""
+    """The first deletion that the task does not ask for, in one sentence; empty without one. Where
+    the task is about docstrings, a change of code counts too."""
     may_lose = bool(_ASKED.search(task))
     if _DOCSTRINGS.fullmatch(task.strip()) and (path := _changed_code(changes)):
         return f"it changes code of {path}, and the task is about docstrings"
@@ -140,7 +142,7 @@ def _loss(change: Change, may_do_nothing: bool) -> str:
 
 
 def _kept_share(old: Counter[str], new: Counter[str]) -> float:
-    """The share of the old words that are there still; 1 of so few that they may change."""
+    """The share of the old words that the new text still has; 1 for a file with few words."""
     n_old = sum(old.values())
     return sum((old & new).values()) / n_old if n_old >= _FEW else 1.0
 
@@ -249,8 +251,8 @@ def _plain_truth(test: ast.expr) -> bool | None:
 
 
 def _tail(old: Sequence[str], new: Sequence[str]) -> int:
-    """The number of last lines with text of a file that an edit lacks, where the edit's own last
-    line stands before them in the file."""
+    """The number of lines at the end of a file that an edit cuts off: its last line is one that
+    stands before them in the file. Blank lines do not count."""
     mine = [line.strip() for line in old if line.strip()]
     theirs = [line.strip() for line in new if line.strip()]
     if not theirs or theirs[-1] not in mine:

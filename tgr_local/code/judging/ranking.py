@@ -45,7 +45,7 @@ class Standing(NamedTuple):
     parses: bool
     applies: bool
     n_lacking: int
-    """Number of names that the tests still lack, negative; least where they cannot begin for
+    """Minus the number of names that the tests still lack; lowest where the tests cannot begin for
     another reason."""
 
 
@@ -61,8 +61,8 @@ def standing(candidate: Candidate) -> Standing:
 
 def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
     """The candidates, best first: by `standing`, then by the number of candidates that behave
-    alike, then by the number that make the same change. Those that lay out a file anew come after
-    others; then likelihood decides."""
+    alike, then by the number that make the same change. Candidates that reformat a file come after
+    the others; then likelihood decides."""
     behaviours = Counter(behaviour(candidate) for candidate in candidates)
     same = Counter(meaning(candidate.changes) for candidate in candidates)
 
@@ -75,8 +75,8 @@ def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def furthest(candidates: Sequence[Candidate], baseline: Verdict | None) -> Candidate | None:
-    """The best candidate whose tests get further than `baseline`, the verdict of the files that all
-    candidates began with; None without one."""
+    """The best candidate whose tests get further than `baseline`, the verdict with which all
+    candidates began; None without one."""
     best, reached = None, baseline
     for candidate in ranked(candidates):
         if reached and candidate.verdict and candidate.verdict.is_beyond(reached):
@@ -87,10 +87,9 @@ def furthest(candidates: Sequence[Candidate], baseline: Verdict | None) -> Candi
 def sideways(
     candidates: Sequence[Candidate], baseline: Verdict | None, known: Collection[Failing]
 ) -> Candidate | None:
-    """Returns the candidate that mends most failures, of those with as many passing tests as
-    `baseline` but other failures; None without one. One defect may hide another, so that no edit
-    gets further than the original files. `known` has the failures of the files that candidates
-    began with."""
+    """Returns the candidate that mends most failures, among those with as many passing tests as
+    `baseline` but other failures; None without one. It may help where one defect hides another and
+    no edit gets further. `known` has the sets of failures of earlier stages."""
     if baseline is None or not _names_all(baseline):
         return None
     reached = {failure.name: failure.reached for failure in baseline.failures}
@@ -137,8 +136,9 @@ def meaning(changes: Sequence[Change]) -> tuple[tuple[str, str], ...]:
 
 
 def effect(changes: Sequence[Change]) -> tuple[tuple[str, str], ...]:
-    """Returns a key that is equal for changes of which tests say the same: it has those files that
-    change in more than layout and comments. Where a file cannot be read, its text counts."""
+    """Returns a key that is equal for changes with the same effect on tests: it contains the files
+    that change in more than layout and comments. A file that cannot be parsed counts with its
+    text."""
     pairs = (
         (c.path, *(_normal(c.path, text) or text for text in (c.before, c.after))) for c in changes
     )
@@ -147,8 +147,8 @@ def effect(changes: Sequence[Change]) -> tuple[tuple[str, str], ...]:
 
 @functools.lru_cache(256)
 def _lays_out(change: Change) -> bool:
-    """Whether a quarter of the lines after a change, and four at least, are old ones with other
-    spaces, quotes or signs at their end."""
+    """Whether a change reformats the file: at least four lines, and a quarter of all, are old lines
+    with other spaces, quotes or signs at their end."""
     old, new = (
         [line for line in text.split("\n") if line.strip()]
         for text in (change.before, change.after)

@@ -53,8 +53,8 @@ def suggest(project: Project) -> str:
 
 
 def script(command: str) -> str:
-    """Path of the shell script that a command runs and nothing else, relative to the folder: it is
-    a test, whatever its name. Empty for another command."""
+    """The path, relative to the folder, of the shell script that is all that the command runs. Such
+    a script counts as a test, whatever its name. Empty for another command."""
     lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:

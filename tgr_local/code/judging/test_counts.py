@@ -20,7 +20,7 @@ class Failure:
     message: str = ""
     """One line."""
     reached: int = 0
-    """The line of the test itself at which it stopped, from 1; 0 where the output names none."""
+    """The line in the test at which it stopped, from 1; 0 where the output names none."""
     reached_in: str = ""
     """The file of that line, as the output names it."""
 
@@ -39,7 +39,7 @@ class OutputCounts:
     skipped: int = 0
     failures: tuple[Failure, ...] = ()
     only_failures: bool = False
-    """Whether the output lists failures and no passes, so that a mended one is missing in it."""
+    """Whether the output lists failures alone: a mended failure is no longer in it."""
 
     @property
     def total(self) -> int:

@@ -233,8 +233,8 @@ _TAP_SAID = re.compile(r"^ +error: (?:\|-\n +([^\n]+)|'([^\n]*)'$)|^#   (`[^\n]*
 
 
 def tap(text: str) -> Found:
-    """Reads the Test Anything Protocol. A test with tests of its own, which stand before it and
-    deeper, is these; it counts itself where none of them fails and it does."""
+    """Reads the Test Anything Protocol. Of a test with subtests, which stand before it and are
+    indented, only the subtests count; the test itself counts if it fails and none of them does."""
     if not _TAP_PLAN.search(text):
         return None
     leaves: list[tuple[int, Failure, str]] = []  # indent, test, how it ended
@@ -277,8 +277,8 @@ _ERROR = re.compile(
 
 
 def errors(text: str) -> tuple[Failure, ...]:
-    """The errors that compilers and type checkers print, each once. The name has no line, so that
-    an error is the same one where lines above it change."""
+    """The errors that compilers and type checkers print, each once. The name of an error does not
+    contain its line, which changes with the lines above it."""
     failures = []
     names: Counter[str] = Counter()
     for match in {error[0]: error for error in _ERROR.finditer(text)}.values():

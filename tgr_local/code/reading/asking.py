@@ -1,5 +1,5 @@
-"""The request to the model: the messages, the code that answers may depart from, the room they
-have.
+"""The request to the model: the messages, the code that answers may depart from, and the limits of
+an answer.
 
 In: an engine, options, what the tests said. Out: messages, tokens, limits.
 """
@@ -34,7 +34,7 @@ _PROSE = 256  # tokens, around the code
 _REPAIRS = "tgr-mini-code"
 """The embedded model, which has learnt repairs by failing tests and no other tasks."""
 LEAST_ANSWER = 32
-"""Tokens that an answer has room for, at least."""
+"""The fewest tokens that an answer must have room for."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Stage:
 
 
 def choose_form(context: Context, count: prompt.CountTokens) -> Form:
-    """Returns the form that an answer about these documents has room for: whole files while they
-    are short, or have no functions that are known, else whole functions."""
+    """Returns the form of answers about these documents: whole files if they are short or have no
+    known functions, else whole functions."""
     if any(file.changeable and file.how != "whole" for file in context.shown):
         return "function"
     n_tokens = sum(count(document.text) for document in context.documents)
@@ -152,8 +152,8 @@ class Asker:
         return "file" if form == "file" else choose_form(context, self.count)
 
     def needed_tokens(self, stage: Stage) -> int:
-        """New tokens that an answer may take: what the largest edit of its form should need, and
-        what it says around the code."""
+        """The new tokens that an answer may take: enough for the largest edit of its form, and for
+        prose around the code."""
         prose, documents = 0 if self.has_learnt else _PROSE, stage.context.documents
         if stage.form == "file":
             sizes = [self.count(document.text) or _NEW_FILE for document in documents]
@@ -172,8 +172,9 @@ class Asker:
         return dataclasses.replace(self._config, max_tokens=limit)
 
     def messages(self, stage: Stage) -> list[prompt.Message]:
-        """A round's messages. The best attempt of the stage follows the first two messages, if
-        there is room for it; not where candidates depart from the code: such models copy it."""
+        """The messages of a round. The best attempt of the stage follows the first two messages, if
+        there is room for it. It is left out where candidates depart from the code, because the
+        models for which that is done would copy it."""
         lacks = stage.verdict.lacks if stage.verdict is not None else ()
         said = lacking.sentence(lacks) if len(lacks) > 1 else ""
         user = prompt.user_message(stage.context.text, self._task, stage.output, said)

@@ -1,9 +1,8 @@
 """Parts of a project that the prompt shows, ranked and cut to a budget of tokens.
 
 In: the project's files, the task, the output of failing tests, the files that the person names.
-Out: a `Context`: the text of the prompt, the documents that an edit may change, and for every file
-whether it is shown whole, in part, as an outline or not at all, and why. Nothing is left out
-without a word.
+Out: a `Context`: the text of the prompt, and the documents that an edit may change. For every file
+it says whether the file is shown whole, in part, as an outline or not at all, and gives the reason.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Shown:
     n_tokens: int
     changeable: bool
     functions: tuple[str, ...] = ()
-    """The names of those that are shown whole, where the file is not."""
+    """The names of the functions that are shown whole, where the file is shown in part."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +63,12 @@ class Context:
     n_tokens: int
     budget: int
     fence: str
-    """Longer than any in the documents."""
+    """A fence of backticks, longer than any in the documents."""
 
     @functools.cached_property
     def functions(self) -> tuple[Function, ...]:
-        """The functions that an edit may replace: all of a document that is shown whole; of one
-        that is shown in part, the shown ones."""
+        """The functions that an edit may replace: all functions of documents that are shown whole,
+        and the shown functions of the others."""
         known = {file.path: file for file in self.shown if file.changeable}
         functions: list[Function] = []
         for document in self.documents:
@@ -89,7 +88,7 @@ class Wish:
     named_paths: tuple[str, ...] = ()
     """The files that the person names, the only ones that may be changed then."""
     script: str = ""
-    """A file that runs the tests, and so is one."""
+    """A shell script that runs the tests. It counts as a test."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Target of each symbolic link to a file or a folder of the project."""
 
@@ -102,8 +101,8 @@ def make_context(
     count: prompt.CountTokens,
     refusal: Callable[[str], str] = lambda path: "",
 ) -> Context:
-    """The context of a task. `paths` are all files of the project, `read` gives the text of one, or
-    None for a file that is no text, and `refusal` says why one may not be changed.
+    """The context of a task. `paths` are all files of the project. `read` returns the text of a
+    file, or None where it is not text. `refusal` returns the reason why a file may not be changed.
 
     Raises ValueError where a file that the person names neither fits into the budget nor has
     functions that do.
@@ -233,8 +232,8 @@ class _Builder:
     def _called(
         self, places: Sequence[CodeLine], seeds: Sequence[str], imports: Mapping[str, list[str]]
     ) -> set[str]:
-        """The files that those of the output import, directly or not, and that have a name of what
-        its functions call, as far as names tell."""
+        """The files that define what the failing code calls, as far as names tell. The search goes
+        through the files that the output names and their imports, direct or not."""
         waiting = [path for path in seeds if path in imports]
         closure = dict.fromkeys(waiting)
         while waiting:
@@ -457,8 +456,8 @@ def functions_of(document: FileText) -> list[Function]:
 
 
 def _names(document: FileText, *, values: bool = False) -> frozenset[str]:
-    """The last part of each name that a document defines, with `values` also those that lines at
-    its margin assign; short ones say nothing."""
+    """The last part of each name that a document defines; with `values` also names assigned at its
+    top level. Names of one or two letters are left out: they say nothing."""
     every = outline.outline(document).definitions
     names = [d.name.rpartition(".")[2] for d in every if not d.is_test]
     names += _VALUE.findall(document.text) if values else []
@@ -473,7 +472,7 @@ def _any_of(names: Collection[str]) -> re.Pattern[str] | None:
 def _is_printed(
     document: FileText, function: Definition, numbers: Sequence[int], printed: Collection[str]
 ) -> bool:
-    """Whether an output has a function up to the last of these lines, as pytest prints it."""
+    """Whether an output contains a function up to the last of these lines, as pytest prints it."""
     last = max(n for n in numbers if function.first <= n <= function.last)
     lines = document.text.split("\n")[function.first - 1 : last]
     return all(line.strip(" >\t") in printed for line in lines if line.strip())

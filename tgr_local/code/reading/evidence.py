@@ -82,8 +82,8 @@ class Paths:
     to."""
 
     def __init__(self, paths: Sequence[str], links: Mapping[str, str] | None = None) -> None:
-        """`links` has what each symbolic link to a file or a folder of the project leads to; those
-        in more than 32 folders count as files."""
+        """`links` has the target of each symbolic link to a file or a folder of the project. Links
+        deeper than 32 folders count as files."""
         self._known = frozenset(paths)
         self._links = {
             link: to for link, to in (links or {}).items() if link.count("/") < _DEEPEST_LINK
@@ -109,8 +109,9 @@ class Paths:
         return next((known for known in (end, path) if known in self._known), "")
 
     def resolve(self, text: str) -> str:
-        """The longest path of the project that `text`, perhaps an absolute path, ends with; else
-        the only path that ends with `text`; empty without one."""
+        """The project's path for a path in an output, which may be absolute or shortened: the
+        longest path that `text` ends with, else the only path that ends with `text`; empty without
+        one."""
         text = text.replace("\\", "/").removeprefix("./")
         parts = text.split("/")
         for first in self._links_in(parts):
@@ -263,8 +264,9 @@ def out_of_reach(
     """The functions of each document that no failing test reaches, as far as names tell; empty
     where no failing test is found among `tests`, or none of the documents' functions is reached.
 
-    A function is reached if its name stands in a failing test, in a fixture or function that is
-    reached, or if it is a special method of a class whose name does. This is more than what runs.
+    A function counts as reached if its name stands in a failing test, or in a fixture or function
+    that is reached. A special method is reached with the name of its class. This includes more
+    functions than run.
     """
     failing = {name for failure in failures for name in _test_names(failure.name)}
     failing &= {name for document in tests for name, _, _ in functions(document)}
@@ -287,8 +289,9 @@ def _test_names(name: str) -> Iterator[str]:
 
 
 def reach(words: Iterable[str], documents: Sequence[FileText]) -> frozenset[str]:
-    """The words that stand in functions which are reached by their names, from these words on.
-    What stands in no function of a file with tests of JavaScript belongs to each of its tests."""
+    """The words that can be reached from these words: a function with one of these names is
+    reached, and so are the words in it. In a file of JavaScript tests, lines outside of all
+    functions belong to each test."""
     bodies: dict[str, list[str]] = defaultdict(list)
     for document in documents:
         around = _around_tests(document)
@@ -304,8 +307,8 @@ def reach(words: Iterable[str], documents: Sequence[FileText]) -> frozenset[str]
 
 
 def _around_tests(document: FileText) -> str:
-    """The lines of a file in no test and no function, such as what runs before each test; empty
-    where a file has no tests that are calls."""
+    """The lines of a JavaScript test file outside of its tests and functions, such as code that
+    runs before each test; empty for other files."""
     entries = outline.outline(document).definitions
     if not any(entry.is_test for entry in entries):
         return ""
@@ -354,9 +357,8 @@ def missing_names(output: str) -> frozenset[str]:
 
 
 def missing_files(output: str, paths: Sequence[str], task: str) -> list[str]:
-    """The files that tests import and that are not there, as far as they are the project's: Python
-    modules of a package that is there, or with a name of the task or of the tests' file; scripts
-    that JavaScript names by their places."""
+    """The files that tests import and the project lacks: Python modules of an existing package, or
+    with a name from the task or the test file's name; scripts that JavaScript imports by path."""
     modules = list(_NO_MODULE.finditer(output[-_MOST:]))
     scripts = list(_NO_SCRIPT.finditer(output[-_MOST:]))
     if not modules and not scripts:  # what follows looks at all paths

@@ -1,7 +1,7 @@
 """Names that tests use and the modules of the project lack.
 
-In: texts of tests and of modules. Out: each module with the names that it lacks. An import that
-fails names the first one alone; so these are read from the code. Nothing is run.
+In: texts of tests and of modules. Out: each module with the names that it lacks. A failing import
+reports only the first missing name, so all names are read from the code. Nothing is run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def lacking(tests: Sequence[FileText], read: _Read, paths: Paths, new: Sequence[
     known: dict[str, frozenset[str]] = {}
 
     def names(path: str) -> frozenset[str]:
-        if path not in known:  # nobody knows what a file that is no text has
+        if path not in known:  # a file that is not text may have any name
             known[path] = frozenset([] if path in new else [_ALL])
             if (document := read(path)) is not None:
                 known[path] = _names_of(document)
@@ -179,7 +179,7 @@ def _python_uses(
 
 
 def _needed(tree: ast.Module) -> Iterator[ast.AST]:
-    """The nodes of a test without what may fail or is for type checkers."""
+    """The nodes of a test, without code in `try` and code for type checkers."""
     below: list[ast.AST] = [tree]
     while below:
         node = below.pop()

@@ -40,9 +40,9 @@ class Copy:
     n_head: int = 0
     """First characters of the code that say which code it is: up to the name of a function."""
     function: Function | None = None
-    """The function that the code is, at the margin; None = it is the whole file."""
+    """The function, without its indentation; None = the code is the whole file."""
     away: Sequence[Lines] = ()
-    """Lines of the document from which other departures come first."""
+    """Lines of the document that no failing test reaches: departures in them come last."""
 
     @property
     def is_python(self) -> bool:
@@ -83,9 +83,9 @@ def file_block(path: str, text: str, fence: str, note: str = "") -> str:
 
 
 def user_message(files: str, task: str, output: str = "", lacking: str = "") -> str:
-    """The files as `context` shows them, the task, the end of the output of failing tests, and
-    the names that they lack. Nothing says what the answer is to be: asked for the whole changed
-    file, small models copy it, and they copy a form that they are shown with the words in it."""
+    """The files as `context` shows them, the task, the end of the output of failing tests, and the
+    names that the tests lack. It does not ask for a form of the answer: small models that are asked
+    for the whole changed file copy the file, and they copy an example of a form word by word."""
     said = _quote("The tests fail", output) if output else ""
     parts = [files.rstrip("\n"), task.strip(), said, lacking.rstrip("\n")]
     return "\n\n".join(part for part in parts if part) + "\n"

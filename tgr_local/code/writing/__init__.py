@@ -1,9 +1,9 @@
-"""k answers, and the edit in each.
+"""Writes k answers, and reads the edit in each.
 
-departures.py  where answers leave the code as it is: the likeliest first changes
-candidates.py  k answers in one batch, each judged as soon as it is complete
-combining.py   the edits of several in one, where each mends another test
-natural.py     from what a model writes by itself to changed files
-merging.py     … the place of a block of code in its file
-imports.py     … the imports that an edit needs and lacks
+departures.py  finds the likeliest first changes of the code, with which answers begin
+candidates.py  writes k answers in one batch, and judges each as soon as it is complete
+combining.py   combines the edits of several candidates that mend different tests
+natural.py     reads changed files from an answer in the model's usual style
+merging.py     … finds the place of a block of code in its file
+imports.py     … adds imports that an edit needs and lacks
 """

@@ -1,12 +1,12 @@
 """k candidates, written in one batch, each judged as soon as it is complete.
 
 In: the messages of a round, the documents, a function that judges an edit. Out: the candidates.
-Where failing tests choose among them, each departs from the code as it is in another way; else
-each is written freely. The replies share the cells of the prompt and advance together; the tests of
-a complete one run while the others are still written, and where one passes the rest is stopped. An
-answer that departs is short: while all of them take fewer tokens than k whole answers and none gets
-further in the tests, k more are written: half of the second k freely, the third k with the
-beginnings of the first ones again.
+Where failing tests choose among them, each departs from the unchanged code in another way; else
+each is written freely. The replies share the cells of the prompt and advance together. The tests of
+a complete candidate run while the others are still written; when one passes, the rest is stopped.
+Answers that depart are short. So further waves of k follow, until the answers have taken as many
+tokens as k whole answers, or a candidate's tests get further. Half of the second wave is written
+freely; the third wave begins as the first one did.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ OnUpdate = Callable[[Candidate, str], None]
 
 
 _LONGER, _MORE = 1.25, 1024
-"""An answer that departs has at most so many times the copy's characters, and so many more."""
+"""A departing answer is cut at `_LONGER` times the characters of the copy plus `_MORE`."""
 _WAVES = 4
-"""k candidates are written at a time, at most that many times after the same files."""
+"""The most waves of k candidates in a stage."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,14 @@ class Batch:
     copies: tuple[Copy, ...] = ()
     """The code as it is, from which the candidates depart; empty = they are free."""
     n_free: int = 0
-    """The last of the first k candidates, which are free even so."""
+    """Number of the first k candidates, counted from the last, that are free nevertheless."""
     allowance: int = 0
-    """New tokens after which no further k candidates begin to depart; 0 = the first k are all."""
+    """New tokens after which no further wave begins; 0 = there is one wave."""
     task: str = ""
     """Text of the task: it tells whether an edit may leave out what a file has."""
     goes_on: bool = False
-    """Whether a round goes on with these: of the first k none is free, however few ways there are
-    to depart from the code."""
+    """Whether this batch continues a round. Then none of the first k is free, even if there are
+    fewer than k departures."""
 
 
 def write_candidates(
@@ -102,8 +102,9 @@ def write_candidates(
 
 
 class Remembered:
-    """A judge that judges equal changes once, also where they are asked for at the same time. Where
-    the first verdict, that of no changes, is one of tests, changes of the same effect are equal."""
+    """A judge that judges equal changes only once, also when several threads ask at the same time.
+    Where the verdict of the unchanged files is one of tests, changes with the same `effect` count
+    as equal."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -135,12 +136,12 @@ class _CandidateAnswer:
     departure: Departure | None = None
     """None = it is free."""
     alike: Sequence[Copy] = ()
-    """The copies that a departure may be one from."""
+    """The copies from which the answer may depart."""
     text: str = ""
     is_cut: bool = False
     """Whether it was stopped because it is much longer than the code."""
     rejoined: str = ""
-    """Text with the rest of the code, once it is back there."""
+    """The answer completed with the rest of the copy, once it has rejoined the copy."""
 
 
 @dataclass
@@ -365,8 +366,8 @@ class _CandidateWriter:
             self._stop.cancel()
 
     def _looked_share(self, index: int) -> int:
-        """Returns a candidate's share of the positions in which the departures were found: the
-        first one has them all."""
+        """Returns the positions that a candidate counts for finding the departures: the first one
+        counts all of them."""
         return self._n_looked if index == 0 else 0
 
     def _count_stopped(self, replies: Sequence[Reply], wave: range) -> None:

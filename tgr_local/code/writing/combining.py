@@ -1,4 +1,5 @@
-"""Edits of several candidates in one: where each mends another test, together they may mend all.
+"""Combines the edits of several candidates: where each mends another test, together they may mend
+all.
 
 In: the judged candidates of a round, which were written for the same files. Out: candidates that
 have the edits of several, judged. No token passes through the model for them. A small model mends
@@ -38,9 +39,9 @@ def combine(
     task: str = "",
 ) -> Iterator[Candidate]:
     """Candidates with the edits of several, each better than the one before; the last may pass all
-    tests. `base` is what all candidates have of the project's files already, `base_verdict`
-    what the tests say with it, `first` the number of the first of them, and `task` what is to be
-    done. Nothing where one passes alone.
+    tests. `base` are the changes with which all candidates began, `base_verdict` the verdict of the
+    tests with them, `first` the number of the first new candidate. Empty where a candidate passes
+    alone.
 
     An edit that shows no gain alone may show one with another: a test that fails at one line may
     fail at the next. At most as many as there are candidates are judged, and none after a minute.
@@ -77,11 +78,12 @@ def combine(
             return
         first += 1
         partners = [(c, said) for c, said in partners if c is not partner]
-        waiting = partners  # what showed nothing before may do so now
+        waiting = partners  # an edit without a gain before may have one now
 
 
 def _adds(verdict: Verdict, reached: Verdict) -> bool:
-    """Whether a test that fails in what is reached passes or gets further, or a name is there."""
+    """Whether an edit gains something over the verdict `reached`: a failing test passes or reaches
+    a later line, or a missing name is there."""
     if set(reached.lacks) - set(verdict.lacks):
         return True
     mine = {failure.name: failure.reached for failure in verdict.failures}

@@ -1,11 +1,11 @@
-"""Departures of an answer from the unchanged code: the likeliest first changes.
+"""Departures: the likeliest first changes of the code, with which answers begin.
 
 In: an engine, the code that an answer may change, as tokens behind the request. Out: departures,
-the likeliest first. A small model that is asked for corrected code mostly writes the code as it
-was, so that k answers are k copies. Here the copy is read in one pass, which gives the probability
-of each of its tokens; where another token is likely, an answer departs: the copy up to there, the
-other token, and from there on the model writes itself, until it is back in the copy. No two
-departures begin alike, and none is the copy.
+the likeliest first. A small model that is asked for corrected code mostly repeats the code, so k
+answers would be k copies. Here the copy is read in one pass, which gives the probability of each of
+its tokens. At a position where another token is likely, an answer departs: it begins with the copy
+up to there and the other token, and the model continues until the text rejoins the copy. No two
+departures are alike, and none begins like the copy.
 """
 
 from __future__ import annotations
@@ -32,19 +32,21 @@ from tgr_local.engine import Sequence as Cells
 from tgr_local.engine import Task as EngineTask
 
 _LOOKED_AT, _MOST_LOOKS = 3, 48
-"""Places whose other tokens are looked at, for each departure that is asked for, and together."""
+"""Positions at which other tokens are examined: for each requested departure, and in all at
+most."""
 _MOST_TOKENS = 16
-"""Other tokens that are looked at in one place."""
+"""Other tokens that are examined at one position."""
 _READ_WHOLE = 6
-"""Copies that are read to their end: those whose heads are the likeliest beginnings."""
+"""Number of copies that are read to their end: those with the likeliest heads."""
 _MOST_COPIES = 48
 _HEAD = 0.5
-"""Weight of the log-probability of a copy's head: it says with which file an answer would begin,
-and less in which one the defect is."""
+"""Weight of the log-probability of a copy's head. It is below 1, because the head tells which file
+an answer would begin with, and less which file has the defect."""
 _OF_A_LINE = 3
 """Departures from one line that come before those of other lines."""
 _BACK = 2
-"""Lines with text that follow each other in the answer and in the copy, where it is back there."""
+"""Number of successive non-blank lines that the answer and the copy must share to count as
+rejoined."""
 _TESTS = re.compile(r"def test|class Test|if __name__|import (?:unittest|pytest)\b")
 _CHECKS = re.compile(r"assert\b|print\(|# (?:test|example)", re.IGNORECASE)
 """Lines that small models write after the code: tests, in any place; calls and asserts, at the
@@ -59,7 +61,8 @@ class Departure:
 
     copy: Copy
     tokens: Sequence[int]
-    """Tokens of the request and the beginning; the last one is the first that differs."""
+    """Tokens of the request and the beginning. The last token is the first that differs from the
+    copy."""
     text: str
     """The beginning."""
     logprob: float
@@ -172,9 +175,9 @@ def _spread(departures: Sequence[Departure]) -> list[Departure]:
 
 
 def rejoined(departure: Departure, answer: str) -> str | None:
-    """The opening and the code of an answer that repeats the copy again after its departure,
-    completed by the rest of the copy; or that goes on behind the copy's end, cut there. None for
-    others."""
+    """The opening and the code of an answer that has rejoined the copy after its departure,
+    completed with the rest of the copy; or of an answer that continues behind the end of the copy,
+    cut there. None for other answers."""
     copy = departure.copy
     *new, last = answer[len(copy.opening) :].split("\n")
     old = copy.code.split("\n")[:-1]
@@ -189,8 +192,8 @@ def rejoined(departure: Departure, answer: str) -> str | None:
 
 
 def alike(departure: Departure, copies: Sequence[Copy]) -> list[Copy]:
-    """Returns the copy of a departure, and other functions of the name with the same lines before
-    it: an answer may go on as one of these does."""
+    """Returns the copies to which an answer may belong: that of its departure, and functions of the
+    same name whose lines before the departure are the same."""
     own = departure.copy
     before = departure.text.rpartition("\n")[0]
     head = own.code[: own.n_head]
@@ -240,8 +243,8 @@ def _past_the_end(copy: Copy, copied: Sequence[str], new: Sequence[str], first: 
 
 
 def _back(old: Sequence[str], new: Sequence[str], first: int) -> int | None:
-    """Index of the copy's line after those that the newest lines repeat; None where they are not in
-    the copy behind the departure."""
+    """The index of the copy's line that follows the lines repeated at the end of the answer; None
+    where these lines are not in the copy behind the departure."""
     mine = [line for line in new[first:] if line.strip()][-_BACK:]
     theirs = [i for i in range(first - 1, len(old)) if old[i].strip()]
     if len(mine) < _BACK or not new[-1].strip():

@@ -1,9 +1,9 @@
 """The place of a block of code in a document.
 
-In: a document, the code. Out: the document's new text. A block is the whole file, or functions,
-methods and classes of it: they take the place of those with their names, and what the file has not
-yet is added to it. Their names come from the outline of the block, as those of a file do. A block
-without names takes the place of the lines between its first and its last line.
+In: a document, the code. Out: the document's new text. A block is the whole file, or has functions,
+methods and classes. They replace the definitions of the same names in the file; new ones are added.
+The names are found as in a file, by the block's outline. A block without definitions replaces the
+lines of the file from the block's first line to its last one.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _LEFT_OUT = re.compile(
     r"[ .)\]>]*(?:\.\.\.|…)? ?[)\]]?(?:\*/|-->)?",
     re.IGNORECASE,
 )
-"""A line that stands for others: "# ... existing code ...", "(all lines of the file)"."""
+"""A placeholder for omitted lines: "# ... existing code ...", "(all lines of the file)"."""
 _SELF = re.compile(r"\((?:self|cls)\b")
 _SHARE = 0.6
-"""Least share of a file's lines that code has where it is the whole file, and has no names to
-tell."""
+"""Code without definitions counts as the whole file if it has at least this share of the file's
+lines."""
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _Bound = dict[str, ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign]
 
@@ -152,7 +152,7 @@ def _replace_quotes(old: str, text: str) -> str | None:
 
 
 def _is_whole(old: str, new: str, mine: Sequence[Definition], theirs: Sequence[Definition]) -> bool:
-    """Whether a block has all that a file defines, and what else stands at its top."""
+    """Whether a block has all definitions of a file, and its other statements at the top level."""
     if not mine or not {d.name for d in mine} <= {d.name for d in theirs}:
         return False
     old_tree, new_tree = parsed(old), parsed(new)
@@ -268,8 +268,8 @@ def _renamed(
     entry: Definition,
     new: Sequence[str],
 ) -> Definition | None:
-    """Returns the function or class that a new one is under another name: with the same code, and
-    not in the block itself."""
+    """Returns the old function or class that a new one renames: it has the same code under another
+    name, and is not in the block."""
     known, old = {d.name for d in theirs}, lines_of(document.text)
     name = re.compile(rf"\b{re.escape(entry.name)}\b")
     code = new[entry.first - 1 : entry.last]
@@ -332,8 +332,8 @@ def _places(mine: Sequence[Definition], theirs: Sequence[Definition]) -> list[De
 
 
 def _is_other(document: FileText, place: Definition, entry: Definition, code: str) -> bool:
-    """Whether a method without its class is that of another class than the one in a place: it has
-    other parameters, and no line of the old one."""
+    """Whether a method that is written without its class does not belong at `place`: it has other
+    parameters than the method there, and none of its lines."""
     if place.signature == entry.signature:
         return False
     old = lines_of(document.text)[place.first - 1 : place.last]

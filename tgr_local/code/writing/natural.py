@@ -1,4 +1,4 @@
-"""Edits in an answer as a code model writes it anyway: prose, and fenced blocks of code.
+"""Reads the edits of an answer in the usual style of code models: prose and fenced blocks of code.
 
 In: an answer, the documents that it may change. Out: the changes. Which document a block belongs
 to is found here, its place in the document by merging.py.
@@ -60,8 +60,8 @@ class FencedBlock:
 def read_answer(
     answer: str, documents: Sequence[FileText], is_cut: bool = False
 ) -> tuple[Change, ...]:
-    """The changes that an answer makes, one for each document that it changes. `is_cut` where the
-    answer ended at a limit: what has no end in it is no part of the edit.
+    """The changes that an answer makes, one for each document that it changes. `is_cut`: the answer
+    ended at a limit, so an incomplete part at its end is ignored.
 
     Raises EditError for one that has no code, or none that has a place in the documents.
     """
@@ -84,8 +84,8 @@ def read_answer(
 
 
 def is_whole(answer: str, documents: Sequence[FileText]) -> bool:
-    """Whether an answer so far changes all of the documents, and the rest would be no edit: a whole
-    file has ended, or prose or calls follow the code."""
+    """Whether the answer so far changes all documents and its edit is complete: a whole file has
+    ended, or prose or calls follow the code."""
     blocks = codes(answer)
     if not blocks:
         return False
