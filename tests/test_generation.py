@@ -141,6 +141,56 @@ def test_pieces_do_not_change_the_parts():
             assert "".join(text for text, of in said if of == kind).strip() == wanted
 
 
+def test_tokens_decide_what_a_tag_and_a_stop_text_share():
+    """Of one token a stop text is found first, wherever it lies; over several the tag is gone."""
+    assert parts("a<think>b", stop=("ink>b",)) == ("", "a<th")
+    assert parts("abcd", stop=("bc", "abcd")) == parts("abcd", stop=("abcd", "bc")) == ("", "")
+    assert split("a<think>", "b", stop=("ink>b",)) == [[("a", "answer")], [("b", "thinking")], []]
+    assert split("ab", "c", "d", stop=("bc", "abcd")) == [[], [("a", "answer")], [], []]
+
+
+class Counted(str):
+    """A stop text that counts how often it is compared."""
+
+    n = 0
+
+    def startswith(self, *args: Any) -> bool:
+        Counted.n += 1
+        return super().startswith(*args)
+
+
+def test_the_work_for_hostile_stop_texts_is_a_few_looks_for_each_character():
+    """As many and as long as the options allow. Of a text that one of them holds back, each token
+    has one look at every stop text, not one for each character that is held."""
+    stop = (*(Counted("ab" + "a" * (1021 - i)) for i in range(63)), Counted("c" + "a" * 1023))
+    for text, answer in (
+        ("c" + "a" * 300, None),
+        ("c" + "a" * 300 + "d", None),
+        ("c" + "a" * 1023, ""),
+    ):
+        Counted.n = 0
+        *said, _ = split(*text, stop=stop)
+        assert [deltas for deltas in said[:-1] if deltas] == []
+        assert Counted.n <= 2 * len(stop) * len(text)
+        assert parts(text, stop=stop)[1] == (text if answer is None else answer)
+
+
+def test_closers_end_the_thinking_and_belong_to_the_answer():
+    def said(*pieces: str, **options: Any) -> list[tuple[str, str]]:
+        splitter = TextSplitter(Bytes(), b"<think>", keep_tags=True, **options)  # type: ignore[arg-type]
+        deltas = [delta for piece in pieces for delta in splitter.feed(piece.encode())]
+        return [(delta.text, delta.kind) for delta in [*deltas, *splitter.end()]]
+
+    closers = ("<tool>", "<too", "[call")
+    assert said("hm <to", "ol>x", closers=closers) == [("hm ", "thinking"), ("<tool>x", "answer")]
+    assert said("hm[call]</think>y", closers=closers) == [
+        ("hm", "thinking"), ("[call]</think>", "answer"), ("y", "answer"),
+    ]  # fmt: skip
+    assert said("a<think>b</think>c<tool>", closers=closers) == [
+        ("a<think>", "thinking"), ("b</think>", "thinking"), ("c<tool>", "answer"),
+    ]  # fmt: skip
+
+
 def lines_of(text: str, n_indent: int, *cuts: int, **options: Any) -> tuple[list[str], str]:
     """The pieces of a verbatim text that is cut at some places, and why it ended."""
     lines = LineLimits(n_indent=n_indent)
@@ -148,7 +198,7 @@ def lines_of(text: str, n_indent: int, *cuts: int, **options: Any) -> tuple[list
     pieces = [text[a:b].encode() for a, b in zip([0, *cuts], [*cuts, None], strict=True)]
     said = [splitter.feed(piece) for piece in pieces] + [splitter.end()]
     assert splitter.text == "".join(delta.text for deltas in said for delta in deltas)
-    ended = "line" if splitter.dedented else "stop" if splitter.stopped else ""
+    ended = "line" if splitter.line_limit else "stop" if splitter.stopped else ""
     return ["".join(delta.text for delta in deltas) for deltas in said], ended
 
 

@@ -102,7 +102,7 @@ class TokenText:
         if b">" in text:
             return False
         n_tokens = sum(token not in self._engine.end_tokens for token in tokens)
-        self._splitter.feed_text(text)
+        self._splitter.feed(tokens, text)
         self.n_tokens += n_tokens
         self.n_thinking += n_tokens if self._splitter.kind == "thinking" else 0
         return True

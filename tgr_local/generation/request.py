@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tgr_local.engine import Engine, GrammarTrigger, Sampling
-from tgr_local.generation.text import Kind, LineLimits, TextSplitter
+from tgr_local.generation.text import Kind, LineLimits, TextSplitter, ends_with
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import context_limit, longest_text
 from tgr_local.search.run import Method, Request
@@ -110,10 +110,8 @@ class ReplyRequest:
         thinking and leaves it to the model."""
         if self.raw or self.verbatim or not self.config.thinking:
             return False
-        if OPEN_THINK not in engine.chat_template:
-            return False
-        end = engine.detokenize(self.query[-8:], special=True).decode("utf-8", "replace")
-        return not end.rstrip().endswith(CLOSE_THINK)
+        knows = OPEN_THINK in engine.chat_template
+        return knows and not ends_with(engine, self.query, CLOSE_THINK)
 
     def splitter(self, engine: Engine) -> TextSplitter:
         """The reader of the text of the reply, which reads a text with a format whole."""
@@ -148,8 +146,7 @@ class ReplyRequest:
             prefix = form.grammar_prefix if config.grammar == form.grammar else ""
             return dataclasses.replace(sampling, grammar_prefix=prefix)
         tag = form.trigger.think_tag
-        end = engine.detokenize(self.query[-16:], special=True).decode("utf-8", "replace").rstrip()
-        prefix = tag if tag and end.endswith(tag) else ""
+        prefix = tag if tag and ends_with(engine, self.query, tag, 16) else ""
         return dataclasses.replace(
             sampling, grammar=form.grammar, grammar_prefix=prefix, trigger=form.trigger
         )

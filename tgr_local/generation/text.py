@@ -62,26 +62,26 @@ class TextSplitter:
         lines: LineLimits | None = None,
         shown: Sequence[int] = (),
     ) -> None:
-        opened = not verbatim and (continued == "thinking" or thinking_is_open(engine, prompt))
+        opened = not verbatim and (continued == "thinking" or ends_with(engine, prompt, OPEN_THINK))
         self.kind: Kind = "thinking" if opened else "answer"
         """Kind of the next text."""
         self.stopped = False
         """Whether a stop text was found; the text after it is dropped."""
-        self.dedented = False
-        """Whether a line with too little indentation was found; it is dropped."""
+        self.line_limit: str | None = None
+        """The field of `lines` that has ended the text; ``n_indent`` drops the line."""
         self.has_answer = False
         """Whether the answer has more than white space so far."""
         self.is_cut = False
         """Whether `take` has ended the thinking."""
-        self.line_limit: str | None = None
-        """The field of `lines` that has ended the text in `take`."""
         self._engine, self._shown, self._lines = engine, shown, lines
         self._began: float | None = None  # the first token, by time.monotonic
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._stop = stop
+        self._verbatim, self._keep_tags = verbatim, keep_tags
         self._keeps_space = continued == "answer"
-        self._verbatim, self._keep_tags, self._closers = verbatim, keep_tags, closers
-        self._tags = () if verbatim else (OPEN_THINK, CLOSE_THINK)
+        tags = () if verbatim else (OPEN_THINK, CLOSE_THINK)
+        self._stop = stop
+        self._ends: dict[Kind, tuple[str, ...]] = {"thinking": (*tags, *closers), "answer": tags}
+        self._end = {kind: _pattern(tags, ends) for kind, ends in self._ends.items()}
         n_indent = lines.n_indent if lines and not keep_tags else 0
         indent = rf"\n[ \t]{{0,{n_indent - 1}}}"
         self._dedent = re.compile(rf"{indent}([^ \t]|\Z)") if n_indent else None
@@ -90,12 +90,10 @@ class TextSplitter:
         self._fresh = opened  # nothing of this part yet: its leading line breaks are layout
         self._parts: dict[Kind, str] = {"thinking": "", "answer": ""}
 
-    def feed(self, tokens: Sequence[int]) -> list[TextDelta]:
-        """The pieces that these tokens complete."""
-        return self.feed_text(self._engine.detokenize(tokens, shown=self._shown))
-
-    def feed_text(self, text: bytes) -> list[TextDelta]:
-        """Feeds the text of tokens, as `feed` does tokens."""
+    def feed(self, tokens: Sequence[int], text: bytes | None = None) -> list[TextDelta]:
+        """The pieces that these tokens complete, whose text this is where it is known."""
+        if text is None:
+            text = self._engine.detokenize(tokens, shown=self._shown)
         return self._take(self._decoder.decode(text), final=False)
 
     def take(
@@ -104,34 +102,27 @@ class TextSplitter:
         """Feeds tokens, whose text this is where it is known, up to the one at which the text's
         lines end it, or its thinking without an answer, after `n_free` of them. Returns how many
         were fed, and the pieces that they complete."""
-        if self._lines:
-            return self._take_lines(tokens, self._lines)
-        if self.has_answer or len(tokens) < n_free:
-            return len(tokens), self.feed(tokens) if text is None else self.feed_text(text)
-        n = max(0, n_free)
-        pieces = self.feed(tokens[:n])
-        while not self.only_thinks and n < len(tokens):
-            pieces += self.feed(tokens[n : n + 1])
+        n, is_late = len(tokens), False
+        if lines := self._lines:
+            n, self._began = 0, self._began or time.monotonic()
+            is_late = 0 < lines.t_max_predict_ms < 1000 * (time.monotonic() - self._began)
+        elif not self.has_answer:
+            n = min(n, max(0, n_free))
+        pieces = self.feed(tokens[:n], text if n == len(tokens) else None)
+        while n < len(tokens) and not (self.only_thinks or self.line_limit):
+            text = self._engine.detokenize(tokens[n : n + 1], shown=self._shown)
+            pieces += self.feed(tokens[n : n + 1], text)
             n += 1
-        self.is_cut = self.only_thinks
+            if is_late and b"\n" in text:
+                self.line_limit = self.line_limit or "t_max_predict_ms"
+        self.is_cut = n >= n_free and self.only_thinks
         return n, pieces
-
-    def _take_lines(self, tokens: Sequence[int], lines: LineLimits) -> tuple[int, list[TextDelta]]:
-        self._began = self._began or time.monotonic()
-        is_late = 0 < lines.t_max_predict_ms < 1000 * (time.monotonic() - self._began)
-        pieces: list[TextDelta] = []
-        for n, token in enumerate(tokens, 1):
-            text = self._engine.detokenize([token], shown=self._shown)
-            pieces += self.feed_text(text)
-            if self.dedented or (is_late and b"\n" in text):
-                self.line_limit = "n_indent" if self.dedented else "t_max_predict_ms"
-                return n, pieces
-        return len(tokens), pieces
 
     def begin_answer(self, tokens: Sequence[int]) -> list[TextDelta]:
         """Feeds the tokens that a run puts before the answer, as `feed` does: they close the
         thinking. From then on all text is answer, without tags. A stop text before ends nothing."""
-        self.stopped, stop, self._stop = False, self._stop, ()
+        self.stopped = self.is_cut = False
+        stop, self._stop = self._stop, ()
         pieces = self.feed(tokens)
         self._stop, self._only_answer = stop, True
         return pieces
@@ -162,40 +153,32 @@ class TextSplitter:
         return self._parts["thinking"].strip()
 
     def _take(self, text: str, *, final: bool) -> list[TextDelta]:
-        if self.stopped or self.dedented:
+        if self.stopped or self.line_limit == "n_indent":
             return []
-        self._buffer += text
-        places = [at for stop in self._stop if (at := self._buffer.find(stop)) >= 0]
-        line = self._dedent.search(self._buffer) if self._dedent else None
-        if line and line[1] and line.start() < min(places, default=len(self._buffer)):
-            self._buffer, self.dedented, final = self._buffer[: line.start()], True, True
+        n_old, text = len(self._buffer), self._buffer + text
+        places = [  # no stop text ends within the old part
+            at for stop in self._stop if (at := text.find(stop, max(0, n_old + 1 - len(stop)))) >= 0
+        ]
+        line = self._dedent.search(text) if self._dedent else None
+        if line and line[1] and line.start() < min(places, default=len(text)):
+            text, self.line_limit, final = text[: line.start()], "n_indent", True
         elif places:
-            self._buffer, self.stopped, final = self._buffer[: min(places)], True, True
+            text, self.stopped, final = text[: min(places)], True, True
         pieces: list[TextDelta] = []
-        while tag := _first(self._buffer, self._ends):
-            head, _, self._buffer = self._buffer.partition(tag)
-            is_closer = tag not in self._tags
-            self._emit(head, pieces, "" if is_closer else tag)
-            self._buffer = tag + self._buffer if is_closer else self._buffer
-            opens = tag == OPEN_THINK and not self._only_answer
+        at = 0
+        while tag := self._end[self.kind].search(text, at):
+            self._emit(pieces, text[at : tag.start()], tag[0])
+            at, self._fresh = tag.end(), bool(tag[0])
+            opens = tag[0] == OPEN_THINK and not self._only_answer
             self.kind = "thinking" if opens else "answer"
-            self._fresh = not is_closer
-        keep = 0 if final else _pending(self._buffer, (*self._ends, *self._stop))
+        keep = 0 if final else _pending(text[at:], (*self._ends[self.kind], *self._stop))
         if line and not final:
             keep = max(keep, len(line[0]))  # how far it is indented is open
-        ready, self._buffer = (
-            self._buffer[: len(self._buffer) - keep],
-            self._buffer[len(self._buffer) - keep :],
-        )
-        self._emit(ready, pieces)
+        self._emit(pieces, text[at : len(text) - keep])
+        self._buffer = text[len(text) - keep :]
         return pieces
 
-    @property
-    def _ends(self) -> tuple[str, ...]:
-        """Returns the texts that may end the part under way."""
-        return (*self._tags, *self._closers) if self.kind == "thinking" else self._tags
-
-    def _emit(self, text: str, pieces: list[TextDelta], tag: str = "") -> None:
+    def _emit(self, pieces: list[TextDelta], text: str, tag: str = "") -> None:
         raw = text + tag
         if self._fresh:
             text = text.lstrip("\n")
@@ -207,24 +190,23 @@ class TextSplitter:
             pieces.append(TextDelta(shown, self.kind))
 
 
-def thinking_is_open(engine: Engine, prompt: Sequence[int]) -> bool:
-    """Whether the prompt ends with an opened thinking block."""
-    end = engine.detokenize(prompt[-8:], special=True).decode("utf-8", "replace")
-    return end.rstrip().endswith(OPEN_THINK)
+def ends_with(engine: Engine, prompt: Sequence[int], tag: str, n_tokens: int = 8) -> bool:
+    """Whether the newest tokens of a prompt end with a tag, white space aside."""
+    end = engine.detokenize(prompt[-n_tokens:], special=True).decode("utf-8", "replace")
+    return end.rstrip().endswith(tag)
 
 
-def _first(text: str, tags: Sequence[str]) -> str | None:
-    places = [(at, tag) for tag in tags if (at := text.find(tag)) >= 0]
-    return min(places)[1] if places else None
+def _pattern(tags: Sequence[str], ends: Sequence[str]) -> re.Pattern[str]:
+    """A pattern of texts that end a part: of tags, and of the place before any other text."""
+    each = (re.escape(end) if end in tags else f"(?={re.escape(end)})" for end in sorted(ends))
+    return re.compile("|".join(each) or "(?!)")
 
 
-def _pending(text: str, tags: Sequence[str]) -> int:
-    """Length of the longest end of `text` that is the beginning of a tag."""
-    longest = 0
-    for tag in tags:
-        start = max(0, len(text) - len(tag) + 1)
-        while (start := text.find(tag[0], start)) >= 0 and len(text) - start > longest:
-            if tag.startswith(text[start:]):
-                longest = len(text) - start
-            start += 1
-    return longest
+def _pending(text: str, ends: Sequence[str]) -> int:
+    """Length of the longest end of `text` with which one of the `ends` begins. In a buffer that
+    begins so, as it does while one is pending, only new characters take further looks."""
+    longest = max(map(len, ends), default=1)
+    for n in range(min(len(text), longest - 1), 0, -1):
+        if any(end.startswith(text[-n:]) for end in ends):
+            return n
+    return 0
