@@ -19,11 +19,13 @@ from tgr_local.apis.search_options import (
     as_list,
     list_bounds,
     option_field,
+    option_fields,
+    optional,
     text_bounds,
     whole_field,
 )
 from tgr_local.apis.tools import as_choice, as_tool
-from tgr_local.apis.validation import AT_FAULT, OpenObject
+from tgr_local.apis.validation import AT_FAULT, OpenObject, with_fields
 from tgr_local.options.fields import INT_MAX
 
 SLOTS_MAX = 256
@@ -42,11 +44,6 @@ Tokens = Annotated[
 ]
 StopText = Annotated[str, text_bounds("stop")]
 StopTexts = Annotated[list[StopText], list_bounds("stop"), as_list]
-Breakers = Annotated[
-    list[Annotated[str, text_bounds("dry_sequence_breakers")]],
-    list_bounds("dry_sequence_breakers"),
-    as_list,
-]
 _BIAS = {"type": "number", "minimum": -100, "maximum": 100}
 LogitBias = Annotated[
     dict[Any, Any] | list[Any],
@@ -135,7 +132,10 @@ class _Tool(OpenObject):
     function: NotRequired[ToolFunction]
 
 
-Tool = Annotated[_Tool, BeforeValidator(as_tool)]
+Tools = Annotated[
+    list[Annotated[_Tool, BeforeValidator(as_tool)]],
+    Field(fail_fast=True, max_length=TOOLS_MAX),
+]
 
 
 class NamedFunction(OpenObject):
@@ -205,29 +205,27 @@ _grammar_text = BeforeValidator(lambda given: getattr(given, "_grammar", given))
 """Takes a llama_cpp.LlamaGrammar too."""
 
 
+SAMPLERS = (
+    "min_p", "top_n_sigma", "typical_p", "dynatemp_range", "dynatemp_exponent", "repeat_last_n",
+    "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
+    "dry_sequence_breakers", "xtc_probability", "xtc_threshold",
+)  # fmt: skip
+
+
+@with_fields(
+    option_fields(
+        *SAMPLERS,
+        top_n_sigma={"ge": -1e30},
+        dry_base={"ge": 0},
+        dry_sequence_breakers={"doc": "DRY: texts at which a repetition ends"},
+    )
+)
 class CommonRequest(ClientParameters):
     """Fields of requests for replies, or about them, in every API; min-p, DRY, XTC and so
     on are samplers of llama.cpp."""
 
-    model: str | None = Field(
-        None, max_length=NAME_MAX, description="any name; after a colon, the method"
-    )
+    model: str | None = optional("any name; after a colon, the method", max_length=NAME_MAX)
     tgr: TgrOptions | None = None
-    min_p: float | None = option_field("min_p")
-    top_n_sigma: float | None = option_field("top_n_sigma", ge=-1e30)
-    typical_p: float | None = option_field("typical_p")
-    dynatemp_range: float | None = option_field("dynatemp_range")
-    dynatemp_exponent: float | None = option_field("dynatemp_exponent")
-    repeat_last_n: int | None = option_field("repeat_last_n")
-    dry_multiplier: float | None = option_field("dry_multiplier")
-    dry_base: float | None = option_field("dry_base", ge=0)
-    dry_allowed_length: int | None = option_field("dry_allowed_length")
-    dry_penalty_last_n: int | None = option_field("dry_penalty_last_n")
-    dry_sequence_breakers: Breakers | None = Field(
-        None, description="DRY: texts at which a repetition ends"
-    )
-    xtc_probability: float | None = option_field("xtc_probability")
-    xtc_threshold: float | None = option_field("xtc_threshold")
 
     def sampler_options(self) -> Mapping[str, Any]:
         """The fields of `SearchConfig` that these samplers set."""
@@ -250,11 +248,6 @@ class CommonRequest(ClientParameters):
 SAMPLING = (
     "temperature", "top_p", "top_k", "repeat_penalty", "frequency_penalty", "presence_penalty",
 )  # fmt: skip
-SAMPLERS = (
-    "min_p", "top_n_sigma", "typical_p", "dynatemp_range", "dynatemp_exponent", "repeat_last_n",
-    "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
-    "dry_sequence_breakers", "xtc_probability", "xtc_threshold",
-)  # fmt: skip
 _HIDDEN = "hidden"
 _SAME = (
     "model", "tgr", "method", "temperature", "top_p", "top_k", "seed", "stream",
@@ -265,7 +258,7 @@ _SAME = (
 class SampledRequest(CommonRequest):
     """Fields of requests for replies in every API."""
 
-    method: str | None = Field(None, description="name of the method, as in tgr")
+    method: str | None = optional("name of the method, as in tgr")
     temperature: float | None = option_field("temperature")
     top_p: float | None = option_field("top_p")
     top_k: int | None = option_field("top_k", ge=-INT_MAX)
@@ -276,7 +269,7 @@ class SampledRequest(CommonRequest):
 class GenerationRequest(SampledRequest):
     """Fields of all requests for replies, but for Anthropic's and OpenAI's Responses."""
 
-    random_seed: int | None = option_field("seed", ge=-1, description="Mistral's name for seed")
+    random_seed: int | None = option_field("seed", ge=-1, doc="Mistral's name for seed")
     n: int | None = whole_field("choices for each prompt", least=1, most=CHOICES_MAX)
     best_of: int | None = whole_field(
         "replies that the n choices are taken from, by mean log-probability",
@@ -289,29 +282,34 @@ class GenerationRequest(SampledRequest):
     repetition_penalty: float | None = option_field("repeat_penalty")
     frequency_penalty: float | None = option_field("frequency_penalty")
     presence_penalty: float | None = option_field("presence_penalty")
-    stop: StopText | StopTexts | None = Field(None, description="texts that end the reply")
-    logit_bias: LogitBias | None = Field(
-        None,
-        description="token id to what is added to its logit; or llama.cpp's pairs of a token or a "
-        "text and a number, or false for never",
+    stop: StopText | StopTexts | None = optional("texts that end the reply")
+    logit_bias: LogitBias | None = optional(
+        "token id to what is added to its logit; or llama.cpp's pairs of a token or a "
+        "text and a number, or false for never"
     )
     grammar: Annotated[str | None, _grammar_text] = option_field("grammar")
     response_format: ResponseFormat | None = None
-    json_schema: dict[str, Any] | None = Field(
-        None, description="llama.cpp's name for the schema of response_format"
+    json_schema: dict[str, Any] | None = optional(
+        "llama.cpp's name for the schema of response_format"
     )
-    guided_json: dict[str, Any] | None = Field(
-        None, description="vLLM's name for the schema of response_format"
-    )
+    guided_json: dict[str, Any] | None = optional("vLLM's name for the schema of response_format")
     id_slot: int | None = whole_field(
         "the server's slot whose text this is, for /slots; -1 = none", most=SLOTS_MAX - 1
     )
     stream_options: StreamOptions | None = None
-    return_progress: bool | None = Field(
-        None, description="a stream also says how much of the prompt is read"
-    )
+    return_progress: bool | None = optional("a stream also says how much of the prompt is read")
 
 
+BUDGETS = {
+    "thinking_budget": "new tokens of thinking at most; -1 = no limit of its own",
+    "thinking_budget_tokens": "llama.cpp's name for thinking_budget",
+    "reasoning_budget_tokens": "llama.cpp's other name for it",
+    "reasoning_budget": "the same, as llama-server's flag has it",
+    "thinking_token_budget": "vLLM's name for it",
+}
+
+
+@with_fields({name: (int | None, whole_field(doc)) for name, doc in BUDGETS.items()})
 class ChatRequest(GenerationRequest):
     """The body of /v1/chat/completions."""
 
@@ -321,49 +319,38 @@ class ChatRequest(GenerationRequest):
     max_completion_tokens: int | None = whole_field("OpenAI's newer name for max_tokens", least=1)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
-    reasoning_effort: Effort | None = Field(
-        None,
-        description="a thinking_budget: none = no thinking, minimal 512, low 1024, medium "
-        "4096; the others have no limit of their own. The chat template gets it too",
+    reasoning_effort: Effort | None = optional(
+        "a thinking_budget: none = no thinking, minimal 512, low 1024, medium "
+        "4096; the others have no limit of their own. The chat template gets it too"
     )
-    reasoning: ReasoningOptions | None = Field(
-        None, description="the same, as in OpenRouter's API; exclude = the thinking is not shown"
+    reasoning: ReasoningOptions | None = optional(
+        "the same, as in OpenRouter's API; exclude = the thinking is not shown"
     )
-    include_reasoning: bool | None = Field(
-        None, description="OpenRouter's and Groq's name for the opposite of reasoning.exclude"
+    include_reasoning: bool | None = optional(
+        "OpenRouter's and Groq's name for the opposite of reasoning.exclude"
     )
-    reasoning_format: str | None = Field(
-        None, max_length=NAME_MAX, description="Groq's hidden; llama-server's formats are ignored"
+    reasoning_format: str | None = optional(
+        "Groq's hidden; llama-server's formats are ignored", max_length=NAME_MAX
     )
     chat_template_kwargs: ChatTemplateOptions | None = None
-    continue_final_message: bool | Literal["content", "reasoning_content"] | None = Field(
-        None,
-        description="whether the reply goes on with a last message of the assistant, or with which "
-        "part of it; true if absent, unless add_generation_prompt is true",
+    continue_final_message: bool | Literal["content", "reasoning_content"] | None = optional(
+        "whether the reply goes on with a last message of the assistant, or with which "
+        "part of it; true if absent, unless add_generation_prompt is true"
     )
-    add_generation_prompt: bool | None = Field(
-        None, description="vLLM's name for the opposite: whether the reply is a message of its own"
+    add_generation_prompt: bool | None = optional(
+        "vLLM's name for the opposite: whether the reply is a message of its own"
     )
-    enable_thinking: bool | None = Field(None, description="whether the model thinks first")
-    think: bool | Literal["low", "medium", "high"] | None = Field(
-        None, description="ollama's name for enable_thinking"
+    enable_thinking: bool | None = optional("whether the model thinks first")
+    think: bool | Literal["low", "medium", "high"] | None = optional(
+        "ollama's name for enable_thinking"
     )
-    thinking: ThinkingMode | None = Field(None, description="the same, as in Anthropic's API")
-    thinking_budget: int | None = whole_field(
-        "new tokens of thinking at most; -1 = no limit of its own"
+    thinking: ThinkingMode | None = optional("the same, as in Anthropic's API")
+    tools: Tools | None = optional("functions that the model may call; other tools are ignored")
+    tool_choice: ToolChoice | None = optional(
+        "none, auto, required, or the function that must be called"
     )
-    thinking_budget_tokens: int | None = whole_field("llama.cpp's name for thinking_budget")
-    reasoning_budget_tokens: int | None = whole_field("llama.cpp's other name for it")
-    reasoning_budget: int | None = whole_field("the same, as llama-server's flag has it")
-    thinking_token_budget: int | None = whole_field("vLLM's name for it")
-    tools: Annotated[list[Tool], Field(fail_fast=True, max_length=TOOLS_MAX)] | None = Field(
-        None, description="functions that the model may call; other tools are ignored"
-    )
-    tool_choice: ToolChoice | None = Field(
-        None, description="none, auto, required, or the function that must be called"
-    )
-    parallel_tool_calls: bool | None = Field(
-        None, description="whether one message may have several calls; true if absent"
+    parallel_tool_calls: bool | None = optional(
+        "whether one message may have several calls; true if absent"
     )
 
     @property
@@ -391,7 +378,7 @@ class TextRequest(GenerationRequest):
     """Fields of all requests for text without a chat template."""
 
     logprobs: int | None = whole_field("alternatives reported for each token", least=0, most=128)
-    echo: bool | None = Field(None, description="the reply begins with the prompt")
+    echo: bool | None = optional("the reply begins with the prompt")
     n_indent: int | None = whole_field(
         "the reply ends before a new line with fewer spaces and tabs at its beginning; "
         "0 = it does not",
@@ -407,7 +394,7 @@ class TextRequest(GenerationRequest):
 class CompletionRequest(TextRequest):
     """The body of /v1/completions."""
 
-    suffix: str | None = Field(None, description="text after a gap that the reply fills")
+    suffix: str | None = optional("text after a gap that the reply fills")
     wanted: ClassVar[Mapping[str, str]] = {"prompt": "a text, token ids, or a list of either"}
     prompt: (
         str | Tokens | Annotated[list[str | Tokens], Field(fail_fast=True, max_length=PROMPTS_MAX)]
@@ -428,9 +415,9 @@ class NativeRequest(TextRequest):
         "alternatives reported for each token; 0 = none", least=0, most=128
     )
     response_fields: Annotated[list[str], Field(fail_fast=True, max_length=FIELDS_MAX)] | None = (
-        Field(None, description="the parts of the response that are wanted, as `timings/prompt_n`")
+        optional("the parts of the response that are wanted, as `timings/prompt_n`")
     )
-    return_tokens: bool | None = Field(None, description="the response has token ids too")
+    return_tokens: bool | None = optional("the response has token ids too")
 
 
 class NativeCompletionRequest(NativeRequest):
@@ -451,9 +438,9 @@ class NativeCompletionRequest(NativeRequest):
 class InfillRequest(NativeRequest):
     """The body of /infill: what comes before and after a gap, in llama.cpp's words."""
 
-    input_prefix: str | None = Field(None, description="text before the gap")
-    input_suffix: str | None = Field(None, description="text after the gap")
+    input_prefix: str | None = optional("text before the gap")
+    input_suffix: str | None = optional("text after the gap")
     input_extra: Annotated[list[ExtraFile], Field(fail_fast=True, max_length=FILES_MAX)] | None = (
-        Field(None, description="other files that the model may look at")
+        optional("other files that the model may look at")
     )
-    prompt: str | None = Field(None, description="text after it, such as a line up to the cursor")
+    prompt: str | None = optional("text after it, such as a line up to the cursor")

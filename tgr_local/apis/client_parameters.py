@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import Field, GetCoreSchemaHandler, ValidationInfo
+from pydantic import GetCoreSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
+from tgr_local.apis.search_options import optional
 from tgr_local.apis.validation import Model, OpenObject, RequestBody, RequestError, with_fields
 
 _IGNORED = "ignored"
@@ -139,9 +140,8 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
 class ClientParameters(Ignoring):
     """Parameters that clients send in addition to those that have an effect."""
 
-    lora: list[LoraScale] | None = Field(
-        None,
-        max_length=ADAPTERS_MAX,
-        description="the server's LoRA adapters for this request alone; those that are not named "
+    lora: list[LoraScale] | None = optional(
+        "the server's LoRA adapters for this request alone; those that are not named "
         "have the scale 0",
+        max_length=ADAPTERS_MAX,
     )

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from tgr_local.apis.bodies import Tokens
 from tgr_local.apis.client_parameters import Ignoring, ignoring
+from tgr_local.apis.search_options import optional
 from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import tokens_within
@@ -32,11 +33,11 @@ class EmbeddingsRequest(Ignoring):
     input: str | Tokens | Annotated[list[str | Tokens], Field(fail_fast=True)] = Field(
         union_mode="left_to_right"
     )
-    encoding_format: Literal["float", "base64"] | None = Field(
-        None, description="base64 = of little-endian float32"
+    encoding_format: Literal["float", "base64"] | None = optional(
+        "base64 = of little-endian float32"
     )
-    dimensions: int | None = Field(None, description="the width of the model, or absent")
-    model: str | None = Field(None, description="the model, where there are several")
+    dimensions: int | None = optional("the width of the model, or absent")
+    model: str | None = optional("the model, where there are several")
 
 
 INPUTS_MAX = 2048

@@ -30,7 +30,7 @@ from tgr_local.apis.client_parameters import ignoring
 from tgr_local.apis.inputs import content_text, needed
 from tgr_local.apis.other_parts import part_text
 from tgr_local.apis.requests import PreparedRequest, chat_request
-from tgr_local.apis.search_options import whole_field
+from tgr_local.apis.search_options import optional, whole_field
 from tgr_local.apis.thoughts import earlier_thinking, is_thought
 from tgr_local.apis.tools import chat_tools
 from tgr_local.apis.validation import OpenObject, RequestError, shown
@@ -95,18 +95,18 @@ class CountTokensRequest(CommonRequest):
 
     resent: ClassVar[Sequence[str]] = ("messages", "system", "tools")
     messages: Annotated[list[AnthropicMessage], Field(min_length=1, fail_fast=True)]
-    system: str | Blocks | None = Field(None, description="what the model is to be")
-    thinking: ThinkingMode | None = Field(
-        None, description="whether the model thinks first, and how many tokens at most"
+    system: str | Blocks | None = optional("what the model is to be")
+    thinking: ThinkingMode | None = optional(
+        "whether the model thinks first, and how many tokens at most"
     )
     tools: Annotated[list[AnthropicTool], Field(fail_fast=True, max_length=TOOLS_MAX)] | None = (
-        Field(None, description="functions that the model may call")
+        optional("functions that the model may call")
     )
-    tool_choice: AnthropicToolChoice | None = Field(
-        None, description="auto, any, none, or the tool that must be called"
+    tool_choice: AnthropicToolChoice | None = optional(
+        "auto, any, none, or the tool that must be called"
     )
-    output_config: OutputConfig | None = Field(None, description="the JSON schema of the answer")
-    output_format: dict[str, Any] | None = Field(None, description="an older name for its format")
+    output_config: OutputConfig | None = optional("the JSON schema of the answer")
+    output_format: dict[str, Any] | None = optional("an older name for its format")
     chat_template_kwargs: ChatTemplateOptions | None = None
 
 
@@ -116,7 +116,7 @@ class MessagesRequest(CountTokensRequest, SampledRequest):
     max_tokens: int | None = whole_field(
         "new tokens at most; as the config allows if absent", least=1
     )
-    stop_sequences: StopTexts | None = Field(None, description="texts that end the reply")
+    stop_sequences: StopTexts | None = optional("texts that end the reply")
 
 
 def messages_request(

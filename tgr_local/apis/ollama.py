@@ -18,12 +18,11 @@ from typing_extensions import NotRequired
 
 from tgr_local.apis.bodies import (
     CALLS_MAX,
-    TOOLS_MAX,
     SampledRequest,
     StopText,
     StopTexts,
-    Tool,
     ToolName,
+    Tools,
 )
 from tgr_local.apis.client_parameters import Ignoring, Only, ignoring
 from tgr_local.apis.events import (
@@ -36,21 +35,23 @@ from tgr_local.apis.events import (
     Totals,
 )
 from tgr_local.apis.requests import PreparedRequest, chat_request, completion_request
-from tgr_local.apis.search_options import option_field
+from tgr_local.apis.search_options import option_fields, optional
 from tgr_local.apis.timings import timings
-from tgr_local.apis.validation import OpenObject, RequestError
+from tgr_local.apis.validation import OpenObject, RequestError, with_fields
 from tgr_local.apis.writing import Response, Translation
 from tgr_local.engine import Engine
 from tgr_local.options.fields import INT_MAX
 
 _NANOSECONDS = 1_000_000_000
-_SAME_OPTIONS = (
+_OPTIONS = (
     "temperature", "top_k", "top_p", "min_p", "seed", "repeat_penalty", "frequency_penalty",
-    "presence_penalty", "repeat_last_n", "stop", "typical_p", "tfs_z", "mirostat", "mirostat_tau",
-    "mirostat_eta",
+    "presence_penalty", "repeat_last_n", "typical_p",
 )  # fmt: skip
+_OTHERS = ("tfs_z", "mirostat", "mirostat_tau", "mirostat_eta")
 
 
+@with_fields(dict.fromkeys(_OTHERS, (Any, optional("as in /v1/chat/completions"))))
+@with_fields(option_fields(*_OPTIONS, top_k={"ge": -INT_MAX}))
 @ignoring(
     "num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap",
     "use_mlock", "numa", "low_vram", "f16_kv", "vocab_only", "logits_all", "penalize_newline",
@@ -60,24 +61,10 @@ class OllamaOptions(Ignoring):
     """The `options` of a request; those for loading a model have no effect."""
 
     noun: ClassVar[str] = "option"
-    num_predict: int | None = Field(
-        None, ge=-2, le=INT_MAX, description="new tokens at most; 0 or less = as the config allows"
+    num_predict: int | None = optional(
+        "new tokens at most; 0 or less = as the config allows", ge=-2, le=INT_MAX
     )
-    temperature: float | None = option_field("temperature")
-    top_k: int | None = option_field("top_k", ge=-INT_MAX)
-    top_p: float | None = option_field("top_p")
-    min_p: float | None = option_field("min_p")
-    seed: int | None = option_field("seed", ge=-1)
-    repeat_penalty: float | None = option_field("repeat_penalty")
-    frequency_penalty: float | None = option_field("frequency_penalty")
-    presence_penalty: float | None = option_field("presence_penalty")
-    stop: StopText | StopTexts | None = Field(None, description="texts that end the reply")
-    repeat_last_n: int | None = option_field("repeat_last_n")
-    typical_p: float | None = option_field("typical_p")
-    tfs_z: Any = Field(None, description="as in /v1/chat/completions")
-    mirostat: Any = Field(None, description="as in /v1/chat/completions")
-    mirostat_tau: Any = Field(None, description="as in /v1/chat/completions")
-    mirostat_eta: Any = Field(None, description="as in /v1/chat/completions")
+    stop: StopText | StopTexts | None = optional("texts that end the reply")
 
 
 class OllamaFunction(OpenObject):
@@ -110,13 +97,13 @@ class OllamaMessage(OpenObject):
 class OllamaRequest(SampledRequest):
     """Fields of both requests."""
 
-    options: OllamaOptions | None = Field(None, description="how the reply is sampled")
+    options: OllamaOptions | None = optional("how the reply is sampled")
     format: Annotated[
         Literal["json"] | dict[str, Any] | None,
         BeforeValidator(lambda given: None if given == "" else given),
-    ] = Field(None, description="json, or the JSON schema of the reply; empty = any text")
-    think: bool | Literal["low", "medium", "high"] | None = Field(
-        None, description="whether the model thinks first, and how much"
+    ] = optional("json, or the JSON schema of the reply; empty = any text")
+    think: bool | Literal["low", "medium", "high"] | None = optional(
+        "whether the model thinks first, and how much"
     )
     logprobs: Annotated[Any, Only(False)] = None
     top_logprobs: Annotated[Any, Only(0)] = None
@@ -136,12 +123,10 @@ class OllamaChatRequest(OllamaRequest):
     """The body of /api/chat."""
 
     resent: ClassVar = ("messages", "tools")
-    messages: Annotated[list[OllamaMessage], Field(fail_fast=True)] | None = Field(
-        None, description="the conversation; without one the model is loaded"
+    messages: Annotated[list[OllamaMessage], Field(fail_fast=True)] | None = optional(
+        "the conversation; without one the model is loaded"
     )
-    tools: Annotated[list[Tool], Field(fail_fast=True, max_length=TOOLS_MAX)] | None = Field(
-        None, description="functions that the model may call"
-    )
+    tools: Tools | None = optional("functions that the model may call")
 
     @property
     def is_empty(self) -> bool:
@@ -151,11 +136,11 @@ class OllamaChatRequest(OllamaRequest):
 class OllamaGenerateRequest(OllamaRequest):
     """The body of /api/generate."""
 
-    prompt: str | None = Field(None, description="the text; without one the model is loaded")
-    system: str | None = Field(None, description="what the model is to be")
-    suffix: str | None = Field(None, description="text after a gap that the reply fills")
-    raw: bool | None = Field(None, description="without the chat template")
-    images: list[Any] | None = Field(None, description="none: no model here sees images")
+    prompt: str | None = optional("the text; without one the model is loaded")
+    system: str | None = optional("what the model is to be")
+    suffix: str | None = optional("text after a gap that the reply fills")
+    raw: bool | None = optional("without the chat template")
+    images: list[Any] | None = optional("none: no model here sees images")
     template: Annotated[Any, Only("")] = None
     context: Annotated[Any, Only([])] = None
 
@@ -202,7 +187,7 @@ def ollama_generate_request(
 def _common(body: OllamaRequest) -> dict[str, Any]:
     """The parameters of OpenAI's body that both have."""
     given = body.for_chat() | {"stream": body.stream is not False}
-    for name in _SAME_OPTIONS:
+    for name in (*_OPTIONS, *_OTHERS, "stop"):
         if (value := getattr(body.option, name)) is not None:
             given[name] = value
     limit = body.option.num_predict

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tgr_local.apis.bodies import (
+    BUDGETS,
     SAMPLING,
     ChatRequest,
     CompletionRequest,
@@ -471,11 +472,7 @@ def _budget(body: ChatRequest) -> int | None:
     mode: Any = body.thinking or {}
     options = body.chat_template_kwargs
     given = (
-        body.thinking_budget,
-        body.thinking_budget_tokens,
-        body.reasoning_budget_tokens,
-        body.reasoning_budget,
-        body.thinking_token_budget,
+        *(getattr(body, name) for name in BUDGETS),
         mode.get("budget_tokens"),
         options.get("thinking_budget") if options else None,
         body.reasoning.get("max_tokens") if body.reasoning else None,

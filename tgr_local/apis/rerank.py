@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from tgr_local.apis.client_parameters import Ignoring, Only, ignoring
-from tgr_local.apis.search_options import whole_field
+from tgr_local.apis.search_options import optional, whole_field
 from tgr_local.apis.validation import OpenObject, RequestError
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.pooling import relevances, rerank_tokens
@@ -38,9 +38,9 @@ class RerankRequest(Ignoring):
     documents: list[str | Document] | None = _SEVERAL
     texts: list[str] | None = _SEVERAL
     top_n: int | None = whole_field("results at most, the most relevant; all if absent", least=1)
-    return_documents: bool | None = Field(None, description="the results have the documents too")
-    return_text: bool | None = Field(None, description="the same, beside `texts`")
-    model: str | None = Field(None, description="the model, where there are several")
+    return_documents: bool | None = optional("the results have the documents too")
+    return_text: bool | None = optional("the same, beside `texts`")
+    model: str | None = optional("the model, where there are several")
     raw_scores: Annotated[Any, Only(False)] = None
 
     @model_validator(mode="after")

@@ -27,7 +27,7 @@ from tgr_local.apis.inputs import content_text, needed
 from tgr_local.apis.other_parts import part_text
 from tgr_local.apis.requests import PreparedRequest, chat_request
 from tgr_local.apis.response_store import ResponseStore
-from tgr_local.apis.search_options import whole_field
+from tgr_local.apis.search_options import optional, whole_field
 from tgr_local.apis.thoughts import earlier_thinking, thought_text, without_thinking
 from tgr_local.apis.tools import chat_tools
 from tgr_local.apis.validation import OpenObject, RequestError, shown
@@ -80,32 +80,30 @@ class ResponsesRequest(SampledRequest):
     input: str | Annotated[list[Item], Field(fail_fast=True, max_length=ITEMS_MAX)] = Field(
         union_mode="left_to_right"
     )
-    instructions: str | None = Field(
-        None, description="instructions for the model, for this response alone"
+    instructions: str | None = optional("instructions for the model, for this response alone")
+    previous_response_id: str | None = optional(
+        "the response that this one continues", max_length=NAME_MAX
     )
-    previous_response_id: str | None = Field(
-        None, max_length=NAME_MAX, description="the response that this one continues"
-    )
-    store: bool | None = Field(None, description="whether it can be continued; true if absent")
+    store: bool | None = optional("whether it can be continued; true if absent")
     max_output_tokens: int | None = whole_field(
         "new tokens at most; as the config allows if absent", least=1
     )
     reasoning: Reasoning | None = None
     text: TextOptions | None = None
     tools: Annotated[list[dict[str, Any]], Field(fail_fast=True, max_length=TOOLS_MAX)] | None = (
-        Field(None, description="functions that the model may call; other tools are ignored")
+        optional("functions that the model may call; other tools are ignored")
     )
-    tool_choice: str | dict[str, Any] | None = Field(
-        None, description="none, auto, required, or the function that must be called"
+    tool_choice: str | dict[str, Any] | None = optional(
+        "none, auto, required, or the function that must be called"
     )
-    parallel_tool_calls: bool | None = Field(
-        None, description="whether one response may have several calls; true if absent"
+    parallel_tool_calls: bool | None = optional(
+        "whether one response may have several calls; true if absent"
     )
     top_logprobs: int | None = Field(None, ge=0, le=20)
-    include: Annotated[list[str], Field(fail_fast=True, max_length=64)] | None = Field(
-        None, description="message.output_text.logprobs; the others are ignored"
+    include: Annotated[list[str], Field(fail_fast=True, max_length=64)] | None = optional(
+        "message.output_text.logprobs; the others are ignored"
     )
-    metadata: dict[str, Any] | None = Field(None, description="given back in the response")
+    metadata: dict[str, Any] | None = optional("given back in the response")
     chat_template_kwargs: ChatTemplateOptions | None = None
     background: Annotated[Any, Only(False)] = None
     conversation: Annotated[Any, Only()] = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -23,18 +24,33 @@ _OPTIONS = {
 }
 
 
-def option_field(name: str, **changes: Any) -> Any:
-    """A pydantic field, absent by default, with the bounds and the description of an option."""
-    metadata = _OPTIONS[name].metadata
-    high = INT_MAX if _TYPES[name] is int and metadata["high"] is None else metadata["high"]
-    bounds = {"ge": metadata["low"], "le": high, "max_length": metadata["longest"]}
-    bounds |= {"description": metadata["doc"]} | changes
-    return Field(None, **{key: value for key, value in bounds.items() if value is not None})
+def optional(doc: str, **bounds: Any) -> Any:
+    """A pydantic field, absent by default."""
+    return Field(None, description=doc, **bounds)
 
 
 def whole_field(doc: str, *, least: int = -1, most: int = INT_MAX) -> Any:
-    """A pydantic field for a whole number, absent by default."""
-    return Field(None, ge=least, le=most, description=doc)
+    """A field for a whole number, absent by default."""
+    return optional(doc, ge=least, le=most)
+
+
+def option_field(name: str, **changes: Any) -> Any:
+    """A field with the bounds and the description of an option, absent by default."""
+    metadata, kind = _OPTIONS[name].metadata, _TYPES[name]
+    bounds = {"doc": metadata["doc"]}
+    if not metadata["choices"] and typing.get_origin(kind) is not tuple:  # whose types have them
+        high = INT_MAX if kind is int and metadata["high"] is None else metadata["high"]
+        bounds |= {"ge": metadata["low"], "le": high, "max_length": metadata["longest"]}
+    bounds |= changes
+    return optional(**{key: value for key, value in bounds.items() if value is not None})
+
+
+def option_fields(*names: str, **changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of the same names and types as some options, for `with_fields`; `changes` of some of
+    them as `option_field` takes them."""
+    return {
+        name: (_type(name) | None, option_field(name, **changes.get(name, {}))) for name in names
+    }
 
 
 def text_bounds(name: str) -> Any:
@@ -62,14 +78,7 @@ def _type(name: str) -> Any:
     return Annotated[list[text], list_bounds(name), as_list]
 
 
-def _field(name: str) -> Any:
-    metadata = _OPTIONS[name].metadata
-    if metadata["choices"] or typing.get_origin(_TYPES[name]) is tuple:
-        return Field(None, description=metadata["doc"])
-    return option_field(name)
-
-
-@with_fields({name: (_type(name) | None, _field(name)) for name in _OPTIONS})
+@with_fields(option_fields(*_OPTIONS))
 class TgrOptions(RequestBody):
     """How this request is answered: the method, and any option of the search."""
 

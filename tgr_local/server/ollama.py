@@ -27,6 +27,7 @@ from tgr_local.apis.ollama import (
     ollama_chat_request,
     ollama_generate_request,
 )
+from tgr_local.apis.search_options import optional
 from tgr_local.apis.validation import RequestBody
 from tgr_local.engine import Cancel, Engine
 from tgr_local.options import model_files, model_parts
@@ -64,27 +65,27 @@ _FOREVER = "2318-01-01T00:00:00Z"
 class OllamaEmbedRequest(Ignoring):
     """The body of /api/embed."""
 
-    model: str | None = Field(None, max_length=NAME_MAX, description="the model")
+    model: str | None = optional("the model", max_length=NAME_MAX)
     input: str | Annotated[list[str], Field(fail_fast=True)] = Field(
         description="a text, or a list of texts"
     )
-    dimensions: int | None = Field(None, description="the width of the model, or absent")
+    dimensions: int | None = optional("the width of the model, or absent")
 
 
 @ignoring("keep_alive", "options")
 class OllamaEmbeddingsRequest(Ignoring):
     """The body of /api/embeddings, which is the older one."""
 
-    model: str | None = Field(None, max_length=NAME_MAX, description="the model")
+    model: str | None = optional("the model", max_length=NAME_MAX)
     prompt: str = Field(description="the text")
 
 
 class OllamaShowRequest(RequestBody):
     """The body of /api/show."""
 
-    model: str | None = Field(None, max_length=NAME_MAX, description="the model")
-    name: str | None = Field(None, max_length=NAME_MAX, description="an older name for model")
-    verbose: bool | None = Field(None, description="with the vocabulary, which is never there")
+    model: str | None = optional("the model", max_length=NAME_MAX)
+    name: str | None = optional("an older name for model", max_length=NAME_MAX)
+    verbose: bool | None = optional("with the vocabulary, which is never there")
 
 
 def add_ollama(app: Application, service: Service) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import Field
 
+from tgr_local.apis.search_options import optional
 from tgr_local.apis.validation import RequestBody, RequestError
 from tgr_local.engine import Cancel, Engine
 from tgr_local.engine.prefix_files import TEMPORARY, load_prefix, remembered, save_prefix
@@ -34,7 +35,7 @@ class SlotRequest(RequestBody):
     filename: str = Field(
         max_length=_NAME_BYTES, description="name of a file in the folder of --slot-save-path"
     )
-    model: str | None = Field(None, description="the model, where there are several")
+    model: str | None = optional("the model, where there are several")
 
 
 class SlotFiles:

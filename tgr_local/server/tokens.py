@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tgr_local.apis.inputs import text_of
+from tgr_local.apis.search_options import optional
 from tgr_local.apis.validation import RequestBody, RequestError, shown
 from tgr_local.engine import Engine
 from tgr_local.server.wire import encoded
@@ -18,13 +19,13 @@ _TOKENS_MOST = 1 << 18  # tokens to turn into text
 class TokenizeRequest(RequestBody):
     """The body of /tokenize."""
 
-    content: str | None = Field(None, max_length=_TEXT_MOST, description="the text")
-    prompt: str | None = Field(None, max_length=_TEXT_MOST, description="vLLM's name for content")
-    add_special: bool | None = Field(None, description="with the begin token")
-    add_special_tokens: bool | None = Field(None, description="vLLM's name for add_special")
-    parse_special: bool | None = Field(None, description="read control tokens; true if absent")
-    with_pieces: bool | None = Field(None, description="the text of each token too")
-    model: str | None = Field(None, description="the model, where there are several")
+    content: str | None = optional("the text", max_length=_TEXT_MOST)
+    prompt: str | None = optional("vLLM's name for content", max_length=_TEXT_MOST)
+    add_special: bool | None = optional("with the begin token")
+    add_special_tokens: bool | None = optional("vLLM's name for add_special")
+    parse_special: bool | None = optional("read control tokens; true if absent")
+    with_pieces: bool | None = optional("the text of each token too")
+    model: str | None = optional("the model, where there are several")
 
 
 class DetokenizeRequest(RequestBody):
@@ -34,7 +35,7 @@ class DetokenizeRequest(RequestBody):
         list[Annotated[int, Field(json_schema_extra={"minimum": 0})]],
         Field(max_length=_TOKENS_MOST, fail_fast=True),
     ]
-    model: str | None = Field(None, description="the model, where there are several")
+    model: str | None = optional("the model, where there are several")
 
 
 def tokenize(engine: Engine, body: TokenizeRequest) -> bytes:
