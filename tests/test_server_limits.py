@@ -15,7 +15,6 @@ from visitors import Visitor
 
 from tgr_local import load, methods
 from tgr_local.apis.completions import completion_request, respond
-from tgr_local.apis.memory import memory_needed
 from tgr_local.engine import Cancel, Engine
 from tgr_local.options.config import EngineConfig, SearchConfig, ServerConfig
 from tgr_local.server.errors import ApiError
@@ -23,6 +22,7 @@ from tgr_local.server.limits import (
     RequestMemory,
     cache_line,
     limit_cache,
+    memory_needed,
     within_limits,
     within_time,
 )

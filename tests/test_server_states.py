@@ -33,6 +33,7 @@ from tgr_local.server.app import create_app
 from tgr_local.server.bodies import SHORT
 from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.jobs import Job, Jobs, Put
+from tgr_local.server.loaded import Setup
 from tgr_local.server.models import Models
 from tgr_local.server.pool import Pool
 from tgr_local.server.service import WAITS, Service
@@ -245,13 +246,8 @@ def test_a_shown_config_hides_the_keys(monkeypatch, capsys):
 def waiting(tmp_path, monkeypatch) -> Iterator[TestClient]:
     """A server that never loads its model."""
     monkeypatch.setattr(Models, "load_first", lambda self, then: None)
-    service = Service(
-        tmp_path / "no.gguf",
-        ServerConfig(),
-        method=METHODS["base"],
-        engine_config=EngineConfig(),
-        options={},
-    )
+    setup = Setup(ServerConfig(), METHODS["base"], EngineConfig(), {})
+    service = Service(tmp_path / "no.gguf", setup)
     app = create_app(service)
     with TestClient(app, "http://localhost", raise_server_exceptions=False) as client:
         yield client
@@ -284,13 +280,8 @@ def test_a_request_waits_in_the_order_of_its_stages(model: Any, tmp_path):
         if event == "call" and (name := names.get(frame.f_code)):
             passed.setdefault(name)
 
-    service = Service(
-        model(),
-        ServerConfig(prompt_cache=str(tmp_path)),
-        method=METHODS["base"],
-        engine_config=EngineConfig(),
-        options={},
-    )
+    limits = ServerConfig(prompt_cache=str(tmp_path))
+    service = Service(model(), Setup(limits, METHODS["base"], EngineConfig(), {}))
     threads_before = threading.getprofile()
     threading.setprofile(note)
     try:

@@ -12,7 +12,6 @@ search_options.py     the `tgr` part, made from the fields of SearchConfig
 validation.py         pydantic's errors as one line
 requests.py           a body and an engine → a PreparedRequest
 inputs.py             messages, tools and prompts
-memory.py             an upper bound of the memory that a PreparedRequest takes
 tools.py              tools and the choice among them, in the forms of all clients
 thoughts.py           the thinking of earlier messages, in the spellings of all clients
 other_parts.py        parts of a conversation that are not text, as text

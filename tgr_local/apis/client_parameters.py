@@ -97,46 +97,26 @@ _IGNORED_NAMES = (
     "speculative.n_max", "speculative.n_min", "speculative.p_min", "media_io_kwargs",
     "vllm_xargs",
 )  # fmt: skip
-_REFUSED: dict[str, tuple[Any, ...]] = {
-    "functions": ([],),
-    "function_call": ("none", "auto"),
-    "audio": (),
-    "web_search_options": (),
-    "modalities": (["text"],),
-    "tfs_z": (1,),
-    "mirostat": (0,),
-    "mirostat_mode": (0,),
-    "adaptive_target": (-1,),
-    "smoothing_factor": (0,),
-    "min_keep": (0, 1),
-    "ignore_eos": (False,),
-    "n_cmpl": (1,),
-    "n_probs": (0,),
-    "image_data": ([],),
-    "logits_processor": ([],),
-    "stopping_criteria": ([],),
-    "use_beam_search": (False,),
-    "min_tokens": (0,),
-    "stop_token_ids": ([],),
-    "bad_words": ([],),
-    "allowed_token_ids": ([],),
-    "include_stop_str_in_output": (False,),
-    "prompt_logprobs": (),
-    "truncate_prompt_tokens": (-1,),
-    "chat_template": (),
-    "documents": ([],),
-    "guided_regex": (),
-    "guided_choice": ([],),
-    "guided_grammar": (),
-    "structured_outputs": (),
-    "top_a": (0,),
-    "safe_prompt": (False,),
-}
-"""Parameters that cannot be followed, each with its values that have no effect."""
+_REFUSED: tuple[tuple[tuple[Any, ...], str], ...] = (
+    ((), "audio web_search_options prompt_logprobs chat_template guided_regex guided_grammar "
+         "structured_outputs"),
+    (([],), "functions image_data logits_processor stopping_criteria stop_token_ids bad_words "
+            "allowed_token_ids documents guided_choice"),
+    ((False,), "ignore_eos use_beam_search include_stop_str_in_output safe_prompt"),
+    ((0,), "mirostat mirostat_mode smoothing_factor n_probs min_tokens top_a"),
+    ((0, 1), "min_keep"),
+    ((1,), "tfs_z n_cmpl"),
+    ((-1,), "adaptive_target truncate_prompt_tokens"),
+    (("none", "auto"), "function_call"),
+    ((["text"],), "modalities"),
+)  # fmt: skip
+"""Values without an effect, and the parameters that cannot be followed with any others."""
 
 
 @ignoring(*_IGNORED_NAMES)
-@with_fields({name: (Annotated[Any, Only(*neutral)], None) for name, neutral in _REFUSED.items()})
+@with_fields(
+    {name: (Annotated[Any, Only(*v)], None) for v, names in _REFUSED for name in names.split()}
+)
 class ClientParameters(Ignoring):
     """Parameters that clients send in addition to those that have an effect."""
 

@@ -190,13 +190,8 @@ def _serve(args: Arguments) -> int:
         raise InstallError(
             f"the server needs {error.name}; run: pip install 'tgr-local[server]'"
         ) from None
-    return serve.run(
-        model_files.model_file(args.model) if _names_model(args) else None,
-        args.server,
-        method=method,
-        engine_config=args.engine,
-        options=args.user_options,
-    )
+    path = model_files.model_file(args.model) if _names_model(args) else None
+    return serve.run(path, serve.Setup(args.server, method, args.engine, args.user_options))
 
 
 def _trace(args: Arguments) -> int:

@@ -116,34 +116,22 @@ def _add_embeddings(app: Application, service: Service) -> None:
     def make(model: LoadedModel, asked: _Embedded, cancel: Cancel) -> Any:
         return embeddings.respond(model.engine, *asked, model.name, cancel)
 
-    @app.post("/embeddings", include_in_schema=False)
-    @app.post("/v1/embeddings", **app.takes(EmbeddingsRequest))
-    async def embed(request: Request) -> Response:
-        return JsonResponse(await service.run(request, EmbeddingsRequest, make, read=read))
+    embed = service.answers(EmbeddingsRequest, make, read=read)
+    app.add("embed", EmbeddingsRequest, embed, "/v1/embeddings", "/embeddings")
 
 
 def _add_rerank(app: Application, service: Service) -> None:
     def make(model: LoadedModel, body: RerankRequest, cancel: Cancel) -> Any:
         return rerank_response(model.engine, body, model.name, cancel)
 
-    async def rerank(request: Request) -> Response:
-        return JsonResponse(await service.run(request, RerankRequest, make))
-
-    for same in ("/rerank", "/reranking", "/v1/reranking"):  # as llama-server has them
-        app.post(same, include_in_schema=False)(rerank)
-    app.post("/v1/rerank", **app.takes(RerankRequest))(rerank)
+    same = ("/rerank", "/reranking", "/v1/reranking")  # as llama-server has them
+    app.add("rerank", RerankRequest, service.answers(RerankRequest, make), "/v1/rerank", *same)
 
 
 def _add_tokens(app: Application, service: Service) -> None:
-    @app.post("/tokenize", **app.takes(TokenizeRequest))
-    async def tokenize(request: Request) -> Response:
-        body = await service.run(request, TokenizeRequest, read=tokens.tokenize, quick=True)
-        return JsonResponse(body)
-
-    @app.post("/detokenize", **app.takes(DetokenizeRequest))
-    async def detokenize(request: Request) -> Response:
-        body = await service.run(request, DetokenizeRequest, read=tokens.detokenize, quick=True)
-        return JsonResponse(body)
+    for body, read in ((TokenizeRequest, tokens.tokenize), (DetokenizeRequest, tokens.detokenize)):
+        name = read.__name__
+        app.add(name, body, service.answers(body, read=read, quick=True), f"/{name}")
 
     @app.post("/render", **app.takes(RenderRequest))
     async def render(request: Request) -> Response:

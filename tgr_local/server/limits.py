@@ -1,4 +1,4 @@
-"""The limits of one request."""
+"""The limits of one request, and the memory that it takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tgr_local.apis.requests import PreparedRequest
 from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import Method
+from tgr_local.generation import Method, run_bytes
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.errors import ApiError
 from tgr_local.system.errors import CapacityError, ContextError
@@ -20,6 +20,9 @@ _LEAST_MEMORY = 256 << 20  # bytes that running requests may take together, howe
 _LEAST_CACHE = 128 << 20  # bytes that the KV cache may grow to, likewise
 _TYPICAL_QUERY = 512  # tokens; what the cache is sized for at the start
 
+# bytes, measured: of a token of a reply, of an alternative reported for one, and of a character of
+# a grammar in a sampler
+_TOKEN, _ALTERNATIVE, _GRAMMAR = 250, 400, 32
 _LEAST_SECONDS = 1.0  # for a reply that waited long, less than what its job has in addition
 
 
@@ -84,6 +87,29 @@ def within_time(request: PreparedRequest, limits: ServerConfig, seconds: float) 
     return dataclasses.replace(
         request, config=dataclasses.replace(request.config, max_seconds=most)
     )
+
+
+def memory_needed(engine: Engine, request: PreparedRequest) -> int:
+    """An upper bound in bytes: injection maps, states of rollouts, records of steps, text and
+    log-probabilities."""
+    config, method = request.config, request.method
+    if method.thinking and method.answer:
+        kinds = (method.thinking, method.answer)
+        return max(
+            memory_needed(engine, dataclasses.replace(request, method=part)) for part in kinds
+        )
+    n_replies = len(request.prompts) * request.best_of
+    n_seqs = method.sequences(engine, config)
+    at_once = min(n_replies, max(1, engine.n_seq_max // n_seqs))
+    n_texts = 1 if method.resets else n_seqs
+    text = config.token_limit * (_TOKEN * n_texts + _ALTERNATIVE * config.top_logprobs)
+    maps, boundary, records = run_bytes(engine, config, method)
+    grammar = request.form.grammar if request.form else ""
+    boundary += _GRAMMAR * max(len(config.grammar), len(grammar)) * n_seqs
+    if request.echo and request.logprobs is not None:
+        n_prompt = sum(map(len, request.prompts)) * request.best_of
+        text += n_prompt * (_TOKEN + _ALTERNATIVE * request.logprobs) // n_replies
+    return maps + at_once * boundary + n_replies * (records + text)
 
 
 class RequestMemory:

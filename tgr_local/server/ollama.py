@@ -91,13 +91,8 @@ class OllamaShowRequest(RequestBody):
 def add_ollama(app: Application, service: Service) -> None:
     """Adds the routes."""
 
-    @app.post("/api/chat", **app.takes(OllamaChatRequest))
-    async def chat(request: Request) -> Response:
-        return await service.complete(request, _CHAT)
-
-    @app.post("/api/generate", **app.takes(OllamaGenerateRequest))
-    async def generate(request: Request) -> Response:
-        return await service.complete(request, _GENERATE)
+    for name, api in (("chat", _CHAT), ("generate", _GENERATE)):
+        app.add(name, api.body, service.writes(api), f"/api/{name}")
 
     @app.get("/api/version", **ANSWERS)
     async def version() -> Response:
@@ -156,13 +151,8 @@ def _add_embeddings(app: Application, service: Service) -> None:
             "prompt_eval_count": response["usage"]["prompt_tokens"],
         } | more
 
-    @app.post("/api/embed", **app.takes(OllamaEmbedRequest))
-    async def embed(request: Request) -> Response:
-        return JsonResponse(await service.run(request, OllamaEmbedRequest, make, read=read))
-
-    @app.post("/api/embeddings", **app.takes(OllamaEmbeddingsRequest))
-    async def older(request: Request) -> Response:
-        return JsonResponse(await service.run(request, OllamaEmbeddingsRequest, make, read=read))
+    for name, body in (("embed", OllamaEmbedRequest), ("embeddings", OllamaEmbeddingsRequest)):
+        app.add(name, body, service.answers(body, make, read=read), f"/api/{name}")
 
 
 def _refusal(action: str, instead: str) -> Any:

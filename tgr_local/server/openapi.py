@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from tgr_local.apis.validation import RequestBody
 from tgr_local.server.errors import ErrorBody
 
+Respond = Callable[[Request], Awaitable[Response]]
 _REFERENCE = "#/components/schemas/{model}"
 
 
@@ -25,6 +27,14 @@ class Application(FastAPI):
         """The arguments of a route with such a body."""
         self._bodies.add(model)
         return _with_body(_reference(model.__name__))
+
+    def add(
+        self, name: str, model: type[RequestBody], respond: Respond, path: str, *others: str
+    ) -> None:
+        """Adds a route with such a body by its name in /openapi.json; `others` are the same."""
+        self.post(path, name=name, **self.takes(model))(respond)
+        for other in others:
+            self.post(other, include_in_schema=False)(respond)
 
     def openapi(self) -> dict[str, Any]:
         if not self.openapi_schema:

@@ -60,19 +60,9 @@ _WRITERS = (
 def add_replies(app: Application, service: Service) -> None:
     """Adds the endpoints of all APIs."""
     for name, api, *paths in _WRITERS:
-        _add_writer(app, service, name, api, paths)
+        app.add(name, api.body, service.writes(api), *paths)
     _add_inspections(app, service)
     _add_responses(app, service)
-
-
-def _add_writer(app: Application, service: Service, name: str, api: Api, paths: list[str]) -> None:
-    async def write(request: Request) -> Response:
-        return await service.complete(request, api)
-
-    path, *others = paths
-    app.post(path, name=name, **app.takes(api.body))(write)
-    for other_path in others:
-        app.post(other_path, include_in_schema=False)(write)
 
 
 def _add_inspections(app: Application, service: Service) -> None:
@@ -104,10 +94,10 @@ def _add_responses(app: Application, service: Service) -> None:
             _RESPONSES,
         )
 
-    @app.post("/responses", include_in_schema=False)
-    @app.post("/v1/responses", **app.takes(ResponsesRequest))
     async def responses(request: Request) -> Response:
         return await service.complete(request, api(request))
+
+    app.add("responses", ResponsesRequest, responses, "/v1/responses", "/responses")
 
     @app.post("/v1/responses/input_tokens", **app.takes(ResponsesRequest))
     async def input_tokens(request: Request) -> Response:

@@ -17,10 +17,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import uvicorn
 
@@ -28,11 +26,12 @@ from tgr_local.engine import Engine, require_address_space
 from tgr_local.engine.installation import slow_cache, unused_gpu
 from tgr_local.generation import Method
 from tgr_local.options import gguf_header
-from tgr_local.options.config import EngineConfig, ServerConfig
+from tgr_local.options.config import ServerConfig
 from tgr_local.options.resolve import former_advice
 from tgr_local.server.app import create_app
 from tgr_local.server.auth import is_loopback
 from tgr_local.server.connection import Connection
+from tgr_local.server.loaded import Setup as Setup
 from tgr_local.server.service import Service
 from tgr_local.system.errors import TgrError, describe, is_shortage, why_not_bound
 from tgr_local.system.sanitize import printable_line
@@ -49,22 +48,14 @@ _BACKGROUND_SECONDS = 0.5
 _LAST_SECONDS = 4.0  # for cancelled work to end, and the model to be freed
 
 
-def run(
-    path: Path | None,
-    limits: ServerConfig,
-    *,
-    method: Method,
-    engine_config: EngineConfig,
-    options: Mapping[str, Any],
-) -> int:
+def run(path: Path | None, setup: Setup) -> int:
     """Serves until a signal, and returns the exit code. `path` is loaded at the start; None = the
     models of `models_dir` on demand. Raises the error that prevented serving."""
     if path is not None:
         gguf_header.check_file(path)  # before anybody is told an address
+    limits, method = setup.limits, setup.method
     keys = api_keys(limits)
-    service = Service(
-        path, limits, method=method, engine_config=engine_config, options=options, tell=_say
-    )
+    service = Service(path, setup, tell=_say)
     listener = _listener(limits)
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host

@@ -21,24 +21,22 @@ from tgr_local.apis import writing
 from tgr_local.apis.bodies import CommonRequest, SampledRequest
 from tgr_local.apis.completions import progress_object
 from tgr_local.apis.events import ApiEvent, NewText, Searched, Usage
-from tgr_local.apis.memory import memory_needed
 from tgr_local.apis.requests import PreparedRequest
 from tgr_local.apis.validation import RequestBody
 from tgr_local.apis.writing import Translation
 from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import Method
-from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.server.answer_now import Running, owner_of
 from tgr_local.server.bodies import Bodies, Body, Fields
 from tgr_local.server.errors import ApiError
 from tgr_local.server.jobs import Job, Jobs, Put, Work
 from tgr_local.server.lease import Lease, without_folder
-from tgr_local.server.limits import RequestMemory, within_limits, within_time
+from tgr_local.server.limits import RequestMemory, memory_needed, within_limits, within_time
 from tgr_local.server.loaded import LoadedModel, Setup
 from tgr_local.server.log import Facts, Log, facts_of
 from tgr_local.server.lora import ScaleTurns
 from tgr_local.server.metrics import Metrics
 from tgr_local.server.models import Models
+from tgr_local.server.openapi import Respond
 from tgr_local.server.pool import Pool
 from tgr_local.server.prompt_cache import PromptCache
 from tgr_local.server.wire import OPENAI, EventStream, Frames, JsonResponse, encoded
@@ -88,19 +86,13 @@ class Service:
     """The models of a server, and the requests to them."""
 
     def __init__(
-        self,
-        path: Path | None,
-        limits: ServerConfig,
-        *,
-        method: Method,
-        engine_config: EngineConfig,
-        options: Mapping[str, Any],
-        tell: Callable[[str], object] = lambda _: None,
+        self, path: Path | None, setup: Setup, tell: Callable[[str], object] = lambda _: None
     ) -> None:
-        """`path` is the model of the start, `options` the fields of SearchConfig that the owner of
-        the server has set; `tell` receives a line for the owner about each load and unload."""
-        self.limits, self.method = limits, method
-        self.models = Models(path, Setup(limits, method, engine_config, dict(options)), tell)
+        """`path` is the model of the start; `tell` receives a line for the owner about each load
+        and unload."""
+        self.limits = limits = setup.limits
+        self.method = setup.method
+        self.models = Models(path, setup, tell)
         self._bodies = Bodies(limits.max_body)
         self._ignored: set[str] = set()  # parameters that the log has named
         self.log = Log(limits.log_file)
@@ -166,6 +158,14 @@ class Service:
         async with self._job(request, work, jobs, lease) as job:
             return await job.first(None)
 
+    def answers(self, kind: type[AnyBody], *make: Any, **options: Any) -> Respond:
+        """A route's function that responds with what `run` returns."""
+
+        async def respond(request: Request) -> Response:
+            return JsonResponse(await self.run(request, kind, *make, **options))
+
+        return respond
+
     async def make(self, request: Request, make: Callable[[Fields, Cancel], Any]) -> Any:
         """Applies `make` to the body, in a quick job without a model. Raises ApiError."""
         body = await self.body(request)
@@ -199,6 +199,14 @@ class Service:
             with contextlib.suppress(ApiError):  # its own job says what is wrong
                 await self._quick(request, body.wants_stream)
         return bool(body.streams)
+
+    def writes(self, api: Api) -> Respond:
+        """A route's function that responds as `complete` does."""
+
+        async def respond(request: Request) -> Response:
+            return await self.complete(request, api)
+
+        return respond
 
     async def complete(self, request: Request, api: Api) -> Response:
         """The response to a request for replies, which passes `WAITS`."""
