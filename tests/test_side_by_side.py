@@ -176,7 +176,7 @@ def test_what_a_full_disk_refuses_is_written_when_there_is_room(home: Path, monk
     assert first is not None
     full = OSError(errno.ENOSPC, "No space left on device")
     with monkeypatch.context() as patch:
-        patch.setattr(paths.tempfile, "NamedTemporaryFile", lambda **_: (_ for _ in ()).throw(full))
+        patch.setattr(paths.tempfile, "mkstemp", lambda *_: (_ for _ in ()).throw(full))
         session.ask("two")
         session.ask("three")
         output(session, "/clear")

@@ -31,22 +31,18 @@ RANDOM_SEED = 0xFFFFFFFF
 """llama.cpp's number for a seed that is drawn."""
 POOLINGS = {0: "none", 1: "mean", 2: "cls", 3: "last"}
 """llama.cpp's numbers of the ways to make one vector of a text."""
-_BY_FILE = "the model file says it; leave it out"
+_BY_FILE: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("kv_overrides", (None, {})), ("rope_scaling_type", (-1, None)), ("rope_freq_base", (0.0,)),
+    ("rope_freq_scale", (0.0,)), ("yarn_ext_factor", (-1.0,)), ("yarn_attn_factor", (1.0, -1.0)),
+    ("yarn_beta_fast", (32.0, -1.0)), ("yarn_beta_slow", (1.0, -1.0)), ("yarn_orig_ctx", (0,)),
+    ("attention_type", (-1, 0)),
+)  # fmt: skip
 
 ONLY: Mapping[str, Allowed] = {
     "split_mode": Allowed((1,), "layers are divided among the GPUs as tensor_split says"),
     "vocab_only": Allowed((False,), "the whole model is loaded"),
-    "kv_overrides": Allowed((None, {}), _BY_FILE),
-    "rope_scaling_type": Allowed((-1, None), _BY_FILE),
-    "rope_freq_base": Allowed((0.0,), _BY_FILE),
-    "rope_freq_scale": Allowed((0.0,), _BY_FILE),
-    "yarn_ext_factor": Allowed((-1.0,), _BY_FILE),
-    "yarn_attn_factor": Allowed((1.0, -1.0), _BY_FILE),
-    "yarn_beta_fast": Allowed((32.0, -1.0), _BY_FILE),
-    "yarn_beta_slow": Allowed((1.0, -1.0), _BY_FILE),
-    "yarn_orig_ctx": Allowed((0,), _BY_FILE),
+    **{name: Allowed(values, "the model file says it; leave it out") for name, values in _BY_FILE},
     "pooling_type": Allowed((-1, *POOLINGS), "TgrLlama.rerank scores documents with a reranker"),
-    "attention_type": Allowed((-1, 0), _BY_FILE),
     "offload_kqv": Allowed(
         (True,), "the cache lies beside its layers; n_gpu_layers=0 keeps it in RAM"
     ),

@@ -85,12 +85,8 @@ def _prune(folder: Path, most: int) -> None:
     """Removes files without a conversation, given-up ones, and the oldest ones beyond `most` bytes;
     two names of one file count once."""
     paths.remove_abandoned(folder, f".*{ENDING}.*")
-    dated = []
-    for path in folder.glob("*" + ENDING):
-        with contextlib.suppress(OSError):  # another chat may remove it
-            dated.append((path.stat(), path))
     sizes: dict[int, int] = {}
-    for status, path in sorted(dated, key=lambda pair: pair[0].st_mtime, reverse=True):
+    for path, status in paths.latest_first(folder, f"*{ENDING}"):
         sizes[status.st_ino] = status.st_size
         conversation = path.with_name(path.name.removesuffix(ENDING) + store.ENDING)
         if sum(sizes.values()) > most or not conversation.exists():

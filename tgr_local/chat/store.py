@@ -24,9 +24,9 @@ from tgr_local.options import model_files, model_parts
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import updated
 from tgr_local.options.former import FORMER_METHODS, has_left
+from tgr_local.system import paths
 from tgr_local.system.errors import TgrError
 from tgr_local.system.json_checks import require_type
-from tgr_local.system.paths import folder
 
 FORMAT = "tgr-chat 1"
 ENDING = ".jsonl"
@@ -91,19 +91,14 @@ def path_of(name: str) -> Path:
 def new_path() -> Path:
     """A path in the state folder, named after the time, at which no file exists."""
     stem = f"{time.strftime('%Y-%m-%d-%H%M%S')}-{os.getpid()}"
-    paths = (_folder() / f"{stem}-{number}{ENDING}" for number in itertools.count(1))
-    return next(path for path in paths if not path.exists())
+    numbered = (_folder() / f"{stem}-{number}{ENDING}" for number in itertools.count(1))
+    return next(path for path in numbered if not path.exists())
 
 
 def saved_paths() -> list[Path]:
     """The conversations in the state folder, latest first."""
-    dated = []
-    for path in _folder().glob("*" + ENDING):
-        with contextlib.suppress(OSError):  # another process may remove it
-            status = path.stat()
-            if status.st_size:  # else another process has just made it
-                dated.append((status.st_mtime_ns, path))
-    return [path for _, path in sorted(dated, reverse=True)]
+    files = paths.latest_first(_folder(), f"*{ENDING}")
+    return [path for path, about in files if about.st_size]  # else it has just been made
 
 
 def is_named(path: Path) -> bool:
@@ -117,7 +112,7 @@ def is_in_folder(path: Path) -> bool:
 
 
 def _folder() -> Path:
-    return Path(os.path.realpath(folder("state") / "chats"))  # comparable with `path_of`
+    return Path(os.path.realpath(paths.folder("state") / "chats"))  # comparable with `path_of`
 
 
 def n_bytes(model: Path) -> int:

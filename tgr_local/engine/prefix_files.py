@@ -17,21 +17,21 @@ import json
 import os
 import stat
 import struct
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tgr_local.engine.cancel import Cancel
 from tgr_local.engine.devices import available_memory
 from tgr_local.engine.engine import Engine
 from tgr_local.engine.native import LLAMA_CPP_PYTHON
 from tgr_local.engine.session import Task
-from tgr_local.system import files
+from tgr_local.system import files, paths
 from tgr_local.system.errors import CancelledError, CapacityError, PrefixError, PrefixRoomError
 
 MAGIC = b"tgrprefx"
@@ -41,6 +41,7 @@ _HEADER_MOST, _DIGEST_MOST = 1 << 16, 64  # bytes
 _BLOCK = 16 << 20  # bytes read or written between two checks of `cancel`
 _COPIES = 3  # copies of the keys and values that are in memory at a time, at most
 _SHA = hashlib.sha256().digest_size
+Tokens = Sequence[int] | NDArray[np.int32]
 TEMPORARY = ".part"  # the end of the name of a file that is being written
 
 
@@ -100,7 +101,7 @@ def save_prefix(
         raise PrefixError(f"{path} exists and is not a saved prefix; name another file")
     _, cell_bytes = _sizes(engine._native.memory_layout())
     n = max(
-        (_n_common(tokens, known) for known, of in remembered(engine) if of == digest), default=0
+        (n_common(tokens, known) for known, of in remembered(engine) if of == digest), default=0
     )
     if n < least_tokens:
         return None
@@ -116,7 +117,7 @@ def save_prefix(
     start = _START.pack(MAGIC, _VERSION, len(text)) + text
     n_bytes = len(start) + header.n_bytes + _SHA
     _check_size(n_bytes, most_bytes)
-    with _replacing(path) as file:
+    with paths.replacing(path, f".{path.name}.", TEMPORARY) as file:
         sha = hashlib.sha256()
         for part in (start, np.array(known, "<i4").tobytes(), norms, state, cells):
             view = memoryview(part)
@@ -213,20 +214,6 @@ def fill_prefix(engine: Engine, tokens: Sequence[int], n_read: int) -> None:
 
 
 # ---- writing ----
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file, which takes the place of `path` at the end of the block, or is removed."""
-    descriptor, name = tempfile.mkstemp(TEMPORARY, f".{path.name}.", path.parent)  # mode 0600
-    try:
-        with open(descriptor, "wb") as file:
-            yield file
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 def _check_size(n_bytes: int, most: int | None) -> None:
@@ -364,8 +351,8 @@ def _check(cancel: Cancel | None) -> None:
         raise CancelledError("cancelled while a prefix was saved or loaded")
 
 
-def _n_common(a: list[int], b: list[int]) -> int:
+def n_common(a: Tokens, b: Tokens) -> int:
     """Tokens at the beginning that both have."""
     n = min(len(a), len(b))
-    differ = np.flatnonzero(np.array(a[:n]) != np.array(b[:n]))
+    differ = np.flatnonzero(np.asarray(a[:n]) != np.asarray(b[:n]))
     return int(differ[0]) if len(differ) else n

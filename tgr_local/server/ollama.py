@@ -151,8 +151,10 @@ def _add_embeddings(app: Application, service: Service) -> None:
             "prompt_eval_count": response["usage"]["prompt_tokens"],
         } | more
 
-    for name, body in (("embed", OllamaEmbedRequest), ("embeddings", OllamaEmbeddingsRequest)):
-        app.add(name, body, service.answers(body, make, read=read), f"/api/{name}")
+    asked = service.answers(OllamaEmbedRequest, make, read=read)
+    app.add("embed", OllamaEmbedRequest, asked, "/api/embed")
+    asked = service.answers(OllamaEmbeddingsRequest, make, read=read)
+    app.add("older", OllamaEmbeddingsRequest, asked, "/api/embeddings")
 
 
 def _refusal(action: str, instead: str) -> Any:
@@ -206,15 +208,15 @@ async def _shown(service: Service, name: str | None) -> dict[str, Any]:
     if path is None:
         raise ApiError(400, "model is missing; name one that /api/tags lists", param="model")
     of_file = await run_in_threadpool(_of_file, path)
-    metadata = (await run_in_threadpool(model_files.card, path)).metadata
+    card = await run_in_threadpool(model_files.card, path)
     takes_tools = bool(about["chat_template"])
+    info = {key: _value(text) for key, text in card.metadata.items() if len(text) < _LONGEST}
     return {
         "modelfile": "",
         "parameters": "",
         "template": about["chat_template"],
         "details": of_file["details"],
-        "model_info": {key: _value(text) for key, text in metadata.items() if len(text) < _LONGEST}
-        | {"general.parameter_count": await run_in_threadpool(_n_parameters, path)},
+        "model_info": info | {"general.parameter_count": int(card.facts()["parameters"] or 0)},
         "capabilities": ["completion", *(["tools"] if takes_tools else [])],
         "modified_at": of_file["modified_at"],
     }
@@ -225,10 +227,6 @@ _LONGEST = 512  # characters of a value of the metadata
 
 def _value(text: str) -> str | int:
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 16 else text
-
-
-def _n_parameters(path: Path) -> int:
-    return int(model_files.card(path).facts()["parameters"] or 0)
 
 
 def _parameters(n: int) -> str:

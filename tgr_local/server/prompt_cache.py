@@ -16,10 +16,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import stat
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from tgr_local.engine import Adapter, Cancel, Engine
 from tgr_local.engine.prefix_files import (
     TEMPORARY,
     load_prefix,
+    n_common,
     remembered,
     save_prefix,
     saved_tokens,
@@ -75,13 +75,9 @@ class PromptFolder:
 
     def files(self) -> list[tuple[Path, os.stat_result]]:
         """The regular files of the folder with prompts, the latest used first."""
-        files = []
-        for path in self._named(f"*{ENDING}"):
-            with contextlib.suppress(OSError):
-                about = path.lstat()
-                if stat.S_ISREG(about.st_mode):
-                    files.append((path, about))
-        return sorted(files, key=lambda entry: entry[1].st_mtime_ns, reverse=True)
+        assert self.path is not None
+        files = paths.latest_first(self.path, f"*{ENDING}")
+        return [file for file in files if file[0].is_file() and not file[0].is_symlink()]
 
     def make_room(self, n_bytes: int, replaced: Collection[Path] = ()) -> bool:
         """Removes the least recently used files until this many more bytes fit, without
@@ -98,11 +94,6 @@ class PromptFolder:
             if total > self.most:
                 path.unlink(missing_ok=True)
         return True
-
-    def _named(self, pattern: str) -> Iterator[Path]:
-        assert self.path is not None
-        with contextlib.suppress(OSError):  # the folder is gone
-            yield from self.path.glob(pattern)
 
 
 @dataclass
@@ -304,7 +295,7 @@ class PromptCache:
         return path, n
 
     def _n_usable(self, known: _Tokens, tokens: _Tokens) -> int:
-        n = _n_common(known, tokens)
+        n = n_common(known, tokens)
         return n if self._engine.rolls_back or n == len(known) else 0
 
     def _n_loadable(self, known: _Tokens, tokens: _Tokens) -> int:
@@ -381,14 +372,8 @@ class _OwnedPrompt:
     digest: bytes
 
 
-def _n_common(a: _Tokens, b: _Tokens) -> int:
-    n = min(len(a), len(b))
-    differs = np.flatnonzero(a[:n] != b[:n])
-    return int(differs[0]) if len(differs) else n
-
-
 def _n_worth(known: _Tokens, tokens: _Tokens) -> int:
     """Tokens that both begin with; 0 where `known` has so many more that reading it, which is read
     whole, would not pay."""
-    n = _n_common(known, tokens)
+    n = n_common(known, tokens)
     return n if _LEAST_SHARE * n >= len(known) else 0

@@ -8,8 +8,9 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 Kind = Literal["config", "data", "state", "cache"]
 _DEFAULTS: dict[Kind, str] = {
@@ -71,15 +72,34 @@ def write_whole(path: Path, data: bytes) -> None:
     """Writes a file in a folder that only the owner may read, whole or not at all. Drafts that
     killed processes have left there are removed after an hour. Raises OSError."""
     remove_abandoned(private(path).parent, f"{_DRAFT}*")
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_DRAFT, delete=False) as draft:
-        try:
-            draft.write(data)
-            draft.flush()
-            os.replace(draft.name, path)
-        except BaseException:
+    with replacing(path, _DRAFT) as draft:
+        draft.write(data)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, prefix: str, suffix: str = "") -> Iterator[BinaryIO]:
+    """A new file that its owner alone may read, which takes the place of `path` at the end of the
+    block, or is removed. Its own name begins and ends so."""
+    descriptor, name = tempfile.mkstemp(suffix, prefix, path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def latest_first(place: Path, names: str) -> list[tuple[Path, os.stat_result]]:
+    """The files in a folder whose names match a pattern, with their times and sizes, those that
+    were written last first. Other processes may remove some meanwhile, or the folder."""
+    files = []
+    with contextlib.suppress(OSError):
+        for path in place.glob(names):
             with contextlib.suppress(OSError):
-                os.unlink(draft.name)
-            raise
+                files.append((path, path.stat()))
+    return sorted(files, key=lambda file: (file[1].st_mtime_ns, file[0]), reverse=True)
 
 
 def remove_abandoned(place: Path, drafts: str) -> None:

@@ -167,11 +167,8 @@ def _path(session_id: str) -> Path:
 
 def _all() -> list[Path]:
     """Latest first."""
-    dated_paths = []
-    for path in _folder().glob("*.jsonl"):
-        with contextlib.suppress(OSError):  # another process may remove it
-            dated_paths.append((path.lstat().st_mtime, path))
-    return [path for _, path in sorted(dated_paths, reverse=True) if _ID.fullmatch(path.stem)]
+    files = paths.latest_first(_folder(), "*.jsonl")
+    return [path for path, _ in files if _ID.fullmatch(path.stem)]
 
 
 def _read(path: Path) -> tuple[SessionHeader, list[str]]:
