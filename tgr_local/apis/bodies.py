@@ -24,7 +24,7 @@ from tgr_local.apis.search_options import (
     text_bounds,
     whole_field,
 )
-from tgr_local.apis.tools import as_choice, as_tool
+from tgr_local.apis.tools import as_choice, as_tool, function_call
 from tgr_local.apis.validation import AT_FAULT, OpenObject, with_fields
 from tgr_local.options.fields import INT_MAX
 
@@ -86,9 +86,7 @@ def _as_function(call: Any) -> Any:
     custom = call.get("custom") if isinstance(call, dict) else None
     if not isinstance(custom, dict):
         return call
-    arguments = {"input": custom.get("input")}
-    function = {"name": custom.get("name"), "arguments": arguments}
-    return {"id": call.get("id"), "type": "function", "function": function}
+    return function_call(call.get("id"), custom.get("name"), {"input": custom.get("input")})
 
 
 class ToolCall(OpenObject):

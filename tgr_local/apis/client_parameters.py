@@ -103,9 +103,9 @@ _REFUSED: tuple[tuple[tuple[Any, ...], str], ...] = (
     (([],), "functions image_data logits_processor stopping_criteria stop_token_ids bad_words "
             "allowed_token_ids documents guided_choice"),
     ((False,), "ignore_eos use_beam_search include_stop_str_in_output safe_prompt"),
+    ((1,), "tfs_z n_cmpl"),
     ((0,), "mirostat mirostat_mode smoothing_factor n_probs min_tokens top_a"),
     ((0, 1), "min_keep"),
-    ((1,), "tfs_z n_cmpl"),
     ((-1,), "adaptive_target truncate_prompt_tokens"),
     (("none", "auto"), "function_call"),
     ((["text"],), "modalities"),

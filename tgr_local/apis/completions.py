@@ -29,6 +29,7 @@ from tgr_local.apis.requests import PreparedRequest as PreparedRequest
 from tgr_local.apis.requests import chat_request as chat_request
 from tgr_local.apis.requests import completion_request as completion_request
 from tgr_local.apis.timings import prompt_progress, timings
+from tgr_local.apis.tools import function_call
 from tgr_local.apis.validation import RequestError as RequestError
 from tgr_local.apis.writing import Choice, OnReplyEvent, Response, Translation, write
 from tgr_local.engine import Cancel, Engine
@@ -235,8 +236,7 @@ class ChatTranslation(_CompletionsTranslation):
         elif isinstance(event, ChoiceEnded):
             choices += self._ended(event, self._choice(index, finish_reason=event.finish))
         elif isinstance(event, CallBegun):
-            function = {"name": event.name, "arguments": ""}
-            call = {"index": event.call, "id": event.id, "type": "function", "function": function}
+            call = {"index": event.call} | function_call(event.id, event.name, "")
             choices.append(self._choice(index, delta={"tool_calls": [call]}))
         elif isinstance(event, CallArguments):
             call = {"index": event.call, "function": {"arguments": event.text}}
@@ -251,12 +251,7 @@ class ChatTranslation(_CompletionsTranslation):
         if choice.calls:
             message["content"] = content or None
             message["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for call in choice.calls
+                function_call(call.id, call.name, call.arguments) for call in choice.calls
             ]
         logprobs = self._logprobs(response.answer_tokens(choice))
         shape: JsonObject = {"index": choice.index, "finish_reason": choice.finish}

@@ -32,7 +32,7 @@ from tgr_local.apis.other_parts import part_text
 from tgr_local.apis.requests import PreparedRequest, chat_request
 from tgr_local.apis.search_options import optional, whole_field
 from tgr_local.apis.thoughts import earlier_thinking, is_thought
-from tgr_local.apis.tools import chat_tools
+from tgr_local.apis.tools import chat_tools, function_call
 from tgr_local.apis.validation import OpenObject, RequestError, shown
 from tgr_local.engine import Engine
 from tgr_local.engine.templates.messages import one_system
@@ -238,12 +238,9 @@ def _assistant_message(i: int, content: list[Any]) -> dict[str, Any]:
             if kind == "thinking":
                 needed(where, block, kind)
         elif kind == "tool_use":
-            function = {
-                "name": needed(where, block, "name"),
-                "arguments": json.dumps(block.get("input") or {}, ensure_ascii=False),
-            }
-            call_id = needed(where, block, "id")
-            calls.append({"id": call_id, "type": "function", "function": function})
+            name, call_id = needed(where, block, "name"), needed(where, block, "id")
+            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
+            calls.append(function_call(call_id, name, arguments))
         elif kind == "text":
             texts.append(_text(where, block))
         else:

@@ -37,6 +37,7 @@ from tgr_local.apis.events import (
 from tgr_local.apis.requests import PreparedRequest, chat_request, completion_request
 from tgr_local.apis.search_options import option_fields, optional
 from tgr_local.apis.timings import timings
+from tgr_local.apis.tools import function_call
 from tgr_local.apis.validation import OpenObject, RequestError, with_fields
 from tgr_local.apis.writing import Response, Translation
 from tgr_local.engine import Engine
@@ -227,11 +228,9 @@ def _messages(messages: list[OllamaMessage]) -> list[dict[str, Any]]:
             entry["tool_calls"], open_calls = [], []
             for call in calls:
                 name, arguments = call["function"]["name"], call["function"].get("arguments")
-                open_calls.append((f"call_{n_calls}", name))
-                function = {"name": name, "arguments": arguments or {}}
-                entry["tool_calls"].append(
-                    {"id": f"call_{n_calls}", "type": "function", "function": function}
-                )
+                call_id = f"call_{n_calls}"
+                open_calls.append((call_id, name))
+                entry["tool_calls"].append(function_call(call_id, name, arguments or {}))
                 n_calls += 1
         if role == "tool":
             named = [pair for pair in open_calls if pair[1] == message.get("tool_name")]

@@ -29,7 +29,7 @@ from tgr_local.apis.requests import PreparedRequest, chat_request
 from tgr_local.apis.response_store import ResponseStore
 from tgr_local.apis.search_options import optional, whole_field
 from tgr_local.apis.thoughts import earlier_thinking, thought_text, without_thinking
-from tgr_local.apis.tools import chat_tools
+from tgr_local.apis.tools import chat_tools, function_call
 from tgr_local.apis.validation import OpenObject, RequestError, shown
 from tgr_local.engine import Engine
 from tgr_local.engine.templates.messages import one_system
@@ -288,8 +288,7 @@ def _add_call(
     messages: list[dict[str, Any]], where: str, item: Item, name: str, arguments: str
 ) -> None:
     calls = _assistant(messages).setdefault("tool_calls", [])
-    function = {"name": name, "arguments": arguments}
-    calls.append({"id": _call_id(where, item), "type": "function", "function": function})
+    calls.append(function_call(_call_id(where, item), name, arguments))
     if len(calls) > CALLS_MAX:
         raise RequestError(f"{where} is one of more than {CALLS_MAX} calls in a row", "input")
 

@@ -47,6 +47,12 @@ def chat_tools(tools: Iterable[Any]) -> list[Any]:
     return converted
 
 
+def function_call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
+    """A call of a function in a chat's form."""
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
 def functions(tools: Iterable[Mapping[str, Any]]) -> tuple[list[Any], list[str]]:
     """The functions among some tools of `as_tool`, and what the others are called."""
     known, ignored = [], []

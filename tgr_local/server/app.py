@@ -129,9 +129,10 @@ def _add_rerank(app: Application, service: Service) -> None:
 
 
 def _add_tokens(app: Application, service: Service) -> None:
-    for body, read in ((TokenizeRequest, tokens.tokenize), (DetokenizeRequest, tokens.detokenize)):
-        name = read.__name__
-        app.add(name, body, service.answers(body, read=read, quick=True), f"/{name}")
+    tokenize = service.answers(TokenizeRequest, read=tokens.tokenize, quick=True)
+    app.add("tokenize", TokenizeRequest, tokenize, "/tokenize")
+    detokenize = service.answers(DetokenizeRequest, read=tokens.detokenize, quick=True)
+    app.add("detokenize", DetokenizeRequest, detokenize, "/detokenize")
 
     @app.post("/render", **app.takes(RenderRequest))
     async def render(request: Request) -> Response:
