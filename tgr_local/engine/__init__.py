@@ -15,7 +15,6 @@ session.py         Session, Sequence, Injection, Task, Added; LockstepGroup, Par
 prefix_files.py    remembered prefixes in files; a fake prefix for measurements
 steered.py         SteeredEngine: a view of an engine, whose sessions are steered
 records.py         Sampling, GrammarTrigger, Output, EngineStats
-cancel.py          Cancel
 devices.py         devices of ggml, cores
 rpc.py             servers that hold a part of a model
 memory_check.py    whether a model fits into memory
@@ -31,8 +30,6 @@ templates/         chat templates: messages in, the text of a prompt out
 from tgr_local.engine.adapters import Adapter as Adapter
 from tgr_local.engine.adapters import named_adapters as named_adapters
 from tgr_local.engine.adapters import rescaled as rescaled
-from tgr_local.engine.cancel import Cancel as Cancel
-from tgr_local.engine.cancel import watched as watched
 from tgr_local.engine.devices import available_memory as available_memory
 from tgr_local.engine.devices import backend_devices as backend_devices
 from tgr_local.engine.devices import default_threads as default_threads
@@ -67,3 +64,6 @@ from tgr_local.engine.threads import Workers as Workers
 from tgr_local.engine.threads import start_thread as start_thread
 from tgr_local.engine.waits import awaited_by as awaited_by
 from tgr_local.engine.waits import awaiting as awaiting
+from tgr_local.system.cancel import Cancel as Cancel
+from tgr_local.system.cancel import check_cancelled as check_cancelled
+from tgr_local.system.cancel import watched as watched

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from tgr_local.engine import adapters, rpc, threads, vulkan, waits
 from tgr_local.engine.adapters import Adapter
-from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.devices import default_threads, gpu_number
 from tgr_local.engine.native import native
 from tgr_local.engine.records import EngineStats, LayerFit, MemoryUse
@@ -32,6 +31,7 @@ from tgr_local.engine.templates.prompt_text import ControlTexts, PromptText
 from tgr_local.options import cache, gguf_header
 from tgr_local.options.config import EngineConfig
 from tgr_local.system import confined
+from tgr_local.system.cancel import Cancel, check_cancelled, watched
 from tgr_local.system.errors import CancelledError, CapacityError, ModelError, TgrError
 
 _TEMPLATE_MOST = 1 << 20  # characters of a chat template
@@ -90,17 +90,13 @@ class Engine:
         params.flash_attn = {"auto": -1, "off": 0, "on": 1}[config.flash_attn]
         params.type_k = cache.CACHE_TYPES[config.type_k].ggml_id
         params.type_v = cache.CACHE_TYPES[config.type_v].ggml_id
-
-        def check() -> None:
-            if cancel and cancel.is_set():
-                raise CancelledError(f"cancelled while {self.path} was being loaded")
-
+        why = f"cancelled while {self.path} was being loaded"
         if config.n_gpu_layers:
             vulkan.load(config.device)
             params.main_gpu = gpu_number(config.device)
         # before they are loaded: a file that is replaced while it is read counts as replaced
         self._files = adapters.LoadedFiles(self.path, added)
-        self._native = native.Engine(params, check)
+        self._native = native.Engine(params, functools.partial(check_cancelled, cancel, why))
         self.n_seq_max: int = self._native.stats()["n_seq_max"]
         self._max_cells: int | None = None
         self.preempts: bool = False
@@ -441,8 +437,7 @@ class Engine:
                 look()
                 while (admitted := request.wait(threads.patience())) is None:
                     pass
-            if cancel and cancel.is_set():
-                raise CancelledError
+            check_cancelled(cancel)
             reservation = waits.Reservation(n_cells, n_seqs, group)
             return Session(self._native, admitted, reservation, self._reservations, self._added)
         except BaseException as error:

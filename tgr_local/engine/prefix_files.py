@@ -26,19 +26,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine.cancel import Cancel
 from tgr_local.engine.devices import available_memory
 from tgr_local.engine.engine import Engine
 from tgr_local.engine.native import LLAMA_CPP_PYTHON
 from tgr_local.engine.session import Task
 from tgr_local.system import files, paths
-from tgr_local.system.errors import CancelledError, CapacityError, PrefixError, PrefixRoomError
+from tgr_local.system.cancel import Cancel, check_cancelled
+from tgr_local.system.errors import CapacityError, PrefixError, PrefixRoomError
 
 MAGIC = b"tgrprefx"
 _VERSION = 1
 _START = struct.Struct("<8sII")  # magic, version, bytes of the JSON object
 _HEADER_MOST, _DIGEST_MOST = 1 << 16, 64  # bytes
 _BLOCK = 16 << 20  # bytes read or written between two checks of `cancel`
+_STOPPED = "cancelled while a prefix was saved or loaded"
 _COPIES = 3  # copies of the keys and values that are in memory at a time, at most
 _SHA = hashlib.sha256().digest_size
 Tokens = Sequence[int] | NDArray[np.int32]
@@ -122,7 +123,7 @@ def save_prefix(
         for part in (start, np.array(known, "<i4").tobytes(), norms, state, cells):
             view = memoryview(part)
             for begin in range(0, len(view), _BLOCK):
-                _check(cancel)
+                check_cancelled(cancel, _STOPPED)
                 sha.update(view[begin : begin + _BLOCK])
                 file.write(view[begin : begin + _BLOCK])
         file.write(sha.digest())
@@ -337,18 +338,13 @@ def _read(path: Path, file: FileIO, n_bytes: int, sha: Any, cancel: Cancel | Non
     data = bytearray(n_bytes)
     view, begin = memoryview(data), 0
     while begin < n_bytes:
-        _check(cancel)
+        check_cancelled(cancel, _STOPPED)
         n = file.readinto(view[begin : begin + _BLOCK])
         if not n:
             raise PrefixError(f"{path} is damaged: it ends after {begin} of {n_bytes} bytes")
         sha.update(view[begin : begin + n])
         begin += n
     return data
-
-
-def _check(cancel: Cancel | None) -> None:
-    if cancel and cancel.is_set():
-        raise CancelledError("cancelled while a prefix was saved or loaded")
 
 
 def n_common(a: Tokens, b: Tokens) -> int:

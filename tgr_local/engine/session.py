@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgr_local.engine import threads, waits
-from tgr_local.engine.cancel import Cancel, watched
 from tgr_local.engine.native import native
 from tgr_local.engine.records import Output, Sampling
+from tgr_local.system.cancel import Cancel, check_cancelled, watched
 from tgr_local.system.errors import CancelledError
 
 INT_MAX = 2**31 - 1
@@ -237,7 +237,7 @@ class Session:
                 for piece in self._cut(new, task.part - n, task.part, task.shown):
                     if on_tokens:
                         on_tokens([piece])
-                    _check_cancelled(cancel)
+                    check_cancelled(cancel)
                     n += len(piece[0])
                     if n == task.part:
                         n = 0
@@ -258,7 +258,7 @@ class Session:
             yield piece, self._native.detokenize(piece, False, shown)
 
     def _start(self, tasks: Seq[Task], cancel: Cancel | None) -> native.Job:
-        _check_cancelled(cancel)
+        check_cancelled(cancel)
         with threads.inside():
             self._reservation.use()
             self._reservation.job = job = self._submit(tasks)
@@ -446,11 +446,6 @@ def _counted(job: native.Job) -> Iterator[list[Output]]:
             every = sum(output.n_decoded for output in outputs)
             error.n_decoded = every - sum(output.n_decoded for output in taken)
         raise
-
-
-def _check_cancelled(cancel: Cancel | None) -> None:
-    if cancel and cancel.is_set():
-        raise CancelledError("cancelled")
 
 
 def check_whole(name: str, value: int, low: int, high: int) -> None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Cancel, Engine, PromptText, Task
+from tgr_local.engine import Cancel, Engine, PromptText, Task, check_cancelled
 from tgr_local.generation.prompt import tokens_within
-from tgr_local.system.errors import CancelledError, CapacityError, ContextError, ModelError
+from tgr_local.system.errors import CapacityError, ContextError, ModelError
 
 _AT_ONCE = 512  # tokens whose states are read together
 RERANK_TOKENS = 1 << 20
@@ -101,8 +101,7 @@ def rerank_tokens(
     prompts: list[Tokens] = []
     total = 0
     for i, document in enumerate(documents):
-        if cancel and cancel.is_set():
-            raise CancelledError("cancelled while documents were tokenized")
+        check_cancelled(cancel, "cancelled while documents were tokenized")
         prompt = _prompt(rest, marked, _as_text(engine, document))
         subject = f"document {i} has {{}} tokens with the query"
         tokens = _tokens(engine, prompt, subject, begun)

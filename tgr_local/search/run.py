@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine.cancel import Cancel
 from tgr_local.engine.records import Output, Sampling
 from tgr_local.engine.session import Injection, OnTokens, Participant, Sequence, Session, Task
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import Config, group_of
 from tgr_local.search.steps import Counts, Finish, OnProgress, Progress, Seconds, Step
+from tgr_local.system.cancel import Cancel
 from tgr_local.system.errors import BudgetError, CancelledError, TgrError
 
 if TYPE_CHECKING:

@@ -175,8 +175,7 @@ class Job:
         self.started = time.monotonic()
         _soon(self._loop, self._set_timer)
         try:
-            if self._cancel.is_set():
-                raise CancelledError("cancelled")
+            self._cancel.check()
             self._work(self._cancel, self.put)
             self.put(_END)
         except BaseException as error:

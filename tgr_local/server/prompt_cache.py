@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Adapter, Cancel, Engine
+from tgr_local.engine import Adapter, Cancel, Engine, check_cancelled
 from tgr_local.engine.prefix_files import (
     TEMPORARY,
     load_prefix,
@@ -211,8 +211,7 @@ class PromptCache:
         for path, _ in self._folder.files()[:_FILES_MOST]:
             if self._closed:
                 return
-            if cancel and cancel.is_set():
-                raise CancelledError("cancelled while kept prompts were looked for")
+            check_cancelled(cancel, "cancelled while kept prompts were looked for")
             try:
                 tokens = saved_tokens(self._engine, path, digest)
             except (PrefixError, OSError, MemoryError) as error:

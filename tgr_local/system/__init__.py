@@ -17,6 +17,7 @@ json_values.py       records ↔ JSON values
 answers.py           the final answer in a text, as votes and graders compare it
 think_tags.py        the tags around the thinking
 python_source.py     the syntax tree of Python code, safe in threads
+cancel.py            Cancel: a flag that ends work from another thread
 turnstile.py         a turnstile for work of which only so much may run at a time
 confined.py          chat templates with tools, replies, Markdown: read in a process with limits
 confined_worker.py   that process

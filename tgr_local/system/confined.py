@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tgr_local.system import confined_worker
+from tgr_local.system.cancel import Cancel, check_cancelled, watched
 from tgr_local.system.confined_worker import CPU_SECONDS, RESULT_BYTES
-from tgr_local.system.errors import CancelledError, InstallError, TgrError
-from tgr_local.system.turnstile import Flag, Turnstile
+from tgr_local.system.errors import InstallError, TgrError
+from tgr_local.system.turnstile import Turnstile
 
 WALL_SECONDS = 20.0  # wall time, for a worker that sleeps or that a busy machine slows down
 _MOST_BYTES = RESULT_BYTES + (1 << 20)  # of an answer; an honest worker never sends more
@@ -49,7 +50,7 @@ class FailedError(ConfinedError):
 
 
 def apply_template(
-    template: str, bos: str, eos: str, request: dict[str, Any], cancel: Flag | None = None
+    template: str, bos: str, eos: str, request: dict[str, Any], cancel: Cancel | None = None
 ) -> dict[str, Any]:
     """Applies a chat template to messages; returns the prompt, and how to read the replies to it.
 
@@ -77,7 +78,7 @@ def abilities(template: str) -> dict[str, bool]:
 
 
 def parse(
-    parser: tuple[int, str, str], text: str, *, partial: bool, cancel: Flag | None = None
+    parser: tuple[int, str, str], text: str, *, partial: bool, cancel: Cancel | None = None
 ) -> dict[str, Any]:
     """The message in a reply: its ``content``, ``thinking`` and ``calls`` (``id``, ``name``,
     ``arguments``). The parser is its format's number, its text, and the text before the reply;
@@ -90,7 +91,7 @@ def parse(
     return message
 
 
-def call(module: Path, arguments: dict[str, Any], cancel: Flag | None = None) -> str:
+def call(module: Path, arguments: dict[str, Any], cancel: Cancel | None = None) -> str:
     """Returns the result of a module's function ``render``. The module is loaded from its file,
     once in each process, and may import only other packages than this one. Raises as
     `apply_template` does."""
@@ -102,7 +103,7 @@ def _key(parser: tuple[int, str, str]) -> str:
     return hashlib.blake2b(repr(parser).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
-def _call(request: dict[str, Any], cancel: Flag | None) -> Any:
+def _call(request: dict[str, Any], cancel: Cancel | None) -> Any:
     try:
         data = json.dumps(request, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -119,7 +120,7 @@ def _call(request: dict[str, Any], cancel: Flag | None) -> Any:
         worker = _worker(command)
         try:
             answer = worker.ask(data, cancel)
-            _check(cancel)  # a watcher that comes late may still end this process
+            check_cancelled(cancel)  # a watcher that comes late may still end this process
         except BaseException:
             worker.end()
             raise
@@ -207,11 +208,6 @@ def _value(answer: dict[str, Any]) -> Any:
     return answer["value"]
 
 
-def _check(cancel: Flag | None) -> None:
-    if cancel and cancel.is_set():
-        raise CancelledError("cancelled")
-
-
 def _late() -> ConfinedError:
     return ConfinedError(f"takes more than {WALL_SECONDS:g} s")
 
@@ -236,15 +232,15 @@ class _Worker:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, data: bytes, cancel: Flag | None) -> dict[str, Any]:
+    def ask(self, data: bytes, cancel: Cancel | None) -> dict[str, Any]:
         deadline = time.monotonic() + WALL_SECONDS
 
         def look() -> None:
             if cancel and cancel.is_set():
                 self._process.kill()  # which ends the wait for its answer
 
-        with cancel.watched(look) if cancel else contextlib.nullcontext():
-            _check(cancel)
+        with watched(cancel, look):
+            check_cancelled(cancel)
             try:
                 self._write(data + b"\n", deadline)
             except OSError:  # the process has ended
@@ -264,7 +260,7 @@ class _Worker:
                 with contextlib.suppress(BlockingIOError):
                     unsent = unsent[os.write(pipe, unsent[:_PIECE]) :]
 
-    def _line(self, deadline: float, cancel: Flag | None) -> bytearray:
+    def _line(self, deadline: float, cancel: Cancel | None) -> bytearray:
         """The line that comes."""
         assert self._process.stdout is not None
         pipe, data = self._process.stdout.fileno(), bytearray()
@@ -304,14 +300,14 @@ class _Worker:
         finally:
             timer.cancel()
 
-    def _raise_end(self, deadline: float, cancel: Flag | None) -> NoReturn:
+    def _raise_end(self, deadline: float, cancel: Cancel | None) -> NoReturn:
         """Raises what its end says; the process may have closed its pipes and live on."""
-        _check(cancel)
+        check_cancelled(cancel)
         try:
             code = self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise _late() from None
-        _check(cancel)
+        check_cancelled(cancel)
         if time.monotonic() >= deadline:
             raise _late()
         if code == _OVER_TIME:

@@ -7,19 +7,9 @@ import functools
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Iterator
 
-from tgr_local.system.errors import CancelledError
-
-
-class Flag(Protocol):
-    """Something that can cancel a wait, such as `engine.Cancel`."""
-
-    def is_set(self) -> bool: ...
-    def watched(
-        self, call: Callable[[], object], /
-    ) -> contextlib.AbstractContextManager[object]: ...
+from tgr_local.system.cancel import Cancel, check_cancelled, watched
 
 
 class _Visitor:
@@ -41,7 +31,7 @@ class Turnstile:
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def taken(self, cancel: Flag | None = None, weight: int = 1) -> Iterator[None]:
+    def taken(self, cancel: Cancel | None = None, weight: int = 1) -> Iterator[None]:
         """Takes `weight` units for the ``with`` block. Raises CancelledError if `cancel` is set
         first, and ValueError for more units than there are."""
         if weight > self._n:
@@ -52,11 +42,10 @@ class Turnstile:
                 self._queue.append(visitor)
                 self._let_in()
             call = functools.partial(visitor.called.put, None)
-            with cancel.watched(call) if cancel else contextlib.nullcontext():
+            with watched(cancel, call):
                 while not (visitor.is_in or (cancel and cancel.is_set())):
                     visitor.called.get()
-            if cancel and cancel.is_set():
-                raise CancelledError("cancelled while waiting for its turn")
+            check_cancelled(cancel, "cancelled while waiting for its turn")
             yield
         finally:
             with self._lock:

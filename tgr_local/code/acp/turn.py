@@ -158,8 +158,7 @@ class PromptRun:
                     said.append("")
                     self.editor.say("The folder is unchanged; /accept takes the edit still.")
                     return
-            if self.editor.cancel.is_set():
-                raise CancelledError("cancelled before the edit was made")
+            self.editor.cancel.check("cancelled before the edit was made")
             self.editor.say(f"{self.session.accept(best.number)}; /undo restores it")
 
     @contextlib.contextmanager

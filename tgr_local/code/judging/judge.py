@@ -19,10 +19,10 @@ from typing import Literal
 from tgr_local.code.judging import test_output
 from tgr_local.code.judging.test_counts import Failure, OutputCounts
 from tgr_local.console.render import plural
+from tgr_local.system.cancel import Cancel
 from tgr_local.system.sandbox import backends, commands
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.sandbox.commands import CommandLimits, CommandOutcome, Place
-from tgr_local.system.turnstile import Flag
 
 Ended = Literal[
     "passed", "failed", "no tests", "fewer tests", "not found", "timed out", "memory", "processes",
@@ -158,7 +158,7 @@ def judge(
     *,
     backend: Backend = backends.DEFAULT,
     baseline: Verdict | None = None,
-    cancel: Flag | None = None,
+    cancel: Cancel | None = None,
 ) -> Verdict:
     """Runs the person's tests in a copy. `baseline` is the verdict for the unchanged project: a
     candidate does not pass if fewer tests run with it.
@@ -205,7 +205,7 @@ def check(
     *,
     python: str = "python3",
     backend: Backend = backends.DEFAULT,
-    cancel: Flag | None = None,
+    cancel: Cancel | None = None,
 ) -> Verdict:
     """Checks, without tests, that the changed files parse and Python modules among them can be
     imported (their code runs). Files of a language without a parser here count as skipped. `python`

@@ -183,8 +183,7 @@ class _CandidateWriter:
             pool.shutdown(cancel_futures=True)
         if self._failure:
             raise self._failure
-        if self.cancel.is_set():
-            raise CancelledError("cancelled while the candidates were written")
+        self.cancel.check("cancelled while the candidates were written")
         for index, candidate in enumerate(self._candidates):
             if candidate.state == "testing":  # its tests never began
                 self._update(index, state="stopped")

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tgr_local.engine.cancel import Cancel
 from tgr_local.engine.engine import Engine
 from tgr_local.engine.templates.messages import plainer
 from tgr_local.system import confined
+from tgr_local.system.cancel import Cancel
 from tgr_local.system.errors import ModelError
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from tgr_local.engine.templates.prompt_text import ControlTexts, PromptText
 from tgr_local.system import confined
+from tgr_local.system.cancel import Cancel
 from tgr_local.system.think_tags import CLOSING, OPEN_THINK
-from tgr_local.system.turnstile import Flag
 
 _ROLES = {"system", "developer", "user", "assistant", "tool", "function", "ipython"}
 
@@ -27,7 +27,7 @@ def render(
     eos: str,
     request: Mapping[str, Any],
     controls: ControlTexts,
-    cancel: Flag | None = None,
+    cancel: Cancel | None = None,
 ) -> dict[str, Any]:
     """Renders as `confined.apply_template`; ``text`` is the prompt as PromptText. A request that is
     ``continued`` (true, "content" or "reasoning_content") has a prompt that is open at the end of

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Literal
 
 from tgr_local.system import cores
-from tgr_local.system.errors import CancelledError, InstallError
+from tgr_local.system.cancel import Cancel, check_cancelled
+from tgr_local.system.errors import InstallError
 from tgr_local.system.paths import program, program_folders
 from tgr_local.system.sandbox import backends, own_path, usage
 from tgr_local.system.sandbox.backends import Backend, Mount
 from tgr_local.system.sandbox.own_path import OwnPath
-from tgr_local.system.turnstile import Flag
 
 Stopped = Literal["", "time", "memory", "processes", "disk", "output"]
 _SEEN_LAUNCHER = Path("/tgr-launch.py")
@@ -112,7 +112,7 @@ def run(
     place: Place,
     limits: CommandLimits | None = None,
     backend: Backend = backends.DEFAULT,
-    cancel: Flag | None = None,
+    cancel: Cancel | None = None,
 ) -> CommandOutcome:
     """Runs a command to its end or to a limit, and kills what is left of it.
 
@@ -126,7 +126,11 @@ def run(
 
 
 def _run(
-    command: str, place: Place, limits: CommandLimits, backend: Backend, cancel: Flag | None = None
+    command: str,
+    place: Place,
+    limits: CommandLimits,
+    backend: Backend,
+    cancel: Cancel | None = None,
 ) -> tuple[CommandOutcome, bool]:
     """Returns the outcome of `run`, and whether the command was started."""
     user = backends.unused_user(backend)
@@ -319,7 +323,7 @@ def _watch(
     output: Output,
     place: Place,
     limits: CommandLimits,
-    cancel: Flag | None,
+    cancel: Cancel | None,
 ) -> Stopped:
     """Reads the output until the command ends; the limit that it reached."""
     deadline = time.monotonic() + limits.seconds
@@ -328,8 +332,7 @@ def _watch(
     memory = usage.ProcessMemory(limits.memory)
     pause, next_check = _INTERVAL, time.monotonic()
     while True:
-        if cancel is not None and cancel.is_set():
-            raise CancelledError("the command was cancelled")
+        check_cancelled(cancel, "the command was cancelled")
         if process.poll() is not None:
             return ""
         now = time.monotonic()

@@ -29,10 +29,10 @@ class Cancel:
     def is_set(self) -> bool:
         return self._cancelled or (self._parent is not None and self._parent.is_set())
 
-    def check(self) -> None:
-        """Raises CancelledError once the flag is set."""
+    def check(self, why: str = "cancelled") -> None:
+        """Raises CancelledError, which says why, once the flag is set."""
         if self.is_set():
-            raise CancelledError("cancelled")
+            raise CancelledError(why)
 
     def answer_now(self) -> None:
         """Makes the replies that watch this flag end their thinking and begin the answer. The
@@ -71,6 +71,12 @@ class Cancel:
             calls = list(self._watchers.values())
         for call in calls:
             call()
+
+
+def check_cancelled(cancel: Cancel | None, why: str = "cancelled") -> None:
+    """Calls `Cancel.check` where there may be no flag."""
+    if cancel:
+        cancel.check(why)
 
 
 @contextlib.contextmanager
