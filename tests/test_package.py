@@ -58,7 +58,6 @@ PURE = {
     "system.think_tags",
     "search.geometry",
     "search.scoring",
-    "options.cache",
     "options.config",
     "options.fields",
     "options.resolve",

@@ -57,8 +57,7 @@ from tgr_local.generation import load, longest_text
 from tgr_local.generation.control_vectors import ControlVector, hidden_states, steered
 from tgr_local.generation.pooling import pooling_of
 from tgr_local.options import model_files, model_names
-from tgr_local.options.cache import CACHE_TYPES
-from tgr_local.options.config import DEFAULT_METHOD, EngineConfig, SearchConfig
+from tgr_local.options.config import CACHE_TYPES, DEFAULT_METHOD, EngineConfig, SearchConfig
 from tgr_local.options.fields import updated
 from tgr_local.options.model_parts import is_later_part
 from tgr_local.system.errors import ModelError
@@ -592,7 +591,7 @@ def _chat_template(chat_format: str | None) -> str:
 
 def _cache_type(name: str, kind: str | int | None) -> str:
     """The name of a cache type, which llama-cpp-python gives as a number of ggml."""
-    names = {kind_of_cache.ggml_id: name for name, kind_of_cache in CACHE_TYPES.items()}
+    names = {number: known_name for known_name, number in CACHE_TYPES.items()}
     known = names.get(kind) if isinstance(kind, int) else kind
     if kind is not None and known is None:
         raise ValueError(f"{name} is {kind!r}, but must be one of {', '.join(CACHE_TYPES)}")

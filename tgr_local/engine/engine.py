@@ -28,8 +28,8 @@ from tgr_local.engine.session import (
 )
 from tgr_local.engine.templates import choice, rendering
 from tgr_local.engine.templates.prompt_text import ControlTexts, PromptText
-from tgr_local.options import cache, gguf_header
-from tgr_local.options.config import EngineConfig
+from tgr_local.options import gguf_header
+from tgr_local.options.config import CACHE_TYPES, EngineConfig
 from tgr_local.system import confined
 from tgr_local.system.cancel import Cancel, check_cancelled, watched
 from tgr_local.system.errors import CancelledError, CapacityError, ModelError, TgrError
@@ -88,8 +88,8 @@ class Engine:
         params.n_threads = self.n_threads = config.n_threads or default_threads(self.path)
         params.fixed_threads = bool(config.n_threads)
         params.flash_attn = {"auto": -1, "off": 0, "on": 1}[config.flash_attn]
-        params.type_k = cache.CACHE_TYPES[config.type_k].ggml_id
-        params.type_v = cache.CACHE_TYPES[config.type_v].ggml_id
+        params.type_k = CACHE_TYPES[config.type_k]
+        params.type_v = CACHE_TYPES[config.type_v]
         why = f"cancelled while {self.path} was being loaded"
         if config.n_gpu_layers:
             vulkan.load(config.device)

@@ -13,8 +13,7 @@ from tgr_local.engine import vulkan
 from tgr_local.engine.devices import backend_devices
 from tgr_local.engine.engine import Engine
 from tgr_local.engine.native import LLAMA_CPP_PYTHON, native
-from tgr_local.options.cache import PLAIN_CACHE_TYPES
-from tgr_local.options.config import EngineConfig
+from tgr_local.options.config import PLAIN_CACHE_TYPES, EngineConfig
 from tgr_local.options.resolve import former_advice
 from tgr_local.system.cancel import Cancel
 from tgr_local.system.progress import ProgressLine

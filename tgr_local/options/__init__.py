@@ -8,7 +8,6 @@ config.py       EngineConfig, SearchConfig, ChatConfig, CodeConfig, ServerConfig
 groups.py       the options of a reply, in groups by what uses them
 fields.py       a field with documentation and bounds; checking and parsing values
 former.py       options that have left the search and the engine
-cache.py        types of the KV cache
 resolve.py      the user's setting, else the model file's recommendation, else the default
 settings.py     options from files and the environment
 flags.py        the command line's parser, and flags made from config fields

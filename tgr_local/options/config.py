@@ -14,7 +14,6 @@ import secrets
 from dataclasses import KW_ONLY, InitVar, dataclass
 
 from tgr_local.options import groups
-from tgr_local.options.cache import CACHE_TYPES, PLAIN_CACHE_TYPES
 from tgr_local.options.fields import check_unicode, notes_given, option, validate
 
 DEFAULT_METHOD = "base"
@@ -25,6 +24,12 @@ RANDOM_SEED = -1
 """Stands for a seed that is drawn."""
 AUTO_LAYERS = -2
 """Stands for as many layers on the GPU as fit (`EngineConfig.n_gpu_layers`)."""
+CACHE_TYPES = {
+    "f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2,
+}  # fmt: skip
+"""Number types of the KV cache, with their values in ggml's enum ``ggml_type``."""
+PLAIN_CACHE_TYPES = ("f32", "f16", "bf16")
+"""Cache types without scales, which attention reads as they are."""
 
 
 def drawn_seed() -> int:

@@ -27,8 +27,7 @@ import numpy as np
 
 from tgr_local.engine import LLAMA_CPP_PYTHON, Engine
 from tgr_local.engine.installation import peer_library
-from tgr_local.options.cache import CACHE_TYPES
-from tgr_local.options.config import AUTO_LAYERS, EngineConfig
+from tgr_local.options.config import AUTO_LAYERS, CACHE_TYPES, EngineConfig
 from tgr_local.system.errors import TgrError
 
 TEMPERATURE = 0.6
@@ -142,8 +141,8 @@ class Raw:
         params.n_threads = params.n_threads_batch = settings.n_threads
         params.flash_attn_type = {"auto": -1, "off": 0, "on": 1}[settings.flash_attn]
         params.type_k, params.type_v = (
-            CACHE_TYPES[settings.config.type_k].ggml_id,
-            CACHE_TYPES[settings.config.type_v].ggml_id,
+            CACHE_TYPES[settings.config.type_k],
+            CACHE_TYPES[settings.config.type_v],
         )
         self._context = lib.llama_init_from_model(self._model, params)
         if not self._context:
@@ -251,8 +250,8 @@ class Library:
             n_threads_batch=settings.n_threads,
             n_gpu_layers=settings.config.n_gpu_layers,
             flash_attn=settings.flash_attn != "off",
-            type_k=CACHE_TYPES[settings.config.type_k].ggml_id,
-            type_v=CACHE_TYPES[settings.config.type_v].ggml_id,
+            type_k=CACHE_TYPES[settings.config.type_k],
+            type_v=CACHE_TYPES[settings.config.type_v],
             verbose=False,
         )
 
