@@ -114,11 +114,6 @@ class OllamaRequest(SampledRequest):
         """The options, given or not."""
         return self.options or OllamaOptions.parse({})
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether it only asks for the model to be loaded."""
-        raise NotImplementedError
-
 
 class OllamaChatRequest(OllamaRequest):
     """The body of /api/chat."""
@@ -128,10 +123,6 @@ class OllamaChatRequest(OllamaRequest):
         "the conversation; without one the model is loaded"
     )
     tools: Tools | None = optional("functions that the model may call")
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.messages
 
 
 class OllamaGenerateRequest(OllamaRequest):
@@ -144,10 +135,6 @@ class OllamaGenerateRequest(OllamaRequest):
     images: list[Any] | None = optional("none: no model here sees images")
     template: Annotated[Any, Only("")] = None
     context: Annotated[Any, Only([])] = None
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.prompt and not self.suffix
 
 
 def ollama_chat_request(
@@ -247,7 +234,7 @@ def _messages(messages: list[OllamaMessage]) -> list[dict[str, Any]]:
 def loaded_response(body: OllamaRequest, model: str) -> JsonObject | None:
     """The response to a body that only asks for the model of that name to be loaded, once that is
     so; None for another body."""
-    if not body.is_empty:
+    if any(getattr(body, name, None) for name in ("messages", "prompt", "suffix")):
         return None
     key, value = _content(isinstance(body, OllamaChatRequest), "")
     about = {"model": body.model or model, "created_at": _now(), key: value}

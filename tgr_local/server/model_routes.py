@@ -9,8 +9,7 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from tgr_local.server.bodies import Fields
-from tgr_local.server.errors import ApiError, no_model
+from tgr_local.server.errors import no_model
 from tgr_local.server.lora import ScalesRequest
 from tgr_local.server.models import ModelRequest
 from tgr_local.server.openapi import ANSWERS, Application, takes_list_of
@@ -62,15 +61,9 @@ def add_models(app: Application, service: Service) -> None:
 
     @app.post("/lora-adapters", **takes_list_of("LoraScale"))
     async def set_scales(request: Request) -> Response:
-        fields = await small(request, "numbers and scales", listed="adapters")
+        fields = await service.small(request, "numbers and scales", "adapters")
         models.lora.set(ScalesRequest.parse(fields).adapters)
         return JsonResponse({"success": True})
 
     async def asked(request: Request) -> str:
-        return ModelRequest.parse(await small(request, "the name of a model")).model
-
-    async def small(request: Request, needed: str, listed: str = "") -> Fields:
-        body = await service.body(request, listed)
-        if body.fields is None:
-            raise ApiError(413, f"the body is too long; it needs only {needed}")
-        return body.fields
+        return ModelRequest.parse(await service.small(request, "the name of a model")).model

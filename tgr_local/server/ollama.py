@@ -116,10 +116,8 @@ def add_ollama(app: Application, service: Service) -> None:
 
     @app.post("/api/show", **app.takes(OllamaShowRequest))
     async def show(request: Request) -> Response:
-        body = await service.body(request)
-        if body.fields is None:
-            raise ApiError(413, "the body is too long; it needs only the name of a model")
-        asked = OllamaShowRequest.parse(body.fields)
+        fields = await service.small(request, "the name of a model")
+        asked = OllamaShowRequest.parse(fields)
         return JsonResponse(await _shown(service, asked.model or asked.name))
 
     _add_embeddings(app, service)

@@ -128,6 +128,14 @@ class Service:
             raise ApiError(499, "the client disconnected")
         return body
 
+    async def small(self, request: Request, needed: str, listed: str = "") -> Fields:
+        """The fields of a body that need not be long. Raises ApiError, which names what they are,
+        for a long one."""
+        body = await self.body(request, listed)
+        if body.fields is None:
+            raise ApiError(413, f"the body is too long; it needs only {needed}")
+        return body.fields
+
     async def run(
         self,
         request: Request,
