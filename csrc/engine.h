@@ -7,10 +7,10 @@
 //   Job        tasks that were submitted together: feed tokens to a sequence, then generate
 //
 // The state (cache allocator, scheduler) is guarded by the lock. The worker gives it up while it decodes, so
-// that other threads fork sequences or submit jobs meanwhile, and nobody waits for a decode to do so. What needs
-// llama.cpp's memory itself, or ends running work, is a command, which runs between two decodes; so does the opening of
-// a session that needs more cells than are known to be free. Commands have a lock of their own, which nobody holds for
-// long: who posts one does not wait for the worker, which may hold the other while the cache grows.
+// that other threads can fork sequences or submit jobs without waiting for it. Work that needs llama.cpp's memory
+// itself, or ends running jobs, is a command, which runs between two decodes. So is the opening of a session that needs
+// more cells than are known to be free. Commands have a second lock, which is held only briefly. So posting a command
+// does not wait for the worker, which may hold the first lock while the cache grows.
 #pragma once
 
 #include "base/errors.h"

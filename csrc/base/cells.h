@@ -1,4 +1,4 @@
-// The cells of the cache: lists of them, and who holds each.
+// The cells of the KV cache: lists of cells, and which session, sequences and prefixes hold each cell.
 //
 // A cell holds the keys and values of one token in all layers. A session owns the cells that it reserved; sequences use
 // cells, remembered prefixes keep them, and both may share them. A cell is free when nobody owns, uses or keeps it.
@@ -76,7 +76,7 @@ public:
         bool free() const { return owner == 0 && uses == 0 && keeps == 0; }
         bool idle() const { return uses == 0 && !planned; } // free for its owner
         bool reclaimable() const { return owner == 0 && uses == 0 && keeps > 0; }
-        bool obtainable() const { return owner == 0 && uses == 0; } // free, or by dropping prefixes
+        bool obtainable() const { return owner == 0 && uses == 0; } // free, or free once prefixes are dropped
     };
 
     void resize(uint32_t n_cells) { cells_.resize(n_cells); }

@@ -1,4 +1,4 @@
-// The errors of the engine. Each is made from the parts of its sentence: texts and numbers.
+// The errors of the engine. A constructor takes the parts of the message: texts and numbers.
 #pragma once
 
 #include <locale>
@@ -10,7 +10,7 @@ namespace tgr {
 
 template <class... Parts> std::string concat(const Parts &... parts) {
     std::ostringstream text;
-    text.imbue(std::locale::classic()); // a host program may have another one, with separators in numbers
+    text.imbue(std::locale::classic()); // the host program's locale may write numbers with separators
     (text << ... << parts);
     return text.str();
 }

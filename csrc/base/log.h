@@ -1,17 +1,17 @@
-// llama.cpp's errors: its log, and checks that fail without ending the process.
+// llama.cpp's errors: reads its log, and turns failed checks into exceptions.
 #pragma once
 
 #include <string>
 
 namespace tgr {
 
-// Installs the log and the handler of failed checks; once is enough.
+// Installs the log callback and the handler of failed checks. Further calls do nothing.
 void install_log();
 
 // The first error that llama.cpp has logged on this thread since the last call; empty = none.
 std::string take_log_error();
 
-// Whether such an error is lack of memory.
+// Whether the error message says that memory ran out.
 bool is_out_of_memory(const std::string & reason);
 
 // Text from a file or a log as part of a one-line message: without line breaks and bytes that no terminal shows.

@@ -22,7 +22,7 @@ struct DryParams {
     bool is_on() const { return multiplier != 0.0f && last_n != 0; }
 };
 
-// The texts at which a grammar begins (trigger.h).
+// The trigger of a lazy grammar (trigger.h).
 struct TriggerParams {
     std::vector<std::string> words;      // the grammar begins with such a text
     std::vector<std::string> patterns;   // ECMAScript; the first group, else the whole match, begins the grammar
@@ -30,7 +30,7 @@ struct TriggerParams {
     std::vector<std::string> think_ends; // texts that end it; one that is a trigger counts
 };
 
-// The defaults of options are in Python; these change nothing.
+// These defaults switch everything off. The defaults of options are in Python.
 struct SamplingParams {
     float   temperature       = 1.0f; // values under 1e-6 = the likeliest token
     int32_t top_k             = 0;    // 0 = off

@@ -87,7 +87,7 @@ template <class T> py::array_t<T> to_numpy(const Array<T> & array) {
     return py::array_t<T>(shape, array.values->data(), owner);
 }
 
-// ValueError for anything but one sequence of whole numbers below 2^31.
+// Converts a sequence of whole numbers below 2^31. ValueError for anything else.
 std::vector<llama_token> tokens_of(const py::object & values);
 
 // The tasks of Python's Task records. They name handles of Python, so the ids of their sequences and injections are

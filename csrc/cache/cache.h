@@ -2,8 +2,8 @@
 // which cells hold remembered prefixes.
 //
 // In: numbers of cells and sequences, prompts, operations on sequences. Out: reservations, and cells for the tokens of
-// a batch. The state changes at once; what they mean for llama.cpp's own memory is queued, and the worker applies it
-// before the next decode (apply). So any thread that holds the engine's lock may call it while a decode is under way,
+// a batch. The allocator's state changes at once; the changes of llama.cpp's own memory are queued, and the worker
+// applies them before the next decode (apply). So any thread that holds the engine's lock may call it during a decode,
 // except where a comment says "worker". The allocator does not know jobs or waiting requests.
 #pragma once
 
@@ -30,7 +30,7 @@ struct Sequence : DecodedText {
     uint32_t                 n_whole = 0;     // leading tokens that were read in whole blocks (Reading)
     bool                     busy    = false; // used by a job that runs
     bool                     lost    = false; // damaged by a failed decode that cannot be rolled back
-    std::vector<llama_token> again;           // all its tokens, while those that lost their cells are read again
+    std::vector<llama_token> again;           // all its tokens, while tokens without cells are decoded again
 
     uint32_t size() const { return uint32_t(tokens.size()); }
     uint32_t n_again() const { return again.empty() ? 0 : uint32_t(again.size()) - size(); }
@@ -73,17 +73,17 @@ public:
     // Throws CapacityError for more than this cache can ever hold.
     void check(uint32_t n_cells, uint32_t n_seqs) const;
 
-    // Worker. Enlarges the cache to n_cells if it may grow; remembered prefixes stay if the memory allows. While
-    // something is reserved it grows only where its owner has bounded it, and never for texts that are to be
-    // reproducible. False when it is too small then.
+    // Worker. Enlarges the cache to n_cells if it may grow; remembered prefixes stay if the memory allows. While a
+    // session is open, it grows only if the owner has set a bound, and never in a reproducible engine. False when the
+    // cache is still smaller than n_cells.
     bool grow(uint32_t n_cells);
 
-    // Worker. Makes a cache that grows as small as n_cells, or as what remembered prefixes keep; they move to its first
-    // cells. Nothing changes while something is reserved, or where it would save less than a quarter.
+    // Worker. Shrinks a cache that may grow to n_cells, or to the size of the remembered prefixes, which move to its
+    // first cells. Nothing changes while a session is open, or where it would save less than a quarter.
     void shrink(uint32_t n_cells);
 
-    // Worker. Adds the adapters with other scales from now on, and forgets all prefixes. Throws Error, and changes
-    // nothing, while something is reserved.
+    // Worker. Sets the scales of the adapters and forgets all prefixes. Throws Error, and changes nothing, while a
+    // session is open.
     void set_scales(const std::vector<float> & scales);
 
     // Worker. Reserves sequences, and cells: n_cells less those of the longest known prefix of the prompt, which is
@@ -94,7 +94,7 @@ public:
     // Frees everything that the session holds.
     void release(uint64_t session);
 
-    // Worker. Reserves n_cells more, if it can behind that cell. False when they are not free now.
+    // Worker. Reserves n_cells more, behind the cell `last` if they are free there. False when not enough are free now.
     bool extend(uint64_t session, uint32_t n_cells, uint32_t last);
 
     // Worker. Takes its cells from a session whose jobs have none planned. Its sequences know their tokens.
@@ -139,14 +139,14 @@ public:
                                             const std::vector<uint32_t> & n_tokens);
     void                               unplan(uint64_t session, const uint32_t * cells, size_t n);
 
-    // Exchanges cells of the session that only others use for cells of theirs that nobody uses: what it reserved is
-    // there again.
+    // Exchanges cells of the session that only other sessions use for unused cells of these sessions, so that the
+    // session has all its reserved cells again.
     void recall(uint64_t session);
 
     // Appends a decoded token, in a planned cell, to a sequence.
     void append(uint64_t session, Sequence & sequence, llama_token token, uint32_t cell, const Injected & injected);
 
-    // Worker. Forgets what a failed decode has added to llama.cpp's memory behind the tokens of a sequence.
+    // Worker. Removes the tokens that a failed decode has added to llama.cpp's memory behind those of a sequence.
     void undo_decode(uint64_t session, int32_t sequence);
 
     // --- injections ---

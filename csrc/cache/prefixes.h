@@ -1,11 +1,11 @@
-// Remembered prefixes: texts whose cells stay after the sessions that decoded them, least recently used dropped first.
+// Remembered prefixes: texts whose cells stay in the cache after their sessions. The least recently used go first.
 //
 // In: tokens with their cells, norms and state. Out: the longest prefix of a prompt that is remembered. The store holds
 // no sequence of llama.cpp: the keys and values stay where they are until the cells are reclaimed.
 //
-// How a product rounds may depend on the rows of the batch. Where it does, a reproducible engine reads a prompt in
-// blocks of as many tokens as `Reading::block`, each alone in its batch, and only whole blocks are remembered and
-// reused. What is left of the prompt is then decoded in the batches in which an engine without memory decodes it.
+// The rounding of a product may depend on the number of rows in the batch. Then a reproducible engine reads a prompt in
+// blocks of `Reading::block` tokens, each alone in its batch, and only whole blocks are remembered and reused. So the
+// rest of the prompt is decoded in the same batches as in an engine that remembers nothing.
 #pragma once
 
 #include "base/cells.h"
@@ -43,13 +43,13 @@ struct PrefixData {
     std::vector<uint8_t> cells;
 };
 
-// Least tokens to share: fewer are not worth what sharing takes.
+// The fewest tokens to share: sharing fewer costs more than it saves.
 constexpr uint32_t least_shared = 16;
 
-// Tokens of all prefixes together, for each cell that they may keep.
+// Bound of the tokens of all prefixes together, as a multiple of the cells that they may keep.
 constexpr uint64_t most_tokens = 16;
 
-// Tokens at the beginning that both have.
+// Length of the common beginning of two texts, in tokens.
 uint32_t n_common(const std::vector<llama_token> & a, const std::vector<llama_token> & b);
 
 // The tokens of a prompt of n whose norms after the last layer are measured: every stride-th. A power of two, so that
@@ -70,10 +70,10 @@ public:
 
     bool enabled() const { return most_cells_ > 0; }
 
-    // Tokens of the longest one. It may be kept in addition to most_cells: a long text takes the longest to read again.
+    // Tokens of the longest prefix. It may be kept in addition to most_cells, since reading it again takes longest.
     uint32_t longest() const;
 
-    // `state_cells`: what a state of recurrent layers counts as.
+    // `state_cells`: the number of cells as which a state of recurrent layers counts.
     void remember(Prefix prefix, uint32_t state_cells);
 
     struct Match {

@@ -1,4 +1,5 @@
-// A grammar's text, GBNF, as rules. It knows no vocabulary beyond the function that finds a token by its text.
+// Parses GBNF, the text of a grammar, into rules. The vocabulary is known only through a function that finds a token by
+// its text.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
-// Tokens with which a text in a grammar may continue. The readings of the text so far are stacks of symbols; those with
-// the same contents are one, and a symbol that is repeated is counted instead of copied.
+// The tokens that may come next in a text that follows a grammar. The parses of the text so far are stacks of symbols.
+// Equal stacks are stored once, and a repeated symbol has a count instead of copies.
 //
-// A grammar of a client may be ambiguous without end: its work, the number of its stacks and its time are bounded, and
-// its job's cancel ends it.
+// A client's grammar may be highly ambiguous. So its work, the number of its stacks and its time are bounded, and
+// cancelling its job ends it.
 #pragma once
 
 #include "base/errors.h"
@@ -17,10 +17,10 @@
 
 namespace tgr {
 
-// Most work of a call, in symbols that are looked at, some 8 ns each: a second.
+// The most work of a call, in visited symbols, about 8 ns each: a second.
 inline constexpr uint64_t GRAMMAR_WORK = 1 << 27;
 
-// Least work for each of many texts that are written together and share it.
+// The least work for each text, where many texts that are written together share the work of a call.
 inline constexpr uint64_t GRAMMAR_WORK_LEAST = 1 << 25;
 
 // Most nodes of a text's readings: some 10 MB.

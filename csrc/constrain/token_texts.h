@@ -1,4 +1,4 @@
-// The texts of all tokens, in an order in which neighbours share their beginnings. A grammar reads each beginning once.
+// The texts of all tokens, sorted, so that neighbours have a common beginning, which a grammar reads only once.
 #pragma once
 
 #include "llama.h"
@@ -23,7 +23,7 @@ public:
 
     int32_t n_tokens() const { return n_tokens_; }
 
-    // No other object has had it.
+    // An identity that no other object has had.
     uint64_t serial() const { return serial_; }
 
     // Reads the texts from the vocabulary, once; the functions below need it. Any thread.

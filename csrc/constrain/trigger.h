@@ -1,4 +1,4 @@
-// Finds the beginning of a grammar that waits for a trigger: a text or a pattern, outside of the thinking.
+// Finds where a lazy grammar begins: at its trigger, a text or a pattern outside of the thinking.
 //
 // In: the text of a reply, token by token. Out: the text from the grammar's beginning on. Only the newest text is kept,
 // so a word and a tag may have TRIGGER_BYTES, and the match of a pattern PATTERN_BYTES.
@@ -27,7 +27,7 @@ public:
     // Reads more of the reply. Returns the text from the grammar's beginning on when a trigger is complete.
     std::optional<std::string> read(std::string_view more);
 
-    // Notes that the trigger that the newest n bytes begin with is none.
+    // Notes that the trigger at the beginning of the newest n bytes does not count.
     void pass_over(size_t n) { now_.from = now_.outside = now_.text.size() - (n > 0 ? n - 1 : 0); }
 
     // Text that has been read; going back to it forgets what came after.

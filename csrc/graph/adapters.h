@@ -1,4 +1,4 @@
-// LoRA adapters: what they add to the products of a model's weights, in every decode.
+// LoRA adapters: low-rank matrices that are added to a model's weights in every decode.
 #pragma once
 
 #include "job/records.h"

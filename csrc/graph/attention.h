@@ -1,9 +1,9 @@
-// Attention of sequences that share cells, as one operation: cells are read once for all rows that look at them,
-// wherever they lie.
+// Attention of sequences that share cells, as one operation: a cell is read once for all rows that attend to it,
+// wherever it lies in the cache.
 //
 // In: for every sequence its cells, by position, and its tokens. Reads tensors of ggml as memory with strides, and
-// knows neither llama.cpp nor graphs. Sums are F32, whatever the type of the cache, and have an order that only the
-// positions decide: a token gets the same bits in every batch, wherever its cells lie and whoever shares them.
+// knows neither llama.cpp nor graphs. Sums are F32, whatever the type of the cache, and their order depends on the
+// positions alone. So the result of a token is the same bit for bit in every batch, wherever its cells lie.
 #pragma once
 
 #include "base/cells.h"

@@ -1,5 +1,5 @@
-// The arithmetic of attention.cpp in vectors of LANES numbers, for each kind of processor. Every result has one order
-// of its sums, whatever is computed with it.
+// The arithmetic of attention.cpp in vectors of LANES numbers, for each kind of processor. The order of the sums of a
+// result does not depend on the other results that are computed with it.
 #pragma once
 
 #include <cstddef>

@@ -39,11 +39,11 @@ DeviceBytes compute_bytes(llama_context * ctx);
 // Memory of the weights of a model, which may be planned only (no_alloc).
 DeviceBytes weight_bytes(const llama_model * model);
 
-// Gives the pages inside of a part of a buffer that holds zeros back to the system, until something is written there.
+// Returns the pages of a part of a buffer that holds zeros to the system. A later write allocates them again.
 void give_back_pages(void * begin, size_t n_bytes);
 
-// The same for memory that is mapped from a file: an operation that reads it finds it in the file again. In a control
-// group it no longer counts as memory in use.
+// The same for memory that is mapped from a file: a later read loads it from the file again. In a control group it no
+// longer counts as memory in use.
 void give_back_file_pages(void * begin, size_t n_bytes);
 
 // Asks the system for huge pages for memory that is not written yet.

@@ -3,8 +3,8 @@
 // looks at a sequence's own cells only (session_attention.cpp), and products of quantized weights (products.cpp).
 //
 // These files are compiled into our copy of libllama. The engine calls the functions below; llama.cpp's own files call
-// those of graph_hooks.h, from the lines that csrc/patches adds. What takes a context must be called from the thread
-// that decodes, but for graph_n_built, graph_n_whole and graph_n_splits.
+// those of graph_hooks.h, from the lines that csrc/patches adds. Functions that take a context must be called from the
+// thread that decodes, except graph_n_built, graph_n_whole and graph_n_splits.
 #pragma once
 
 #include "base/cells.h"
@@ -20,18 +20,19 @@ namespace tgr {
 
 // Allocates the table of injections, one [n_embd, n_rows] tensor per layer in the memory of that layer's device.
 // Row 0 is zero and means "no injection". Then reserves llama.cpp's buffers for graphs with injections and norms.
-// False, or a std::exception, when the memory is not there. A model that has other rotation factors for long texts
-// takes those for texts of up to n_text tokens; 0 = of as many as the cache has cells, as llama.cpp does. `weights`, if
-// not null, gets those that are multiplied, and outlives the context.
+// False, or a std::exception, when there is not enough memory. A model that has other rotation factors for long texts
+// uses the factors for texts of up to n_text tokens; 0 = as many as the cache has cells, as in llama.cpp. `weights`, if
+// not null, gets the multiplied weights, and outlives the context.
 bool graph_init(llama_context * ctx, int32_t n_rows, uint32_t n_text, InterleavedWeights * weights);
 
-// Reserves the buffers for the largest graphs, of other adapters than before. Throws when the memory is not there.
+// Reserves the buffers for the largest graphs again, after the adapters have changed. Throws when the memory is not
+// there.
 void graph_reserve(llama_context * ctx);
 
 // Fills one row with vectors, [n_layer][n_embd], added after layers 0 … n_layer-1.
 void graph_set_row(llama_context * ctx, int32_t row, const float * vectors);
 
-// Gives `to` the rows of `from`, a context of the same model with as many.
+// Copies the rows of `from` to `to`, a context of the same model with the same number of rows.
 void graph_copy_rows(llama_context * from, llama_context * to);
 
 // The final-norm state [n_embd] of an output token of the last decode, by its index in the batch; nullptr where
@@ -59,7 +60,7 @@ int32_t graph_decode(llama_context * ctx, const llama_batch & batch, int32_t n_s
 uint64_t graph_n_built(llama_context * ctx);
 uint64_t graph_n_whole(llama_context * ctx);
 
-// The parts of the last graph that was computed, each on one device; what goes from one to the next is copied.
+// The number of splits of the last computed graph. Each split runs on one device; tensors are copied between them.
 uint32_t graph_n_splits(llama_context * ctx);
 
 // Why tokens in the cache cannot move to other positions; nullptr when they can.
@@ -81,8 +82,8 @@ std::vector<std::string> without_attention(const llama_model * model, ggml_type 
 // Whether most weights are multiplied by our own kernels (products.cpp).
 bool has_own_products(llama_context * ctx);
 
-// Whether a token has the same bits in every batch: all sums of the first graph that was computed are our own or those
-// of one row.
+// Whether the logits of a token are the same bit for bit in every batch: all sums of the first computed graph are our
+// own, or are over one row.
 bool graph_has_same_bits(llama_context * ctx);
 
 // Whether all layers, the output layer too, are in the memory that the CPU computes in.

@@ -15,7 +15,7 @@
 
 namespace tgr {
 
-// A token of the batch whose output somebody reads.
+// A token of the batch whose logits or states are read.
 struct Row {
     RunningTask * task;
     int32_t       batch_index;

@@ -1,5 +1,5 @@
-// Number of a model's layers that the memory of the GPUs has place for. The order is that of llama.cpp's
-// common/fit.cpp: the experts of one layer after the other go into RAM, then whole layers.
+// The number of a model's layers that fit into the memory of the GPUs. As in llama.cpp's common/fit.cpp, the experts
+// are moved to RAM first, layer by layer, then whole layers.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct Placement {
     int32_t n_cpu_moe    = 0; // layers whose experts are in RAM, from the first one on
 };
 
-// Placements from everything on the GPUs to nothing there. Each takes less of their memory than the one before.
+// Placements, from everything on the GPUs to nothing there. Each needs less GPU memory than the one before.
 class Placements {
 public:
     Placements() = default; // no placements
@@ -27,9 +27,9 @@ private:
     int32_t n_experts_ = 0; // layers that have some
 };
 
-// The first of n placements in which no device takes more bytes than it may; the last one where there is none.
-// `taken(i)`, the bytes that the i-th one takes of each device, is expensive: few are asked for, and never the last
-// one.
+// The first of n placements in which no device needs more bytes than it may use; the last one where there is none.
+// `taken(i)` returns the bytes that placement i needs on each device. It is expensive, so it is called for few
+// placements, and never for the last one.
 uint32_t first_that_fits(uint32_t n, const std::vector<uint64_t> & most,
                          const std::function<std::vector<uint64_t>(uint32_t)> & taken);
 

@@ -1,5 +1,5 @@
-// Places the layers of a model when the options leave it open: as many on the GPUs as they have memory for, beside a
-// cache of the size that was asked for.
+// Places the layers of a model when the options leave it open: as many on the GPUs as fit there beside a cache of the
+// requested size. Model's constructor calls lower() and loads again where a GPU's memory runs out nevertheless.
 #pragma once
 
 #include "job/records.h"
@@ -17,9 +17,9 @@ public:
 
     bool     was_needed() const { return all_.size() > 0; } // false: the options stay as they are
     bool     is_lowered() const { return lowered_; }
-    uint32_t n_cells() const { return n_cells_; } // cells of the cache that there is place for
+    uint32_t n_cells() const { return n_cells_; } // cells of the cache that fit
 
-    // Takes a quarter of what the GPUs have from them; the second time, all. False where they have nothing.
+    // Moves a quarter of what is on the GPUs to RAM; the second time, all of it. False where nothing is on the GPUs.
     bool lower();
 
     // Sets n_gpu_layers and n_cpu_moe.

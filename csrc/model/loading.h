@@ -1,7 +1,7 @@
-// Loads the weights of a model.
+// Loads the weights of a model, once. Model's constructor (model.cpp) tries again where a GPU's memory runs out.
 //
-// In: the options of an engine. Out: the weights on their devices, or a ModelError that says what is wrong: the file,
-// or the memory. The caller that waits for a load can end it.
+// In: the options of an engine. Out: the weights on their devices, or a ModelError that blames the file or the lack of
+// memory. The caller can end a load.
 #pragma once
 
 #include "job/records.h"
@@ -18,7 +18,7 @@ namespace tgr {
 // Called while a model loads, in the loading thread, at intervals of at least 100 ms. What it throws ends the load.
 using LoadCheck = std::function<void()>;
 
-// llama.cpp's parameters of a load, with what they point to.
+// llama.cpp's parameters of a load, and the data to which they point.
 struct LoadParams {
     LoadParams()                   = default;
     LoadParams(const LoadParams &) = delete;
@@ -38,11 +38,12 @@ LoadParams load_params(const EngineParams & params);
 // Whether there are devices other than the CPU that these parameters may use.
 bool has_gpus(const EngineParams & params);
 
-// Throws ModelError, of lack of memory MemoryError; ArgumentError for a main_gpu that does not exist.
+// Throws MemoryError for lack of memory, ModelError for other failures, ArgumentError for a main_gpu that does not
+// exist.
 std::shared_ptr<llama_model> load_weights(const EngineParams & params, const LoadCheck & check);
 
-// Throws ModelError: the weights or the context cannot be made for this reason. The file, of `n_bytes`, is blamed only
-// where memory is not the cause.
+// Throws the error for a load that failed with `reason`: MemoryError where memory ran out, else ModelError, which
+// blames the file. The weights have `n_bytes`.
 [[noreturn]] void refuse_load(const EngineParams & params, uint64_t n_bytes, const std::string & reason);
 
 } // namespace tgr

@@ -88,8 +88,8 @@ public:
     // The most cells that the cache may have: what the memory allows, at most `most_cells`. An estimate.
     uint32_t n_cells_possible();
 
-    // Adds the adapters with these scales from now on; what is in the cache was computed with the old ones. Throws
-    // CapacityError, and the old ones hold, where the buffers for them have no place.
+    // Sets the scales of the adapters from now on; the contents of the cache were computed with the old scales. Throws
+    // CapacityError, and keeps the old scales, where there is no memory for the buffers.
     void set_scales(const std::vector<float> & scales);
 
     std::atomic<uint32_t> most_cells{ INT32_MAX }; // the owner's bound for a cache that grows; any thread
@@ -101,8 +101,8 @@ public:
     int32_t decode(Batch & batch);
     int32_t n_threads() const { return threads_.now(); } // threads of a step of few tokens
 
-    // Goes on with the interleaving of weights for some seconds. False where nothing is left to do, or it would take
-    // memory that others need: those that are left stay as they are in the file.
+    // Continues to interleave weights for some seconds. False where nothing is left to do, or where it would take
+    // memory that other programs need: the remaining weights stay as they are in the file.
     bool   interleave(double seconds);
     bool   has_to_interleave() const { return interleaved_->needed().has_value(); }
     size_t interleaved_bytes() const { return interleaved_ ? interleaved_->n_bytes() : 0; }
@@ -121,7 +121,7 @@ public:
     const float * state(int32_t index) const { return graph_state(context_.get(), index); }
     float         norm(int32_t layer, int32_t index) const { return graph_norm(context_.get(), layer, index); }
 
-    // Frees the context, and the weights when nobody else holds them.
+    // Frees the context, and the weights unless somebody else holds them.
     void release();
 
 private:

@@ -1,4 +1,4 @@
-// For instructions that add up four products at once: add_four of the file that includes it.
+// Sums of products, for instruction sets that sum four products at once. The including file defines add_four.
 
 // The sum of products of one token with the words of a block, or of half of one.
 template <class Format, int N_WORDS> struct Sum {

@@ -1,4 +1,5 @@
-// Interface of the files of instructions (avx2.cpp, avx512.cpp, …) for products.cpp.
+// Interface of the kernel files, one for each instruction set (avx2.cpp, avx512.cpp, …). products.cpp chooses among
+// them.
 #pragma once
 
 #include "quantized/products.h"
@@ -28,7 +29,7 @@ struct TokenBlock {
 
 static_assert(alignof(TokenBlock) == 4);
 
-// What a set of instructions has for a format; null where there is none.
+// The kernels of an instruction set for a format; null where it has none.
 struct Products {
     void (*multiply)(const Rows & rows, int64_t n, const TokenBlock * tokens, int64_t n_tokens, float * products,
                      int64_t product_stride)                                = nullptr;

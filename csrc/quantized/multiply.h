@@ -1,4 +1,4 @@
-// A tile times tokens, and all tiles of a part of the rows. Written with the instructions of the file that includes it.
+// Multiplies a tile, and all tiles of a range of rows, with tokens. The including file defines the instructions.
 
 constexpr int64_t HALF_ROWS = ROWS / 2;
 constexpr int64_t PAGE      = 4096; // bytes; most processors read on by themselves up to its end

@@ -1,5 +1,5 @@
-// A word and a float of each row of a tile, and what all instructions do with them in the same way. Written for the
-// ROWS of the file that includes it.
+// Vectors with a word or a float of each row of a tile, and the operations that all instruction sets share. The
+// including file defines ROWS.
 
 typedef uint32_t Words __attribute__((vector_size(4 * ROWS)));
 typedef int32_t  Signed __attribute__((vector_size(4 * ROWS)));

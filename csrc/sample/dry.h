@@ -1,4 +1,4 @@
-// The DRY sampler: what a token loses if it goes on with a repetition. The penalties are llama.cpp's.
+// The DRY sampler: it subtracts a penalty from tokens that would continue a repetition. The formula is llama.cpp's.
 #pragma once
 
 #include "base/sampling_params.h"
@@ -21,7 +21,7 @@ public:
     // Reads the next token of the text.
     void accept(llama_token token);
 
-    // Subtracts multiplier · base^(n - allowed_length) from the logit of every token that would go on with a repetition
+    // Subtracts multiplier · base^(n - allowed_length) from the logit of every token that would continue a repetition
     // of n tokens. logits: [n_vocab]
     void penalize(float * logits) const;
 

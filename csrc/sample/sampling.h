@@ -59,7 +59,7 @@ public:
     // Counts a token before the generated text for the penalties.
     void accept_prompt(llama_token token);
 
-    // Advances the grammar by tokens that it has read already. Throws ArgumentError for one that it refuses.
+    // Advances the grammar by tokens before the first generated one. Throws ArgumentError for a token that it refuses.
     void accept_grammar(const std::vector<llama_token> & tokens);
 
 private:

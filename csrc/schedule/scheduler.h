@@ -70,7 +70,7 @@ public:
 
     // --- a step ---
 
-    // Gives tasks that wait for another reader what that one has read.
+    // For tasks that wait until another task has read their prompt: lets them reuse the tokens read so far.
     void share();
 
     // Gives the texts of preemptible sessions cells for the next step; where there are none, takes them from others.
