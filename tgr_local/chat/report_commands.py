@@ -67,10 +67,12 @@ def trace(session: ChatSession, argument: str) -> Iterator[str]:
             raise ValueError("the reply was stopped before its first chunk; /regen asks again")
         raise ValueError("there is nothing to show yet: ask something first")
     width = terminal_width(default=120)
-    every = argument in ("", "all")
-    number = 0 if every else whole_number(argument, "the chunk", 1, n_chunks)
-    some = steps[number - 1 : number] if number else steps
-    yield from render.boundary_table(trace_file.make_boundaries(conversation.engine, some), width)
+    shows_all = argument in ("", "all")
+    number = 0 if shows_all else whole_number(argument, "the chunk", 1, n_chunks)
+    shown_steps = steps[number - 1 : number] if number else steps
+    yield from render.boundary_table(
+        trace_file.make_boundaries(conversation.engine, shown_steps), width
+    )
     if unfinished is not None and number in (0, n_chunks):
         yield from render.unfinished_table(
             trace_file.make_boundary(conversation.engine, _as_step(unfinished), None),

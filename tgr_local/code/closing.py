@@ -23,16 +23,18 @@ _EDITS, _NAMES, _LONGEST = 3, 3, 80
 
 def cost_line(outcome: TaskOutcome) -> str:
     """``8 candidates in 1 round, 4,120 forward tokens, 12.3 s; 1 of them passes 3 of 3 tests``."""
-    every = [c for some in outcome.rounds for c in some]
+    candidates = [
+        candidate for candidates_of_round in outcome.rounds for candidate in candidates_of_round
+    ]
     rounds = plural(len(outcome.rounds), "round")
-    n_pass = sum(c.passes for c in every)
+    n_pass = sum(candidate.passes for candidate in candidates)
     ended = f"; {outcome.ended}" if outcome.ended else ""
     verdict = outcome.best.verdict if outcome.best and outcome.best.passes else None
     tests = ""
     if verdict and verdict.total and not verdict.is_check:
         tests = f" {verdict.passed} of {plural(verdict.total, 'test')}"
     return (
-        f"{plural(len(every), 'candidate')} in {rounds}, "
+        f"{plural(len(candidates), 'candidate')} in {rounds}, "
         f"{outcome.forward_tokens:,} forward tokens, "
         f"{outcome.seconds:.1f} s; {n_pass} of them pass{'es' if n_pass == 1 else ''}{tests}{ended}"
     )
@@ -77,7 +79,7 @@ def failure_lines(outcome: TaskOutcome, code: CodeConfig, *, flags: bool) -> Ite
 
 def _tried(outcome: TaskOutcome, baseline: Verdict) -> Iterator[str]:
     verdicts = [c.verdict for c in outcome.ranked if c.verdict is not None]
-    known = failing(baseline)
+    known_names = failing(baseline)
     gains = [
         (c, c.verdict) for c in outcome.ranked
         if c.verdict is not None and c.verdict.passed > baseline.passed
@@ -90,15 +92,15 @@ def _tried(outcome: TaskOutcome, baseline: Verdict) -> Iterator[str]:
     yield f"of {n} none passes; {len(gains) or 'none'} of them mend{'s' * (len(gains) < 2)} a test"
     for candidate, verdict in told[:_EDITS]:
         parts = [verdict.summary]
-        mended, broken = known - failing(verdict), failing(verdict) - known
+        mended, broken = known_names - failing(verdict), failing(verdict) - known_names
         parts += [f"mends {_names(mended)}"] if mended else []
         parts += [f"breaks {_names(broken)}"] if broken else []
         yield f"candidate {candidate.number}: {'; '.join(parts)}"
-    if stays := known.intersection(*(failing(verdict) for verdict in verdicts)):
+    if stays := known_names.intersection(*(failing(verdict) for verdict in verdicts)):
         yield f"no edit mends {_names(stays)}"
 
 
 def _names(names: Iterable[str]) -> str:
-    some = sorted(names)
-    more = f" and {len(some) - _NAMES} more" if len(some) > _NAMES else ""
-    return ", ".join(printable_line(name, _LONGEST) for name in some[:_NAMES]) + more
+    sorted_names = sorted(names)
+    more = f" and {len(sorted_names) - _NAMES} more" if len(sorted_names) > _NAMES else ""
+    return ", ".join(printable_line(name, _LONGEST) for name in sorted_names[:_NAMES]) + more

@@ -111,8 +111,8 @@ def _set(session: CodeSession, argument: str) -> Iterator[str]:
             yield f"{key:20} {printable_line(as_text(current))}"
         return
     if name not in values:
-        near = near_names(name, list(values))
-        hint = f"did you mean {', '.join(near)}?" if near else "/set lists all"
+        similar = near_names(name, list(values))
+        hint = f"did you mean {', '.join(similar)}?" if similar else "/set lists all"
         raise ValueError(f"unknown option {name!r:.80}; {hint}")
     if value.strip():
         session.set_option(name, value.strip())

@@ -203,7 +203,9 @@ class _Solver:
                 n_whole = batch.allowance // batch.k
             outcome.rounds[-1].extend(candidates)
             outcome.forward_tokens += sum(candidate.forward_tokens for candidate in candidates)
-            outcome.ranked = ranked([candidate for some in outcome.rounds for candidate in some])
+            outcome.ranked = ranked(
+                [candidate for of_round in outcome.rounds for candidate in of_round]
+            )
             outcome.seconds = time.monotonic() - self._start
             self.task.keep(outcome)
             if outcome.best is not None and outcome.best.passes:
@@ -239,18 +241,18 @@ class _Solver:
         tests_decide = stage.verdict is not None and not stage.verdict.passes
         if best is None or not tests_decide or not is_small(best.changes):
             return
-        known, start = {meaning(best.changes)}, time.monotonic()
-        some = outcome.rounds[-1]
-        for index, candidate in enumerate(some):
+        known_meanings, start = {meaning(best.changes)}, time.monotonic()
+        last_round = outcome.rounds[-1]
+        for index, candidate in enumerate(last_round):
             is_new = candidate.parses and not candidate.problem and candidate.verdict is None
-            if not is_new or meaning(candidate.changes) in known:
+            if not is_new or meaning(candidate.changes) in known_meanings:
                 continue
             if outcome.second or time.monotonic() - start > _SECOND_SECONDS:
                 break
-            known.add(meaning(candidate.changes))
+            known_meanings.add(meaning(candidate.changes))
             verdict = self._judge(candidate.changes, self.cancel)
-            some[index] = candidate.but(state="done", verdict=verdict)
-            self.listener.update(some[index], "")
+            last_round[index] = candidate.but(state="done", verdict=verdict)
+            self.listener.update(last_round[index], "")
             outcome.ranked = ranked([c for each in outcome.rounds for c in each])
 
     def _write(self, number: int, stage: Stage, batch: Batch) -> list[Candidate]:

@@ -252,11 +252,11 @@ class CodeSession:
             if self.outcome.best is None:
                 raise ValueError("no candidate has an edit; say what to do in other words")
             return self.outcome.best
-        known = {c.number: c for c in self.outcome.ranked if c.applies}
-        if number not in known:
-            some = ", ".join(map(str, sorted(known))) or "none"
-            raise ValueError(f"candidate {number} has no edit; those with one: {some}")
-        return known[number]
+        by_number = {c.number: c for c in self.outcome.ranked if c.applies}
+        if number not in by_number:
+            numbers = ", ".join(map(str, sorted(by_number))) or "none"
+            raise ValueError(f"candidate {number} has no edit; those with one: {numbers}")
+        return by_number[number]
 
     def accept(self, number: int | None = None) -> str:
         """Changes the folder as a candidate does; says what was changed. ValueError for the best

@@ -42,11 +42,11 @@ def run_command(
     name = aliases.get(name, name)
     if name not in commands:
         names = [known for known in (*commands, *aliases) if known != "/?"]
-        near = difflib.get_close_matches(name, names, n=3)
-        every = (
+        similar = difflib.get_close_matches(name, names, n=3)
+        all_names = (
             "/help lists all commands" if "/help" in commands else f"there are {', '.join(names)}"
         )
-        hint = f"did you mean {', '.join(near)}?" if near else every
+        hint = f"did you mean {', '.join(similar)}?" if similar else all_names
         raise ValueError(f"unknown command {name}; {hint}")
     return commands[name].run(session, argument[0] if argument else "")
 

@@ -75,7 +75,7 @@ class PlainText:
     def _pieces(self, text: str) -> list[Piece]:
         lines = text.split("\n")
         groups = itertools.groupby(lines, self._is_wrapped_by_terminal)
-        return [Piece(Text("\n".join(some), self._style), wraps) for wraps, some in groups]
+        return [Piece(Text("\n".join(group), self._style), wraps) for wraps, group in groups]
 
     def _is_wrapped_by_terminal(self, line: str) -> bool:
         """Whether a line is code, or too long to be broken between words."""

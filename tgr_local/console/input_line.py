@@ -79,6 +79,6 @@ class CommandCompleter(Completer):
             yield from self._names.get_completions(document, event)
 
 
-def words(some: Iterable[str]) -> Completer:
+def words(choices: Iterable[str]) -> Completer:
     """Completes one of these words."""
-    return WordCompleter(list(some), WORD=True)
+    return WordCompleter(list(choices), WORD=True)

@@ -476,30 +476,30 @@ class Engine:
 
     def _deadlock(self, n_cells: int, n_seqs: int, wait: waits.Wait) -> str:
         """The message for a wait that a deadlock ends."""
-        every = list(self._reservations.values())
-        own = [reservation for reservation in every if reservation.user in wait.line]
+        all_reservations = list(self._reservations.values())
+        waiting = [reservation for reservation in all_reservations if reservation.user in wait.line]
         stats = self.stats()
 
-        def held(some: list[waits.Reservation], cells: str = "", seqs: str = "") -> str:
+        def held(reservations: list[waits.Reservation], cells: str = "", seqs: str = "") -> str:
             n = (
-                sum(reservation.n_cells for reservation in some),
-                sum(reservation.n_seqs for reservation in some),
+                sum(reservation.n_cells for reservation in reservations),
+                sum(reservation.n_seqs for reservation in reservations),
             )
             return f"{n[0]}{cells} cells and {n[1]}{seqs} sequences"
 
-        whole = held(every, f" of {stats.n_ctx}", f" of {stats.n_seq_max}")
-        if len(own) == len(every):
+        whole = held(all_reservations, f" of {stats.n_ctx}", f" of {stats.n_seq_max}")
+        if len(waiting) == len(all_reservations):
             where = f"this thread itself holds {whole}"
-        elif own:
+        elif waiting:
             where = (
-                f"{whole} are held by threads that all wait for cache reservations, {held(own)} of "
-                "them by this thread itself"
+                f"{whole} are held by threads that all wait for cache reservations, "
+                f"{held(waiting)} of them by this thread itself"
             )
         else:
             where = f"{whole} are held by threads that wait for this thread's other reservations"
         return (
-            f"needs {n_cells} cells and {n_seqs} sequences, but {where}; close its {len(own)} open "
-            "sessions first, or set a larger n_ctx"
+            f"needs {n_cells} cells and {n_seqs} sequences, but {where}; "
+            f"close its {len(waiting)} open sessions first, or set a larger n_ctx"
         )
 
 

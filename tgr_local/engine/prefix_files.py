@@ -195,11 +195,11 @@ def fill_prefix(engine: Engine, tokens: Sequence[int], n_read: int) -> None:
     Raises CapacityError where the cache or the memory has no room for them.
     """
     n_read, n = min(n_read, len(tokens)), len(tokens)
-    need, left = _COPIES * n * engine.cell_bytes, available_memory()
-    if left is not None and need > left:
+    needed_bytes, free_bytes = _COPIES * n * engine.cell_bytes, available_memory()
+    if free_bytes is not None and needed_bytes > free_bytes:
         raise CapacityError(
-            f"a context of {n:,} tokens needs {need >> 20:,} MiB of memory, but only "
-            f"{left >> 20:,} MiB are available; take a shorter one"
+            f"a context of {n:,} tokens needs {needed_bytes >> 20:,} MiB of memory, but only "
+            f"{free_bytes >> 20:,} MiB are available; take a shorter one"
         )
     with engine.session(n_read + 8, 1) as session:
         sequence = session.sequence()
@@ -226,11 +226,11 @@ def _check_size(n_bytes: int, most: int | None) -> None:
 
 
 def _check_memory(n_bytes: int, action: str) -> None:
-    left = available_memory()
-    if left is not None and _COPIES * n_bytes > left:
+    free_bytes = available_memory()
+    if free_bytes is not None and _COPIES * n_bytes > free_bytes:
         raise PrefixRoomError(
             f"{action} the prefix needs {_COPIES * n_bytes >> 20} MiB of memory, but only "
-            f"{left >> 20} MiB are available; end other programs"
+            f"{free_bytes >> 20} MiB are available; end other programs"
         )
 
 

@@ -443,8 +443,8 @@ def _counted(job: native.Job) -> Iterator[list[Output]]:
         with contextlib.suppress(Exception):  # the engine is closed
             outputs = job.outputs()
             error.n_reused = sum(output.n_reused for output in outputs)
-            every = sum(output.n_decoded for output in outputs)
-            error.n_decoded = every - sum(output.n_decoded for output in taken)
+            n_decoded = sum(output.n_decoded for output in outputs)
+            error.n_decoded = n_decoded - sum(output.n_decoded for output in taken)
         raise
 
 

@@ -35,17 +35,17 @@ class SteeredEngine(Engine):
         owner: bytes = b"",
     ) -> None:
         self._below: Engine = engine._below if isinstance(engine, SteeredEngine) else engine
-        both = engine._added.vectors
+        summed = engine._added.vectors
         if vectors is not None:
             expected = (engine.n_layer, engine.n_embd)
             if np.shape(vectors) != expected:
                 raise ValueError(
                     f"vectors have shape {np.shape(vectors)}, but must have {expected}"
                 )
-            own = np.array(vectors, np.float32)
-            if not np.isfinite(own).all():
+            added_vectors = np.array(vectors, np.float32)
+            if not np.isfinite(added_vectors).all():
                 raise ValueError("vectors hold a value that is not finite; check their source")
-            both = own if both is None else both + own
+            summed = added_vectors if summed is None else summed + added_vectors
         for token, _ in logit_bias:
             if not 0 <= token < engine.n_vocab:
                 raise ValueError(
@@ -53,7 +53,7 @@ class SteeredEngine(Engine):
                     f"{engine.n_vocab - 1}"
                 )
         bias = (*engine._added.logit_bias, *logit_bias)
-        self._added = Added(both, bias, owner or engine._added.owner)
+        self._added = Added(summed, bias, owner or engine._added.owner)
 
     if not TYPE_CHECKING:  # which would allow any name
 

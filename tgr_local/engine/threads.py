@@ -80,9 +80,9 @@ class Workers:
 def patience(deadline: float | None = None) -> float:
     """Seconds that a wait in native code may take: until the deadline, a time of time.monotonic,
     and in the main thread, which alone receives Ctrl-C, a moment."""
-    left = _FOREVER if deadline is None else max(0.0, deadline - time.monotonic())
+    seconds_left = _FOREVER if deadline is None else max(0.0, deadline - time.monotonic())
     is_main = threading.current_thread() is threading.main_thread()
-    return min(left, _SIGNAL_SECONDS) if is_main else left
+    return min(seconds_left, _SIGNAL_SECONDS) if is_main else seconds_left
 
 
 @contextlib.contextmanager

@@ -234,22 +234,22 @@ class Branches:
         if not chosen.sequence.is_dropped:
             run.remember(chosen.sequence)
         n_steps = max(1, -(-n // size))
-        left = n  # of its tokens
+        n_tokens_left = n  # of its tokens
         for index in range(n_steps):
             part = slice(index * size, (index + 1) * size)
             tokens, last = chosen.tokens[part], index == n_steps - 1
             text = run.text(tokens)
             run.report("tokens", tokens=tuple(tokens), text=text)
             run.check_cancelled()
-            run.count(discarded=-left, chunk=len(tokens))
+            run.count(discarded=-n_tokens_left, chunk=len(tokens))
             step = run.step(
                 self.finish(chosen) if last else None,
                 **chosen.fields(part, has_top=run.n_top > 0),
                 cells=run.session.peak_cells(),
                 figures=dict(figures) if last else {},
             )
-            left -= len(tokens)
-            run.count(discarded=left)
+            n_tokens_left -= len(tokens)
+            run.count(discarded=n_tokens_left)
             yield step
 
     # --- parts ---

@@ -50,11 +50,14 @@ def of(engine: Engine, config: SearchConfig) -> Maps:
         maps = _in_use.get(key)
         if maps is None:
             _newest.clear()
-            needed, left = geometry.map_bytes(n_layer, d_h, d_z, rank), available_memory()
-            if left is not None and needed > left:
+            n_bytes, n_free = (
+                geometry.map_bytes(n_layer, d_h, d_z, rank),
+                available_memory(),
+            )
+            if n_free is not None and n_bytes > n_free:
                 raise CapacityError(
-                    f"the injection maps take {needed >> 20} MiB, but {left >> 20} MiB of memory "
-                    f"are left; lower rank, which is {rank}, or d_z, which is {d_z}"
+                    f"the injection maps take {n_bytes >> 20} MiB, but {n_free >> 20} MiB of "
+                    f"memory are left; lower rank, which is {rank}, or d_z, which is {d_z}"
                 )
             maps = Maps(
                 geometry.projection(d_z, d_h, seed),

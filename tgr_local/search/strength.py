@@ -187,11 +187,11 @@ def _closest(
     wanted: float,
     zeta: float,
     n: int,
-    near: float,
+    factor: float,
     n_tries: int,
 ) -> tuple[float, float]:
-    """Returns ζ and its divergence on n tokens: the first try within a factor `near` of `wanted`,
-    or the closest of `n_tries`. The first try is `zeta`."""
+    """Returns ζ and its divergence on n tokens: the first try within `factor` of `wanted`, or
+    the closest of `n_tries`. The first try is `zeta`."""
     low, high, slope = 0.0, math.inf, 2.0
     nearest = math.inf, zeta, math.nan
     last_point: tuple[float, float] | None = None
@@ -200,7 +200,7 @@ def _closest(
         reached = reached if math.isfinite(reached) else math.inf
         log = math.log(min(max(reached, 1e-300), 1e300)) - math.log(wanted)
         nearest = min(nearest, (abs(log), zeta, reached))
-        if abs(log) <= math.log(near) or (zeta >= strength_files.HIGHEST and log < 0):
+        if abs(log) <= math.log(factor) or (zeta >= strength_files.HIGHEST and log < 0):
             break
         low, high = (zeta, high) if log < 0 else (low, zeta)
         if last_point and zeta != last_point[0]:

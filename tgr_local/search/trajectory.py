@@ -285,15 +285,15 @@ class Trajectory:
         """
         run, config = self.run, self.config
         while True:
-            left = [config.token_limit - len(self.generated)]
+            limits = [config.token_limit - len(self.generated)]
             if self._room:
-                left.append(self._room - self._n_context)
+                limits.append(self._room - self._n_context)
             if run.left is not None:
-                left.append(run.left)
+                limits.append(run.left)
             n_chunks = min(most, config.max_chunks - run.index)
-            if (first := run.held_back.tokens - len(self.generated)) > 0:
-                n_chunks = min(n_chunks, -(-first // config.chunk_len))
-            n = max(1, min(*left, n_chunks * config.chunk_len))
+            if (n_required := run.held_back.tokens - len(self.generated)) > 0:
+                n_chunks = min(n_chunks, -(-n_required // config.chunk_len))
+            n = max(1, min(*limits, n_chunks * config.chunk_len))
             end = len(self.generated) + n
             task = dataclasses.replace(
                 self._continuation(self._main, None, n, (CHUNK, 0)),

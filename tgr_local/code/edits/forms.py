@@ -40,24 +40,26 @@ def read_edits(
 
     Raises EditError for an answer that has no edits, or some that do not apply.
     """
-    every = open_documents(documents, format)
+    open_files = open_documents(documents, format)
     places = {}
     if format == "function":
-        places = {function.head(func): func for func in chosen_functions(every, functions)}
-    heads = places or [document.path for document in every]
-    fence = fence_for(document.text for document in every)
+        places = {function.head(func): func for func in chosen_functions(open_files, functions)}
+    heads = places or [document.path for document in open_files]
+    fence = fence_for(document.text for document in open_files)
     blocks = fenced(answer, {head: head for head in heads}, fence)
     if not blocks:
         raise EditError(f"the answer has no edit in the format {format!r}")
-    by_path = {document.path: document for document in every}
+    by_path = {document.path: document for document in open_files}
     edits: dict[str, list[Patch]] = {}
     for number, block in enumerate(blocks, 1):
         place = places.get(block.head)
         path = place.path if place else block.head
-        own = edits.setdefault(path, [])
-        own.append(_whole(block, number, by_path[path], place, [lines for lines, _ in own]))
+        edits_of_file = edits.setdefault(path, [])
+        edits_of_file.append(
+            _whole(block, number, by_path[path], place, [lines for lines, _ in edits_of_file])
+        )
     changes = []
-    for document in every:
+    for document in open_files:
         if document.path in edits:
             after = patched(document, edits[document.path])
             if after != document.text:

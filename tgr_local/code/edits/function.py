@@ -81,10 +81,10 @@ def in_place(new: str, old: Sequence[str]) -> list[str]:
     target = _indent(next((line for line in old if line.strip()), ""))
     if not lines or _indent(lines[0]) == target:
         return lines
-    own = _indent(lines[0])
-    in_strings = _lines_in_strings([_dedent(line, own) for line in lines])
+    indentation = _indent(lines[0])
+    in_strings = _lines_in_strings([_dedent(line, indentation) for line in lines])
     return [
-        line if i in in_strings or not line.strip() else target + _dedent(line, own)
+        line if i in in_strings or not line.strip() else target + _dedent(line, indentation)
         for i, line in enumerate(lines)
     ]
 

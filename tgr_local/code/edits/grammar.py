@@ -42,16 +42,18 @@ def edit_grammar(
     Raises ValueError for paths that are not of files in one folder, for texts that are too long,
     and for a form that finds nothing to change.
     """
-    every = open_documents(documents, format)
-    if not every:
+    open_files = open_documents(documents, format)
+    if not open_files:
         raise ValueError("no file is open that an edit could change; open one")
-    fence = fence_for(document.text for document in every)
+    fence = fence_for(document.text for document in open_files)
     if format == "file":
-        rules = _fenced(_whole_files(every, fence))
+        rules = _fenced(_whole_files(open_files, fence))
     else:
-        rules = _fenced(_whole_functions(chosen_functions(every, functions), every, fence))
+        rules = _fenced(
+            _whole_functions(chosen_functions(open_files, functions), open_files, fence)
+        )
     rules += ["root ::= b0", r'end ::= "\n"? "\n"?', r'gap ::= "\n" "\n"?']
-    grammar = "\n".join([*rules, *_text(every, fence)])
+    grammar = "\n".join([*rules, *_text(open_files, fence)])
     if (size := len(grammar.encode())) > _MOST:
         raise ValueError(
             f"the grammar of these edits has {size} bytes, but may have {_MOST}; open fewer or "
@@ -70,12 +72,12 @@ def _whole_functions(
 ) -> list[_Fenced]:
     """Returns the blocks of functions. None follows one that it stands in, or that stands in it."""
     order = {document.path: i for i, document in enumerate(documents)}
-    some = sorted(functions, key=lambda func: (order[func.path], func.first, -func.last))
+    in_order = sorted(functions, key=lambda func: (order[func.path], func.first, -func.last))
     blocks = []
-    for i, func in enumerate(some, 1):
-        later = (j for j in range(i, len(some)) if _is_behind(some[j], func))
+    for i, func in enumerate(in_order, 1):
+        later = (j for j in range(i, len(in_order)) if _is_behind(in_order[j], func))
         opening = _opening(function.head(func), func.path, fence)
-        blocks.append((opening, next(later, len(some))))
+        blocks.append((opening, next(later, len(in_order))))
     return blocks
 
 

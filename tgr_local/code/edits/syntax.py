@@ -171,10 +171,10 @@ def definitions(text: str, name: str) -> Iterator[Definition]:
             continue
         kind, holder = _kind(node)
         if kind:
-            own = _name(holder, source)
-            if own:
-                yield _definition(holder, (*within, own), kind, source, outer or node)
-            within = (*within, own) if own else within
+            own_name = _name(holder, source)
+            if own_name:
+                yield _definition(holder, (*within, own_name), kind, source, outer or node)
+            within = (*within, own_name) if own_name else within
             if kind == "function" or len(within) > _DEEPEST:
                 continue
         start = node if node.type in _WRAPPERS else None

@@ -195,16 +195,16 @@ class Copies:
 
     def _name_copy(self, place: Place, changed: Sequence[Path]) -> None:
         """Exchanges the folder's path for that of the copy in the files that name it."""
-        own = place.own_path()
+        own_path = place.own_path()
         with self._naming_lock:
             if self._naming is None:
-                self._naming = list(_naming(self._folder / "snapshot", own))
+                self._naming = list(_naming(self._folder / "snapshot", own_path))
         for relative in dict.fromkeys((*self._naming, *changed)):
             path = place.folder / relative
             if path.is_symlink() or not path.is_file():
                 continue
             data, about = path.read_bytes(), path.stat()
-            if b"\0" not in data and (new := own.in_bytes(data)) != data:
+            if b"\0" not in data and (new := own_path.in_bytes(data)) != data:
                 _write(place.folder, relative, new)
                 os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
 
@@ -280,7 +280,7 @@ def _duplicate(source: Path, target: Path) -> None:
     shutil.copytree(source, target, symlinks=True)
 
 
-def _naming(tree: Path, own: OwnPath) -> Iterator[Path]:
+def _naming(tree: Path, own_path: OwnPath) -> Iterator[Path]:
     """The text files in a copy that name the folder which it is a copy of."""
     for folder, _, names in os.walk(tree):
         for name in names:
@@ -289,7 +289,7 @@ def _naming(tree: Path, own: OwnPath) -> Iterator[Path]:
                 if path.is_symlink() or path.stat().st_size > _LONGEST_TEXT:
                     continue
                 data = path.read_bytes()
-                if b"\0" not in data and own.is_in(data):
+                if b"\0" not in data and own_path.is_in(data):
                     yield path.relative_to(tree)
 
 

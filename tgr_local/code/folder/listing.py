@@ -52,7 +52,7 @@ def of_git(top: Path, folder: Path) -> Listing | None:
     if tracked is None or untracked is None:
         return None
     cut = max(len(tracked), len(untracked)) >= repository.MAX_OUTPUT
-    own = tuple(f"{place}/" for place in own_folders(folder))
+    own_prefixes = tuple(f"{place}/" for place in own_folders(folder))
     paths: set[str] = set()
     submodules: set[str] = set()
     for entry in tracked.split(b"\0")[:-1]:
@@ -63,7 +63,7 @@ def of_git(top: Path, folder: Path) -> Listing | None:
         (submodules if name.endswith(b"/") else paths).add(os.fsdecode(name).rstrip("/"))
     present = [
         path for path in sorted(paths)
-        if not path.startswith(own) and _is_inside(path) and os.path.lexists(folder / path)
+        if not path.startswith(own_prefixes) and _is_inside(path) and os.path.lexists(folder / path)
     ]  # fmt: skip
     cut |= len(present) > MAX_FILES
     return Listing(tuple(present[:MAX_FILES]), frozenset(submodules), cut)
@@ -116,7 +116,7 @@ def walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str], bool]]:
     into ignored folders nor into other repositories, and follows no symbolic link. Raises
     InstallError without pathspec."""
     waiting: list[tuple[str, list[tuple[str, GitIgnoreSpec]]]] = [("", [])]
-    own = own_folders(folder)
+    own_paths = own_folders(folder)
     while waiting:
         place, specs = waiting.pop()
         if spec := _ignore_file(folder / place / ".gitignore"):
@@ -132,7 +132,7 @@ def walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str], bool]]:
                 continue
             # a folder that a tool fills, whatever .gitignore says
             is_made = is_folder and (
-                path in own or entry.name in CACHES or is_installed(Path(entry.path))
+                path in own_paths or entry.name in CACHES or is_installed(Path(entry.path))
             )
             ignored = is_made or _ignored(path + "/" * is_folder, specs)
             yield path, entry, ignored

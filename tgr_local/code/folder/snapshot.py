@@ -46,8 +46,8 @@ class CopyError(TgrError):
 def take(project: Project, target: Path) -> Snapshot:
     """Copies a project to a new folder. Raises CopyError."""
     ignored = listing.ignored_folders(project.repository, project.folder)
-    own = listing.own_folders(project.folder)
-    snapshot = Snapshot(project.folder, target, ignored, own)
+    own_paths = listing.own_folders(project.folder)
+    snapshot = Snapshot(project.folder, target, ignored, own_paths)
     snapshot.copy()
     return snapshot
 

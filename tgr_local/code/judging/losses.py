@@ -124,17 +124,17 @@ def _loss(change: Change, may_do_nothing: bool) -> str:
     if old_tree is not None and new_tree is not None:
         if stub := _stub(old_tree, new_tree, may_do_nothing):
             return f"it leaves {stub} in {change.path} without a body"
-        old, new = _code_words(old_tree), _code_words(new_tree)
+        old_words, new_words = _code_words(old_tree), _code_words(new_tree)
     else:
-        old, new = _words(change.before), _words(change.after)
-    n_old = sum(old.values())
-    least = _OF_CODE if is_code else _OF_MANY if n_old >= _MANY else _OF_FEW
-    if (share := _kept_share(old, new)) < least:
+        old_words, new_words = _words(change.before), _words(change.after)
+    n_old = sum(old_words.values())
+    least_share = _OF_CODE if is_code else _OF_MANY if n_old >= _MANY else _OF_FEW
+    if (share := _kept_share(old_words, new_words)) < least_share:
         return f"it leaves {100 * share:.0f}% of the words of {change.path}"
     if is_code:
         return ""
-    old, new = (_words(living(change.path, t)) for t in (change.before, change.after))
-    if (share := _kept_share(old, new)) < _OF_CODE:
+    old_words, new_words = (_words(living(change.path, t)) for t in (change.before, change.after))
+    if (share := _kept_share(old_words, new_words)) < _OF_CODE:
         return f"it leaves {100 * share:.0f}% of {change.path} outside of comments and dead code"
     if (n := _tail(lines_of(change.before), lines_of(change.after))) >= _TAIL:
         return f"it ends before {change.path} does, whose last {n} lines it lacks"
@@ -205,9 +205,9 @@ def _doing(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 def _live(tree: ast.AST) -> Iterator[ast.AST]:
     """The nodes that can run, without texts that stand alone."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
+    stack = [tree]
+    while stack:
+        node = stack.pop()
         yield node
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue
@@ -219,7 +219,7 @@ def _live(tree: ast.AST) -> Iterator[ast.AST]:
         for name, value in ast.iter_fields(node):
             if name != skipped:
                 parts = _reachable(value) if isinstance(value, list) else [value]
-                waiting += [part for part in parts if isinstance(part, ast.AST)]
+                stack += [part for part in parts if isinstance(part, ast.AST)]
 
 
 def _reachable(body: Sequence[Any]) -> Iterator[Any]:

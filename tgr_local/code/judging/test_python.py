@@ -38,8 +38,8 @@ def pytest_counts(text: str) -> Found:
         file, _, test = match[1].partition("::")
         heads = (test.replace("::", "."), file)
         matching = [places for head, places in parts if head in heads]
-        own = [places for places in matching if any(path == file for path, _ in places)]
-        places = (own or matching or [[]])[0]
+        own_places = [places for places in matching if any(path == file for path, _ in places)]
+        places = (own_places or matching or [[]])[0]
         line = places[-1][1] if places else 0
         reached = next((line for path, line in places if path == file), 0)
         failures.append(Failure(match[1], file, line, match[2] or "", reached, file))
@@ -107,13 +107,13 @@ def unittest_counts(text: str) -> Found:
     failures = []
     for head, part in sections(_UNITTEST_HEAD, text[: summary.start()]):
         frames = list(_FRAME.finditer(part.rpartition("\nTraceback (most recent call last)")[2]))
-        own = [(frame[1], int(frame[2])) for frame in frames if frame[3] == head[1]]
+        own_frames = [(frame[1], int(frame[2])) for frame in frames if frame[3] == head[1]]
         lines = [line for line in part.strip().splitlines() if line[:1] not in ("", " ", "-", "=")]
         name = head[2] or head[1]
         if not name.endswith(head[1]) and head[1] != name:
             name = f"{name}.{head[1]}"
         file, line = (frames[-1][1], int(frames[-1][2])) if frames else ("", 0)
-        reached_in, reached = own[0] if own else ("", 0)
+        reached_in, reached = own_frames[0] if own_frames else ("", 0)
         said = lines[-1] if lines else ""
         failures.append(Failure(name, file, line, said, reached, reached_in))
     if n_ran := int(summary[1]):  # each subtest that fails is counted, of one test

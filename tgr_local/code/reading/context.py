@@ -69,12 +69,14 @@ class Context:
     def functions(self) -> tuple[Function, ...]:
         """The functions that an edit may replace: all functions of documents that are shown whole,
         and the shown functions of the others."""
-        known = {file.path: file for file in self.shown if file.changeable}
+        changeable_files = {file.path: file for file in self.shown if file.changeable}
         functions: list[Function] = []
         for document in self.documents:
-            file = known[document.path]
-            every = functions_of(document)
-            functions += (f for f in every if file.how == "whole" or f.name in file.functions)
+            file = changeable_files[document.path]
+            all_functions = functions_of(document)
+            functions += (
+                f for f in all_functions if file.how == "whole" or f.name in file.functions
+            )
         return tuple(functions)
 
 
@@ -202,7 +204,7 @@ class _Builder:
         owners = Counter(name for names in defines.values() for name in names)
         words = evidence.words(self.wish.task) | evidence.words(self.wish.output)
         imports = {document.path: evidence.imported_files(document, known) for document in looked}
-        near = {path for seed in seeds for path in imports.get(seed, ())}
+        imported = {path for seed in seeds for path in imports.get(seed, ())}
         called = self._called(places, seeds, imports)
         uses = _any_of(evidence.names_of_code(self.wish.task) & owners.keys())
         concerned = set(seeds)
@@ -212,7 +214,7 @@ class _Builder:
             mentions = sum(1 / owners[name] for name in defines[path] & words)
             reasons = [
                 (8.0 if path.rpartition("/")[2] in self.wish.task else 0.0, "named in the task"),
-                (4.0 if path in near else 0.0, "imported by a file that is concerned"),
+                (4.0 if path in imported else 0.0, "imported by a file that is concerned"),
                 (3.0 if path in called else 0.0, "called by what fails"),
                 (3.0 if uses and uses.search(document.text) else 0.0, "uses what the task names"),
                 (2.0 * min(mentions, 3.0), "its names are mentioned"),
@@ -221,11 +223,11 @@ class _Builder:
                     "imports a file that is concerned",
                 ),
             ]
-            away = nearest.steps(path) if seeds else path.count("/")
-            rank = sum(points for points, _ in reasons) - 0.25 * away
+            distance = nearest.steps(path) if seeds else path.count("/")
+            rank = sum(points for points, _ in reasons) - 0.25 * distance
             best, why = max(reasons, key=lambda reason: reason[0])
             ranked.append(_Ranked(path, rank, why if best else "nearby"))
-        ranked += self._settings([*seeds, *near, *called], known_paths)
+        ranked += self._settings([*seeds, *imported, *called], known_paths)
         ranked.sort(key=lambda file: -file.rank)
         return ranked
 
@@ -248,25 +250,29 @@ class _Builder:
             is_vague = place.path in with_lines and not place.line
             if document is None or is_vague or place.path not in closure:
                 continue
-            every = evidence.functions(document)
-            some = [f.text for f in every if f.lines[0] <= place.line <= f.lines[1]]
-            texts += some or [document.text]
+            all_functions = evidence.functions(document)
+            texts_at_line = [
+                f.text for f in all_functions if f.lines[0] <= place.line <= f.lines[1]
+            ]
+            texts += texts_at_line or [document.text]
         reached = evidence.reach(evidence.words("\n".join(texts)), documents)
         return {d.path for d in documents if not reached.isdisjoint(_names(d, values=True))}
 
     def _settings(self, concerned: Sequence[str], known: Collection[str]) -> list[_Ranked]:
         """The files of settings that the task, the output or a concerned file names."""
-        said = evidence.settings_in(self.wish.task)
+        named_in_task = evidence.settings_in(self.wish.task)
         documents = (self._document(path) for path in dict.fromkeys(concerned))
-        read = evidence.settings_in(self.wish.output).union(
+        read_by_failing = evidence.settings_in(self.wish.output).union(
             *(evidence.settings_in(document.text) for document in documents if document)
         )
         names = {path: path.rpartition("/")[2] for path in self.paths if path not in known}
-        some = [(path, name) for path, name in names.items() if name in said | read]
+        named_files = [
+            (path, name) for path, name in names.items() if name in named_in_task | read_by_failing
+        ]
         return [
-            _Ranked(path, 8.0, "named in the task") if name in said
+            _Ranked(path, 8.0, "named in the task") if name in named_in_task
             else _Ranked(path, 1.5, "read by what fails")
-            for path, name in some
+            for path, name in named_files
         ]  # fmt: skip
 
     def _choose_files(self, ranked: Sequence[_Ranked]) -> dict[str, str]:
@@ -286,15 +292,15 @@ class _Builder:
             self.documents[path] = self._document(path) or FileText(path, "")
         if not wanted:  # nothing points anywhere: as many as fit
             wanted = {file.path: file.why for file in sources}
-        free: dict[str, str] = {}
+        changeable: dict[str, str] = {}
         for path, why in wanted.items():
-            if len(free) == _MOST_WHOLE:
+            if len(changeable) == _MOST_WHOLE:
                 break
             if reason := self.refusal(path):
                 self.left_out[path] = self.refused[path] = reason
             else:
-                free[path] = why
-        return free
+                changeable[path] = why
+        return changeable
 
     # ---- files that may be changed ----
 
@@ -383,27 +389,27 @@ class _Builder:
             if self._is_shown(path) or (document := self._document(path)) is None:
                 continue
             why = whys.get(path, "a test that fails")
-            every = outline.outline(document).functions
-            some = [f for f in every if any(f.first <= n <= f.last for n in numbers)]
-            new = [f for f in some if not _is_printed(document, f, numbers, printed)]
-            if some and not new and path not in whys:
+            all_functions = outline.outline(document).functions
+            failing = [f for f in all_functions if any(f.first <= n <= f.last for n in numbers)]
+            chosen = [f for f in failing if not _is_printed(document, f, numbers, printed)]
+            if failing and not chosen and path not in whys:
                 self.left_out[path] = "a test; the output shows what failed"
                 continue
             if not any(numbers):  # the output names no line of it
-                new = [f for f in every if self._is_said(f)]
-            if not new or path in whys:
-                new = [] if self._add_test(document, why) else list(new or every)
-            while new and not self._add_test(document, why, new):
-                new = new[: len(new) // 2]
+                chosen = [f for f in all_functions if self._is_said(f)]
+            if not chosen or path in whys:
+                chosen = [] if self._add_test(document, why) else list(chosen or all_functions)
+            while chosen and not self._add_test(document, why, chosen):
+                chosen = chosen[: len(chosen) // 2]
             if not self._is_shown(path):
                 self.left_out[path] = "the budget is spent"
 
-    def _add_test(self, document: FileText, why: str, some: Sequence[Definition] = ()) -> bool:
+    def _add_test(self, document: FileText, why: str, functions: Sequence[Definition] = ()) -> bool:
         """Adds functions of a test, or without any the file, if the budget has room for it."""
-        text = _functions_text(document, some, alone=True) if some else document.text
+        text = _functions_text(document, functions, alone=True) if functions else document.text
         block = prompt.file_block(document.path, text, self.fence, "a test, not to be changed")
-        names = tuple(function.name for function in some)
-        how: Literal["whole", "functions"] = "functions" if some else "whole"
+        names = tuple(function.name for function in functions)
+        how: Literal["whole", "functions"] = "functions" if functions else "whole"
         return self._add(block, Shown(document.path, how, why, 0, False, names))
 
     def _is_said(self, function: Definition) -> bool:
@@ -451,15 +457,15 @@ def functions_of(document: FileText) -> list[Function]:
     functions."""
     if syntax.language(document.path) == "python":
         return edits.functions_of(document)
-    every = (f for f in outline.outline(document).functions if not f.is_test)
-    return [Function(document.path, f.name, f.first, f.last) for f in every]
+    definitions = (f for f in outline.outline(document).functions if not f.is_test)
+    return [Function(document.path, f.name, f.first, f.last) for f in definitions]
 
 
 def _names(document: FileText, *, values: bool = False) -> frozenset[str]:
     """The last part of each name that a document defines; with `values` also names assigned at its
     top level. Names of one or two letters are left out: they say nothing."""
-    every = outline.outline(document).definitions
-    names = [d.name.rpartition(".")[2] for d in every if not d.is_test]
+    definitions = outline.outline(document).definitions
+    names = [d.name.rpartition(".")[2] for d in definitions if not d.is_test]
     names += _VALUE.findall(document.text) if values else []
     return frozenset(name for name in names if len(name) > 2 and not name.startswith("__"))
 
@@ -478,10 +484,10 @@ def _is_printed(
     return all(line.strip(" >\t") in printed for line in lines if line.strip())
 
 
-def _functions_text(document: FileText, some: Sequence[Definition], *, alone: bool = False) -> str:
-    """The functions in `some` whole; unless they stand `alone`, one line for everything else."""
+def _functions_text(document: FileText, whole: Sequence[Definition], *, alone: bool = False) -> str:
+    """The functions in `whole`, and a line for each other definition, unless they are `alone`."""
     lines = document.text.split("\n")
-    names = {function.name for function in some}
+    names = {function.name for function in whole}
     parts = []
     for definition in outline.outline(document).definitions:
         if definition.name in names:

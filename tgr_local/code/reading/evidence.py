@@ -298,10 +298,10 @@ def reach(words: Iterable[str], documents: Sequence[FileText]) -> frozenset[str]
         for name, _, body in functions(document):
             bodies[name] += [body, around]
     reached = set(words)
-    new = list(reached & bodies.keys())
-    while new:
-        more = {word for body in bodies[new.pop()] for word in _WORD.findall(body)}
-        new += (more & bodies.keys()) - reached
+    new_words = list(reached & bodies.keys())
+    while new_words:
+        more = {word for body in bodies[new_words.pop()] for word in _WORD.findall(body)}
+        new_words += (more & bodies.keys()) - reached
         reached |= more
     return frozenset(reached)
 

@@ -47,26 +47,26 @@ _SCRIPTS = ("javascript", "typescript", "tsx")
 def lacking(tests: Sequence[FileText], read: _Read, paths: Paths, new: Sequence[str]) -> Lacking:
     """The names that these tests import from modules of the project, or use as their attributes,
     and that the modules lack. `new` are the paths of modules that are not there yet."""
-    known: dict[str, frozenset[str]] = {}
+    names_of_module: dict[str, frozenset[str]] = {}
 
     def names(path: str) -> frozenset[str]:
-        if path not in known:  # a file that is not text may have any name
-            known[path] = frozenset([] if path in new else [_ALL])
+        if path not in names_of_module:  # a file that is not text may have any name
+            names_of_module[path] = frozenset([] if path in new else [_ALL])
             if (document := read(path)) is not None:
-                known[path] = _names_of(document)
-        return known[path]
+                names_of_module[path] = _names_of(document)
+        return names_of_module[path]
 
-    wanted: list[tuple[str, str]] = []
+    wanted_names: list[tuple[str, str]] = []
     for test in tests:
         language = syntax.language(test.path)
         if language == "python":
-            wanted += _python_uses(
+            wanted_names += _python_uses(
                 test.text, lambda parts: _python_module(parts, paths, new), names
             )
         elif language in _SCRIPTS:
-            wanted += _script_uses(test, paths, new)
+            wanted_names += _script_uses(test, paths, new)
     return tuple(
-        (path, name) for path, name in dict.fromkeys(wanted)
+        (path, name) for path, name in dict.fromkeys(wanted_names)
         if name not in names(path) and _ALL not in names(path)
     )  # fmt: skip
 
@@ -96,7 +96,7 @@ def _names_of(document: FileText) -> frozenset[str]:
         return frozenset([_ALL])
     names = {name for listed in lists for name in _parts(listed, last=True)}
     names.update(_JS_EXPORT.findall(text), ["default"] if _JS_DEFAULT.search(text) else [])
-    return frozenset(names.union(*(_JS_WORD.findall(some) for some in _JS_VALUES.findall(text))))
+    return frozenset(names.union(*(_JS_WORD.findall(line) for line in _JS_VALUES.findall(text))))
 
 
 def _python_names(tree: ast.Module) -> Iterator[str]:

@@ -38,8 +38,8 @@ class Outline:
     def functions(self) -> tuple[Definition, ...]:
         """Functions that an edit can name: their names are unique in the file."""
         n_named = Counter(d.name for d in self.definitions)
-        every = (d for d in self.definitions if d.kind == "function" and d.exact)
-        return tuple(d for d in every if n_named[d.name] == 1)
+        functions = (d for d in self.definitions if d.kind == "function" and d.exact)
+        return tuple(d for d in functions if n_named[d.name] == 1)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -260,11 +260,13 @@ class _CandidateWriter:
     def _begin(self, n_departures: int, n: int) -> range:
         """The indices of n candidates that begin, the first of them with the next departures."""
         batch, first = self.batch, len(self._candidates)
-        some, self._later = self._later[:n_departures], self._later[n_departures:]
+        next_departures, self._later = self._later[:n_departures], self._later[n_departures:]
         self._n_waves += 1
         for index in range(first, first + n):
             self._candidates.append(Candidate(batch.first + index, batch.config.seed + index))
-            departure = some[index - first] if index - first < len(some) else None
+            departure = (
+                next_departures[index - first] if index - first < len(next_departures) else None
+            )
             begun = departure.text if departure else ""
             copies = departures.alike(departure, batch.copies) if departure else ()
             self._answers.append(_CandidateAnswer(departure, copies, begun))

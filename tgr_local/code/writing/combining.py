@@ -53,10 +53,10 @@ def combine(
     if passes or not partners or not partners[0][1].is_beyond(base_verdict):
         return
     (best, reached), *partners = partners
-    waiting, tried = partners, {c.changes for c, _ in pairs}
+    candidates_left, tried = partners, {c.changes for c, _ in pairs}
     n_most, start = len(tried) + len(candidates), time.monotonic()
-    while waiting and len(tried) < n_most and time.monotonic() - start < _SECONDS:
-        (partner, said), *waiting = waiting
+    while candidates_left and len(tried) < n_most and time.monotonic() - start < _SECONDS:
+        (partner, said), *candidates_left = candidates_left
         if said.is_beyond(base_verdict) and not _adds(said, reached):
             continue
         changes = merge_edits(base, best.changes, partner.changes)
@@ -78,7 +78,7 @@ def combine(
             return
         first += 1
         partners = [(c, said) for c, said in partners if c is not partner]
-        waiting = partners  # an edit without a gain before may have one now
+        candidates_left = partners  # an edit without a gain before may have one now
 
 
 def _adds(verdict: Verdict, reached: Verdict) -> bool:
@@ -102,8 +102,8 @@ def merge_edits(
     texts = [{change.path: change.after for change in some} for some in (base, mine, theirs)]
     changes = []
     for path, text in originals.items():
-        base_text, own, other = (some.get(path, text) for some in texts)
-        after = _merge(base_text, own, other, path.endswith(".py"))
+        base_text, my_text, their_text = (some.get(path, text) for some in texts)
+        after = _merge(base_text, my_text, their_text, path.endswith(".py"))
         if after is None:
             return None
         if after != text:

@@ -106,15 +106,15 @@ def find(
     What was read stays in the cache for the answers, as far as it remembers prefixes. Raises
     CapacityError where the copies do not fit, and CancelledError.
     """
-    some = [(copy, places) for copy in copies if (places := _places(engine, copy))][:_MOST_COPIES]
-    most = min(_LOOKED_AT * n, _MOST_LOOKS, engine.n_seq_max - len(some) - 1)
-    if most < 1 or not some or not engine.rolls_back:
+    placed = [(copy, places) for copy in copies if (places := _places(engine, copy))][:_MOST_COPIES]
+    n_looked = min(_LOOKED_AT * n, _MOST_LOOKS, engine.n_seq_max - len(placed) - 1)
+    if n_looked < 1 or not placed or not engine.rolls_back:
         return FoundDepartures()
-    first = min(places[0].index for _, places in some)
-    tokens = [list(copy.tokens) for copy, _ in some]
+    first = min(places[0].index for _, places in placed)
+    tokens = [list(copy.tokens) for copy, _ in placed]
     start = min(first, *(n_equal(tokens[0], ids) for ids in tokens)) - 1
-    n_cells = start + sum(len(ids) - start for ids in tokens) + 2 * most + 8
-    prompt, n_seqs = tokens[0][:start], len(some) + most + 1
+    n_cells = start + sum(len(ids) - start for ids in tokens) + 2 * n_looked + 8
+    prompt, n_seqs = tokens[0][:start], len(placed) + n_looked + 1
     best: dict[str, Departure] = {}
     with engine.session(n_cells, n_seqs, prompt=prompt, cancel=cancel) as session:
         n_positions = 0
@@ -128,24 +128,24 @@ def find(
         root = session.sequence()
         run([EngineTask(root, prompt, reuse=True)])
         # the heads, with the token before them; then what follows the likeliest
-        firsts = [places[0].index for _, places in some]
-        cells = [root.fork() for _ in some]
+        firsts = [places[0].index for _, places in placed]
+        cells = [root.fork() for _ in placed]
         heads = run([
             EngineTask(own, ids[start:end], feed_logprobs=True)
             for own, ids, end in zip(cells, tokens, firsts, strict=True)
         ])  # fmt: skip
         likely = [_HEAD * float(np.sum(head.feed_logprobs, dtype=np.float64)) for head in heads]
-        chosen = sorted(range(len(some)), key=lambda i: -likely[i])[:_READ_WHOLE]
+        chosen = sorted(range(len(placed)), key=lambda i: -likely[i])[:_READ_WHOLE]
         bodies = run([_body(cells[i], tokens[i], firsts[i]) for i in chosen])
         rare: list[tuple[float, int, _CopyPosition]] = []
         for i, body in zip(chosen, bodies, strict=True):
-            for place in some[i][1]:
+            for place in placed[i][1]:
                 is_end = place.index == len(tokens[i])
                 same = -math.inf if is_end else float(body.feed_logprobs[place.index - firsts[i]])
                 differs = math.log(max(1e-9, -math.expm1(same)))
                 rare.append((likely[i] + differs, i, place))
         rare.sort(key=lambda r: (r[2].is_away, -r[0]))
-        rare = rare[:most]
+        rare = rare[:n_looked]
         n_top = min(n, _MOST_TOKENS, engine.n_vocab - 1) + 1
         looks = run([_look(cells[i], tokens[i], place, n_top) for _, i, place in rare])
         for i in chosen:
@@ -153,7 +153,7 @@ def find(
         for (_, i, place), look in zip(rare, looks, strict=True):
             for token, logprob in zip(look.top_ids[0], look.top_logprobs[0], strict=True):
                 weight = likely[i] + float(logprob)
-                departure = _departure(engine, some[i][0], place, int(token), weight)
+                departure = _departure(engine, placed[i][0], place, int(token), weight)
                 if departure is None or departure.text in tried:
                     continue
                 # equal functions of two classes have equal departures
@@ -171,7 +171,7 @@ def _spread(departures: Sequence[Departure]) -> list[Departure]:
         line = (departure.copy, departure.text.count("\n"))
         times[line] += 1
         parts[departure.is_away, times[line] > _OF_A_LINE].append(departure)
-    return [departure for _, some in sorted(parts.items()) for departure in some]
+    return [departure for _, group in sorted(parts.items()) for departure in group]
 
 
 def rejoined(departure: Departure, answer: str) -> str | None:
@@ -205,11 +205,11 @@ def alike(departure: Departure, copies: Sequence[Copy]) -> list[Copy]:
     return [own, *others] if own.function and own.n_head else [own]
 
 
-def nearest(departure: Departure, some: Sequence[Copy], answer: str) -> Departure:
+def nearest(departure: Departure, copies: Sequence[Copy], answer: str) -> Departure:
     """Returns the departure from that of some copies which has most lines of the answer; in doubt
     from the first."""
     new = {line.strip() for line in answer[len(departure.copy.opening) :].split("\n")}
-    copy = max(some, key=lambda copy: len(new & {line.strip() for line in copy.code.split("\n")}))
+    copy = max(copies, key=lambda copy: len(new & {line.strip() for line in copy.code.split("\n")}))
     return dataclasses.replace(departure, copy=copy)
 
 

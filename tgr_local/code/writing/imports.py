@@ -123,7 +123,7 @@ def _statement(name: str, path: str, documents: Sequence[FileText], tree: ast.Mo
 def _import_lines(tree: ast.Module, name: str, path: str) -> Iterator[str]:
     """The statements at the top of a file that import a name, as they would import it alone in the
     file `path`. Relative ones mean something else in another folder."""
-    own = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    module_name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:
@@ -131,7 +131,7 @@ def _import_lines(tree: ast.Module, name: str, path: str) -> Iterator[str]:
                     continue
                 said = f"{alias.name} as {alias.asname}" if alias.asname else alias.name
                 module = alias.name if isinstance(node, ast.Import) else node.module or ""
-                if f".{own}".endswith(f".{module}"):
+                if f".{module_name}".endswith(f".{module}"):
                     continue  # the file itself
                 if isinstance(node, ast.Import):
                     yield f"import {said}"

@@ -111,8 +111,8 @@ def keep_docstring(change: Change) -> Change:
 
 
 def _definitions(path: str, text: str) -> tuple[Definition, ...]:
-    every = outline(FileText(path, text)).definitions
-    return tuple(d for d in every if d.exact and not d.is_test)
+    definitions = outline(FileText(path, text)).definitions
+    return tuple(d for d in definitions if d.exact and not d.is_test)
 
 
 def _check_whole(new: str, old: str) -> str:
@@ -226,8 +226,8 @@ def _exchange(
         if any(entry.name.startswith(f"{name}.") for name in handled):
             continue
         if place is not None and entry.kind == "class" and place.kind == "class":
-            own = {n.name for n in mine if n.name.startswith(f"{entry.name}.")}
-            has_all = own <= {n.name for n in theirs}
+            own_members = {n.name for n in mine if n.name.startswith(f"{entry.name}.")}
+            has_all = own_members <= {n.name for n in theirs}
             if not has_all or not _class_names(document.text, entry.name) <= _class_names(
                 text, entry.name
             ):

@@ -69,8 +69,10 @@ def read_answer(
     why, n_placed = "the answer has no code", 0
     for code in codes(answer):
         try:
-            some = [FileText(path, text) for path, text in texts.items()]
-            placed = _place(code, some, is_cut and (not code.is_closed or code.text == answer))
+            current_documents = [FileText(path, text) for path, text in texts.items()]
+            placed = _place(
+                code, current_documents, is_cut and (not code.is_closed or code.text == answer)
+            )
         except EditError as error:
             why = str(error)
             continue
@@ -164,17 +166,21 @@ def _place(
     """The path and the new text of the document that a block changes; None for commands and
     outputs. `is_cut` where the block has no end. Raises EditError."""
     named_path = _block_name(code, documents)
-    own = [d for d in documents if named_path and _is_named(d.path, named_path)]
-    if not own and code.language in _OTHER - {fence_name(d.path) for d in documents}:
+    named_documents = [d for d in documents if named_path and _is_named(d.path, named_path)]
+    if not named_documents and code.language in _OTHER - {fence_name(d.path) for d in documents}:
         return None
-    if named_path and not own:
+    if named_path and not named_documents:
         raise EditError(f"the answer changes {named_path!r:.80}, which is not open")
     text = code.text
-    if own and named_path == _comment_path(code) and code.first_line not in own[0].text:
+    if (
+        named_documents
+        and named_path == _comment_path(code)
+        and code.first_line not in named_documents[0].text
+    ):
         text = text.partition("\n")[2].lstrip("\n")
     text = textwrap.dedent(text) if text[:1] in " \t" else text
-    text = indented_as((own or documents)[0].text, text)
-    is_python = any(d.path.endswith((".py", ".pyi")) for d in own or documents)
+    text = indented_as((named_documents or documents)[0].text, text)
+    is_python = any(d.path.endswith((".py", ".pyi")) for d in named_documents or documents)
     if is_cut and not is_python and "<<<<< SEARCH" not in text:
         raise EditError(_NO_END)
     if is_cut or (not code.is_closed and python_error(text)):
@@ -186,18 +192,23 @@ def _place(
 
     def likely(document: FileText) -> tuple[int, bool, int, int]:
         theirs, mine = names(document.path, text), names(document.path, document.text)
-        ends = ({name.rpartition(".")[2] for name in some} for some in (theirs, mine))
+        ends = (
+            {name.rpartition(".")[2] for name in definition_names}
+            for definition_names in (theirs, mine)
+        )
         n_ends = len(set.intersection(*ends))  # methods without their class
         is_named = document.path.rpartition("/")[2] in code.line_before
         # of two files with a method of that name, the one whose lines it has
         n_lines = len(lines & {line.strip() for line in document.text.split("\n")})
         return len(theirs & mine), is_named, n_ends, n_lines
 
-    scored = sorted(own or documents, key=likely, reverse=True)
+    scored = sorted(named_documents or documents, key=likely, reverse=True)
     first: EditError | None = None
     for document in scored:
         try:
-            new_text = merge_block(document, text, bool(own) or len(documents) == 1, is_cut)
+            new_text = merge_block(
+                document, text, bool(named_documents) or len(documents) == 1, is_cut
+            )
         except EditError as why:
             if likely(document)[0]:
                 raise  # it is meant for this file

@@ -135,8 +135,8 @@ def _one_call_each(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
         for call in calls:
             divided.append({**message, "tool_calls": [call]})
             message = {"role": "assistant", "content": ""}
-            own = [result for result in results if result["tool_call_id"] == call["id"]]
-            divided += own
-            results = [result for result in results if result not in own]
+            own_results = [result for result in results if result["tool_call_id"] == call["id"]]
+            divided += own_results
+            results = [result for result in results if result not in own_results]
         divided += results
     return divided

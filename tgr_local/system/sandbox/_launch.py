@@ -66,12 +66,12 @@ def restrict(user: int | None, bounds: dict[str, int], processes: int) -> None:
         os.setgroups([])
         os.setgid(user)
         os.setuid(user)
-    own = {"RLIMIT_NPROC": processes + own_tasks(), "RLIMIT_MEMLOCK": MOST_LOCKED}
-    for name, bound in {**bounds, **own}.items():
+    own_bounds = {"RLIMIT_NPROC": processes + own_tasks(), "RLIMIT_MEMLOCK": MOST_LOCKED}
+    for name, bound in {**bounds, **own_bounds}.items():
         with contextlib.suppress(AttributeError, OSError, ValueError):
             kind = getattr(resource, name)
-            most = resource.getrlimit(kind)[1]
-            bound = bound if most == resource.RLIM_INFINITY else min(bound, most)
+            hard_limit = resource.getrlimit(kind)[1]
+            bound = bound if hard_limit == resource.RLIM_INFINITY else min(bound, hard_limit)
             resource.setrlimit(kind, (bound, bound))
 
 
