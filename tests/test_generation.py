@@ -41,8 +41,8 @@ from tgr_local.generation import (
     stream,
     write_each,
 )
-from tgr_local.generation.reply import write_reply
 from tgr_local.generation.request import ReplyRequest
+from tgr_local.generation.runs import write_reply
 from tgr_local.generation.text import LineLimits
 from tgr_local.methods import METHODS
 from tgr_local.options.config import EngineConfig, SearchConfig

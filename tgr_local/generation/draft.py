@@ -9,32 +9,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Literal
 
 from tgr_local.engine import Cancel, Engine, Participant
 from tgr_local.generation.loops import is_loop
+from tgr_local.generation.reply import MethodRun, OnEvent, Reply
 from tgr_local.generation.request import ReplyRequest, Reserve, length_option, settled
-from tgr_local.generation.text import TextDelta
+from tgr_local.generation.text import Kind, TextDelta
 from tgr_local.search.capacity import context_limit, difference
 from tgr_local.search.run import HeldBack, Run
-from tgr_local.search.steps import Finish, Progress, Step
+from tgr_local.search.steps import Counts, Finish, Progress, Step
 from tgr_local.system.errors import BudgetError, CapacityError
 
-Verdict = Finish | Literal["thinking", "answer"]
-"""Reason why a reply ends, or the part of it that is due in a run of its own."""
-OnEvent = Callable[[TextDelta | Progress | Step], None]
-
-
-@dataclass(frozen=True, eq=False)
-class MethodRun:
-    """One run of the method within a reply."""
-
-    first: int
-    """Index of its first step in the reply."""
-    query: list[int]
-    """Q, the tokens of its prompt."""
+Part = Literal["all", "thinking", "before", "answer", "again"]
+"""What a run writes: all that is left of the reply, its thinking alone, the text before a thinking
+that the model opens, the answer, or an answer once more."""
 
 
 class AnswerNow(Cancel):
@@ -49,186 +39,134 @@ class AnswerNow(Cancel):
 
 
 class Draft:
-    """The reply so far. `until` is called with each piece of the answer; True ends it."""
+    """A reply so far: its text, tokens and steps, and the run that goes on with it."""
 
     def __init__(
         self,
         engine: Engine,
         request: ReplyRequest,
-        *,
-        until: Callable[[str], bool] | None = None,
-        on_event: OnEvent | None = None,
-        cancel: Cancel | None = None,
+        until: Callable[[str], bool] | None,
+        on_event: OnEvent | None,
+        cancel: Cancel | None,
     ) -> None:
         self._start, request = time.monotonic(), settled(engine, request)
-        self.engine, self.request, self.config = engine, request, request.config
-        self.reserve = reserve = Reserve.of(engine, request)
-        self.text = request.splitter(engine)
-        self.emit, self._until = on_event or (lambda event: None), until
+        self._engine, self._request, self._config = engine, request, request.config
+        self._reserve = reserve = Reserve.of(engine, request)
+        self._text = request.splitter(engine)
+        self._emit, self._until = on_event or (lambda event: None), until
         self._cancel = cancel
         lines = request.verbatim and request.lines is not None
         # whether the text is read as it comes, else a step at a time
-        self._follows = bool(on_event or self.config.max_seconds > 0 or until or lines)
-        self.steps: list[Step] = []
-        self.runs: list[MethodRun] = []
-        self.kept: list[int] = []
-        """Tokens of the steps."""
+        self._follows = bool(on_event or self._config.max_seconds > 0 or until or lines)
+        self._steps: list[Step] = []
+        self._runs: list[MethodRun] = []
+        self._kept: list[int] = []  # tokens of the steps
         self._unfinished: list[int] = []  # … of the step under way, where the text is followed
         # what may be written, and what ended it
-        opens, ruled = request.opens_thinking(engine), self.config.grammar
+        opens, ruled = request.opens_thinking(engine), self._config.grammar
         other_method = request.method.thinking is not None
-        self.may_think = opens or request.may_open_thinking(engine)
-        self.must_speak = not (request.verbatim or request.continued == "answer" or ruled)
-        """Whether a reply without an answer gets one: an answer may be empty where the whole text
-        is asked for, or a grammar allows it."""
-        self.closed: int | None = None
-        self.closed_by: str | None = None
-        self.limit: str | None = None
-        self.due: Verdict = "answer"
-        """The outcome of the runs so far."""
+        self._may_think = opens or request.may_open_thinking(engine)
+        # a reply without an answer gets one, unless the whole text is asked for, or ruled
+        self._must_speak = not (request.verbatim or request.continued == "answer" or ruled)
+        self._closed: int | None = None
+        self._closed_by: str | None = None
+        self._due: Finish | Kind = "answer"  # why the last run ended, or the part that is due
         self._why: str | None = None  # the first cause that was seen to ask for the answer
         self._is_over = False  # whether the text has ended before the run does
-        # the run under way
-        self.thinks_apart = opens and bool(self.config.thinking_budget or ruled or other_method)
-        """Whether the thinking is a run of its own: a rule or a method is for the answer alone."""
-        self.awaits_thinking = other_method and not opens and self.may_think
-        """Whether the run ends where the model opens its thinking."""
-        self.answers = self._answers_again = False
-        """Whether the run writes the answer alone, and is another one for that."""
-        self.context: tuple[list[int], list[int]] | None = None
-        """Tokens after Q before that answer: tokens of the reply, and the end of the thinking."""
-        self.held = HeldBack(reserve.positions if self.may_think else 0, reserve.thinking)
-        """The part of the limits that the run leaves for an answer."""
-        self.failure: BudgetError | CapacityError | None = None
-        """Reason why the run could not begin."""
-        self._n_steps_before = self._n_tokens_before = 0
+        # the run under way; a rule or a method is for the answer alone
+        self._part: Part = "all"
+        if opens and (self._config.thinking_budget or ruled or other_method):
+            self._part = "thinking"
+        elif other_method and self._may_think:
+            self._part = "before"
+        # tokens after Q before the answer: tokens of the reply, and the end of the thinking
+        self._context: tuple[list[int], list[int]] | None = None
+        # the part of the limits that the run leaves for an answer
+        self._held = HeldBack(reserve.positions if self._may_think else 0, reserve.thinking)
+        self._failure: BudgetError | CapacityError | None = None  # why the run could not begin
+        self._n_tokens_before = 0
         # of the first run or the thinking's, and as far as it fits together with Q
-        self._asked = self._used = self.config
+        self._asked = self._used = self._config
         self._used_by = 0  # the index of that run
 
-    @property
-    def tokens(self) -> list[int]:
-        """All tokens so far, with those of the step under way."""
-        return self.kept + self._unfinished
+    # --- a run ---
 
     @property
-    def _n_tokens(self) -> int:
-        return len(self.kept) + len(self._unfinished)
+    def _answering(self) -> bool:
+        """Whether the run writes the answer alone."""
+        return self._part in ("answer", "again")
 
-    @property
-    def note(self) -> str:
-        """Changes that the context made to a reply long enough for them; "" = none."""
-        written, steps = "reply", self.steps
-        if self.request.method.thinking:  # the answer has no chunks
-            first, *later = [run.first for run in self.runs[self._used_by :]] or [0]
-            written, steps = "thinking", steps[first : later[0] if later else None]
-        n_tokens = sum(len(step.tokens) for step in steps)
-        if n_tokens < min(self.config.chunk_len, self._used.chunk_len):
-            return ""
-        return difference(self._asked, self._used, written)
-
-    def end_text(self) -> None:
-        """Emits the text that was still buffered."""
-        for piece in self.text.end():
-            self.emit(piece)
-
-    def begin_answer(self, kept: list[int], after: list[int], *, again: bool) -> None:
-        """Makes the next run write the answer alone, after Q with tokens of the reply, and those
-        that close the thinking, which the text gets unless the answer begins `again`."""
-        self.context, self._answers_again = (kept, after), again
-        for piece in self.text.begin_answer([] if again else after):
-            self.emit(piece)
-        self.emit(Progress(self.steps[-1].index if self.steps else 0, "answer due"))
-        self.answers, self.awaits_thinking, self.failure = True, False, None
-        self.held = HeldBack()  # nothing is held back for an answer any more
-
-    def end(self) -> Finish:
-        """Ends the reply and its last step; returns why they end."""
-        self.end_text()
-        assert self.due != "thinking" and self.due != "answer"
-        for i, step in enumerate(self.steps):
-            finish = self.due if step is self.steps[-1] else None
-            if step.finish != finish:
-                self.steps[i] = dataclasses.replace(step, finish=finish)
-        self.limit = self._ending_option(self.due)
-        return self.due
-
-    def write(self, request: ReplyRequest, participant: Participant | None) -> bool:
+    def _write(self, request: ReplyRequest, participant: Participant | None) -> bool:
         """Writes a run; returns whether it is the last to try: one that could not begin leaves a
-        `failure`, and time may end one before it has said anything. Raises CapacityError for a run
+        `_failure`, and time may end one before it has said anything. Raises CapacityError for a run
         that had begun, which would end its text early."""
-        n_steps, n_runs = len(self.steps), len(self.runs)
-        self._n_steps_before, self._n_tokens_before = n_steps, len(self.kept)
-        if not self.answers:
+        n_steps, n_runs = len(self._steps), len(self._runs)
+        self._n_tokens_before = len(self._kept)
+        if not self._answering:
             self._asked, self._used_by = request.config, n_runs
         try:
-            request = request.fitted(self.engine)
-            if not self.answers:
+            request = request.fitted(self._engine)
+            if not self._answering:
                 self._used = request.config
             run = Run(
-                self.engine,
-                request.of_run(self.engine),
+                self._engine,
+                request.of_run(self._engine),
                 participant=participant,
                 on_event=self._on_progress if self._follows else None,
                 cancel=AnswerNow(self._cancel, self._answers_now),
-                held_back=self.held,
+                held_back=self._held,
             )
-            self.runs.append(MethodRun(n_steps, request.query))
-            verdict = self._take_steps(run, request.method.run(run))
+            self._runs.append(MethodRun(n_steps, request.query))
+            with contextlib.closing(request.method.run(run)) as steps:  # type: ignore[type-var]
+                verdicts = map(self._added, steps)
+                verdict = next((verdict for verdict in verdicts if verdict is not None), None)
+                assert verdict is not None, "a method ended without saying why"
+                if run.unclaimed.total:  # of text that is not wanted any more
+                    counts = self._steps[-1].counts + run.unclaimed
+                    self._steps[-1] = dataclasses.replace(self._steps[-1], counts=counts)
         except (BudgetError, CapacityError) as error:
-            if len(self.steps) == n_steps:
-                del self.runs[n_runs:]
-                self.failure = error
+            if len(self._steps) == n_steps:
+                del self._runs[n_runs:]
+                self._failure = error
                 return False
             if isinstance(error, CapacityError):
                 raise
             # too little is left for a step, or the time is up between two
-            verdict = self._verdict("budget", self.kept) or "budget"
-        self.failure = None
+            verdict = self._verdict("budget", self._kept) or "budget"
+        self._failure = None
         seconds = request.config.max_seconds
-        late = self.answers and self.config.max_seconds and not seconds
-        self.due = "budget" if late and verdict == "length" else verdict
-        return not (self._answers_again and seconds and self.text.is_silent)
+        late = self._answering and self._config.max_seconds and not seconds
+        self._due = "budget" if late and verdict == "length" else verdict
+        return not (self._part == "again" and seconds and self._text.is_silent)
 
-    def _take_steps(self, run: Run, steps: Iterator[Step]) -> Verdict:
-        """Adds the steps of a run to the reply, up to the one at which it is to end."""
-        with contextlib.closing(steps):  # type: ignore[type-var]
-            for step in steps:
-                if (verdict := self._added(step)) is not None:
-                    if run.unclaimed.total:  # of text that is not wanted any more
-                        counts = self.steps[-1].counts + run.unclaimed
-                        self.steps[-1] = dataclasses.replace(self.steps[-1], counts=counts)
-                    return verdict
-        raise AssertionError("a method ended without saying why")
-
-    def _added(self, step: Step) -> Verdict | None:
+    def _added(self, step: Step) -> Finish | Kind | None:
         """Adds a step to the reply; returns why the run ends with it, None where it goes on."""
-        n, reserve = len(step.tokens), self.reserve
+        n, reserve = len(step.tokens), self._reserve
         if not self._follows:
             n, _ = self._feed(step.tokens.tolist())
         elif self._is_closed:
             n = len(self._unfinished)
         step, self._unfinished = step.beginning(n), []
-        text = [*self.kept, *step.tokens.tolist()]
+        text = [*self._kept, *step.tokens.tolist()]
         verdict = self._verdict(step.finish, text)
-        if verdict and len(text) >= reserve.limit and self.must_speak and self.text.is_silent:
+        if verdict and len(text) >= reserve.limit and self._must_speak and self._text.is_silent:
             # the white space at the end of the limit makes room for an answer
             n = len(step.tokens)
             step = step.beginning(n - min(n, reserve.tokens))
         finish = None if verdict == "thinking" or verdict == "answer" else verdict
-        step = dataclasses.replace(step, index=step.index + self._n_steps_before, finish=finish)
-        self.steps.append(step)
-        self.kept += step.tokens.tolist()
+        step = dataclasses.replace(step, index=step.index + self._runs[-1].first, finish=finish)
+        self._steps.append(step)
+        self._kept += step.tokens.tolist()
         # what an answer takes is kept for it, or nothing once there is one
-        silent = not (self.answers or self.text.has_answer)
-        kept = silent and (self.text.kind == "thinking" or self.held.positions)
-        self.held.positions = reserve.positions if kept else 0
-        self.emit(step)
+        silent = not (self._answering or self._text.has_answer)
+        kept = silent and (self._text.kind == "thinking" or self._held.positions)
+        self._held.positions = reserve.positions if kept else 0
+        self._emit(step)
         return verdict
 
     def _on_progress(self, progress: Progress) -> None:
-        if self._n_steps_before:
-            progress = dataclasses.replace(progress, chunk=progress.chunk + self._n_steps_before)
+        if n_before := self._runs[-1].first:
+            progress = dataclasses.replace(progress, chunk=progress.chunk + n_before)
         pieces: list[TextDelta] = []
         if progress.stage == "tokens":
             if self._is_closed:  # decoded after the text had ended
@@ -236,12 +174,12 @@ class Draft:
             tokens = list(progress.tokens)
             n, pieces = self._feed(tokens, progress.text)
             if n < len(tokens):
-                text = self.engine.detokenize(tokens[:n], shown=self.request.shown)
+                text = self._engine.detokenize(tokens[:n], shown=self._request.shown)
                 progress = dataclasses.replace(progress, tokens=progress.tokens[:n], text=text)
             self._unfinished += tokens[:n]
-        self.emit(progress)
+        self._emit(progress)
         for piece in pieces:
-            self.emit(piece)
+            self._emit(piece)
         answer = "".join(piece.text for piece in pieces if piece.kind == "answer")
         if self._until and answer and self._until(answer):
             self._is_over = True
@@ -249,51 +187,51 @@ class Draft:
     @property
     def _is_closed(self) -> bool:
         """Whether the reply keeps no further tokens of the run."""
-        return self._is_over or (self.text.is_cut and not self.answers)
+        return self._is_over or self._text.is_cut
 
     def _feed(self, tokens: list[int], data: bytes | None = None) -> tuple[int, list[TextDelta]]:
         """The pieces of text that new tokens complete, and how many of the tokens the reply keeps:
         thinking without an answer is cut where the reserve begins, whatever came after it."""
         n_before = self._n_tokens
-        n_free = len(tokens) + 1 if self.answers else self.reserve.thinking - n_before
-        n, pieces = self.text.take(tokens, n_free, data)
-        self._is_over = self._is_over or self.text.line_limit is not None
-        if self.text.is_cut and not self.answers:
-            n = min(n, max(0, self.reserve.limit - 1 - n_before))
+        n_free = len(tokens) + 1 if self._answering else self._reserve.thinking - n_before
+        n, pieces = self._text.take(tokens, n_free, data)
+        self._is_over = self._is_over or self._text.line_limit is not None
+        if self._text.is_cut:
+            n = min(n, max(0, self._reserve.limit - 1 - n_before))
         return n, pieces
 
     # --- the ends of a run, of the thinking and of the reply ---
 
-    def _verdict(self, finish: Finish | None, text: list[int]) -> Verdict | None:
-        """Whether the reply or its thinking ends after a step that ended so. `text` has the tokens
-        of the reply with those of the step."""
-        thinks = self.text.kind == "thinking"
+    def _verdict(self, finish: Finish | None, text: list[int]) -> Finish | Kind | None:
+        """Whether the reply or its thinking ends after a step that ended so, or what is due then.
+        `text` has the tokens of the reply with those of the step."""
+        thinks = self._text.kind == "thinking"
         if self._is_over:
-            return "length" if self.text.line_limit else "stop"
-        if self.awaits_thinking and finish == "stop" and thinks:
-            return finish if self.text.stopped else "thinking"
-        n, new = self.config.loop_guard, text[self._n_tokens_before :]
+            return "length" if self._text.line_limit else "stop"
+        if self._part == "before" and finish == "stop" and thinks:
+            return finish if self._text.stopped else "thinking"
+        n, new = self._config.loop_guard, text[self._n_tokens_before :]
         loops = finish != "stop" and n > 0
-        loops = loops and is_loop(self.engine, new, n, thinks=thinks, text_before=self.text.text)
-        if not self.answers:
+        loops = loops and is_loop(self._engine, new, n, thinks=thinks, text_before=self._text.text)
+        if not self._answering:
             if thinks:
-                self.closed_by = self._closing_option(finish, loops, len(text))
-                if self.closed_by:
+                self._closed_by = self._closing_option(finish, loops, len(text))
+                if self._closed_by:
                     return "answer"
-            elif finish == "stop" and self.thinks_apart:
+            elif finish == "stop" and self._part == "thinking":
                 return "answer"
-            elif finish == "budget" and (self.held.positions or self._why):
+            elif finish == "budget" and (self._held.positions or self._why):
                 return "answer"  # which goes on with what was kept
         return "loop" if loops else finish
 
     def _closing_option(self, finish: Finish | None, loops: bool, n_tokens: int) -> str | None:
         """Returns what ends the thinking after this step; None = it goes on, or ends the reply."""
-        text, budget = self.text, self.config.thinking_budget
+        text, budget = self._text, self._config.thinking_budget
         if text.is_cut or (finish == "length" and not text.has_answer):
             if self._is_asked:  # before it was seen, the tokens of the thinking were written
                 return "answer_now"
-            spent = self.thinks_apart and 0 < budget <= n_tokens
-            return "thinking_budget" if spent else self.reserve.option
+            spent = self._part == "thinking" and 0 < budget <= n_tokens
+            return "thinking_budget" if spent else self._reserve.option
         if loops:
             return "loop_guard"
         if finish == "budget" and self._why:
@@ -312,9 +250,18 @@ class Draft:
 
     def _is_due(self) -> bool:
         """Whether the text so far is thinking that the user or a limit ends."""
-        if self.answers or self.text.kind != "thinking":
+        text, why = self._text, None
+        if self._answering or text.kind != "thinking":
             return False
-        why = "answer_now" if self._is_asked else self._reached()
+        if self._is_asked:
+            why = "answer_now"
+        elif text.is_cut:
+            # what a chunk costs must not depend on when it was seen
+            why = None if self._config.max_forward_tokens else self._reserve.option
+        elif text.only_thinks and self._reserve.is_late(
+            self._config, self._seconds, self._n_tokens
+        ):
+            why = "max_seconds"
         self._why = self._why or why
         return why is not None
 
@@ -323,41 +270,70 @@ class Draft:
         """Whether the user asks for the answer now."""
         return self._cancel is not None and self._cancel.answers_now()
 
-    def _reached(self) -> str | None:
-        """The option whose limit the thinking has come to."""
-        if self.text.is_cut:
-            # what a chunk costs must not depend on when it was seen
-            return None if self.config.max_forward_tokens else self.reserve.option
-        late = self.text.only_thinks and self.reserve.is_late(
-            self.config, self.seconds, self._n_tokens
-        )
-        return "max_seconds" if late else None
+    @property
+    def _n_tokens(self) -> int:
+        return len(self._kept) + len(self._unfinished)
 
     @property
-    def seconds(self) -> float:
+    def _seconds(self) -> float:
         """Wall time so far."""
         return time.monotonic() - self._start
 
     @property
-    def is_out_of_time(self) -> bool:
-        return 0 < self.config.max_seconds <= self.seconds
+    def _is_late(self) -> bool:
+        return 0 < self._config.max_seconds <= self._seconds
 
     def _budget_option(self) -> str:
         """The option that ended a run whose budget is spent."""
-        config = self.config
-        if config.max_seconds and (not config.max_forward_tokens or self.is_out_of_time):
+        config = self._config
+        if config.max_seconds and (not config.max_forward_tokens or self._is_late):
             return "max_seconds"
         return "max_forward_tokens" if config.max_forward_tokens else "answer_now"
 
-    def _ending_option(self, finish: Finish) -> str | None:
+    def _ending_option(self, finish: str) -> str | None:
         """The option that ended the reply; None = its text ended."""
-        if self.text.line_limit or finish == "stop":
-            return self.text.line_limit
+        if self._text.line_limit or finish in ("stop", "cancelled"):
+            return self._text.line_limit
         if finish == "loop":
             return "loop_guard"
         if finish == "budget":
             return self._budget_option()
-        n_steps = len(self.steps) - self.runs[-1].first
-        is_whole = len(self.kept) >= self.config.token_limit
-        is_whole = is_whole or n_steps >= self.config.max_chunks
-        return length_option(self.config) if is_whole else context_limit(self.engine)
+        n_steps = len(self._steps) - self._runs[-1].first
+        is_whole = len(self._kept) >= self._config.token_limit
+        is_whole = is_whole or n_steps >= self._config.max_chunks
+        return length_option(self._config) if is_whole else context_limit(self._engine)
+
+    def end_text(self) -> None:
+        """Emits the text that was still buffered."""
+        for piece in self._text.end():
+            self._emit(piece)
+
+    def reply(self, finish: Finish | Literal["cancelled"], more: Counts) -> Reply:
+        """The reply, with `more` counts than its steps have."""
+        return Reply(
+            text=self._text.text,
+            thinking=self._text.thinking,
+            tokens=self._kept + self._unfinished,
+            finish=finish,
+            steps=self._steps,
+            counts=sum((step.counts for step in self._steps), more),
+            seconds=self._seconds,
+            seed=self._config.seed,
+            method=self._request.method.name,
+            closed=self._closed,
+            runs=self._runs,
+            closed_by=self._closed_by,
+            limit=self._ending_option(finish),
+            note=self._note(),
+        )
+
+    def _note(self) -> str:
+        """Changes that the context made to a reply long enough for them; "" = none."""
+        written, steps = "reply", self._steps
+        if self._request.method.thinking:  # the answer has no chunks
+            first, *later = [run.first for run in self._runs[self._used_by :]] or [0]
+            written, steps = "thinking", steps[first : later[0] if later else None]
+        n_tokens = sum(len(step.tokens) for step in steps)
+        if n_tokens < min(self._config.chunk_len, self._used.chunk_len):
+            return ""
+        return difference(self._asked, self._used, written)

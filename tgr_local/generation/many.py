@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, LockstepGroup
 from tgr_local.generation.prompt import Prompt, advised, request_of
-from tgr_local.generation.reply import Event, Reply, write_reply
+from tgr_local.generation.reply import Event, Reply
 from tgr_local.generation.request import ReplyRequest, settled
-from tgr_local.generation.runs import ALONE
+from tgr_local.generation.runs import ALONE, write_reply
 from tgr_local.generation.threads import in_threads
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
@@ -142,7 +142,7 @@ def write_each(
                     engine,
                     requests[number // k].with_options(seed=seed),
                     until=functools.partial(until, number) if until else None,
-                    participants=(own[0], own[1], own[2], own[3]) if own else ALONE,
+                    participants=own or ALONE,
                     on_event=on_own,
                     cancel=stop,
                 )

@@ -1,23 +1,14 @@
-"""One reply: the steps of a method become text, with the thinking apart from the answer.
-
-In: an engine, a request. Out: a `Reply`, and its events as they come.
-"""
+"""The record of a reply, and its events."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tgr_local.engine import Cancel, Engine
-from tgr_local.generation.draft import Draft, MethodRun
-from tgr_local.generation.request import ReplyRequest
-from tgr_local.generation.runs import ALONE, Participants, write
 from tgr_local.generation.text import TextDelta
 from tgr_local.search.capacity import CONTEXT_LIMITS
 from tgr_local.search.steps import Counts, Finish, Progress, Step
-from tgr_local.system.errors import CancelledError
 
 _SHOWN = 40  # characters of a text in a repr
 
@@ -35,6 +26,16 @@ class Checked:
     score: float
     texts: int
     """Number of texts that were checked for it."""
+
+
+@dataclass(frozen=True, eq=False)
+class MethodRun:
+    """One run of the method within a reply."""
+
+    first: int
+    """Index of its first step in the reply."""
+    query: list[int]
+    """Q, the tokens of its prompt."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,45 +117,3 @@ class Reply:
 
 Event = TextDelta | Progress | Step | Reply
 OnEvent = Callable[[Event], None]
-
-
-def write_reply(
-    engine: Engine,
-    request: ReplyRequest,
-    *,
-    until: Callable[[str], bool] | None = None,
-    participants: Participants = ALONE,
-    on_event: OnEvent | None = None,
-    cancel: Cancel | None = None,
-) -> Reply:
-    """The reply to a request. `until` is called with each piece of the answer, and True ends it
-    there. `participants` place its runs in lockstep groups."""
-    start, config = time.monotonic(), request.config
-    if config.grammar:  # a reply may end before its grammar is used
-        engine.check_grammar(config.grammar)
-    draft = Draft(engine, request, until=until, on_event=on_event, cancel=cancel)
-
-    def reply(finish: Finish | Literal["cancelled"], counts: Counts) -> Reply:
-        return Reply(
-            text=draft.text.text,
-            thinking=draft.text.thinking,
-            tokens=draft.tokens,
-            finish=finish,
-            steps=draft.steps,
-            counts=sum((step.counts for step in draft.steps), counts),
-            seconds=time.monotonic() - start,
-            seed=config.seed,
-            method=request.method.name,
-            closed=draft.closed,
-            runs=draft.runs,
-            closed_by=draft.closed_by,
-            limit=draft.limit or draft.text.line_limit,
-            note=draft.note,
-        )
-
-    try:
-        return reply(write(draft, participants), Counts())
-    except CancelledError as error:
-        draft.end_text()
-        error.reply = reply("cancelled", error.counts or Counts())
-        raise

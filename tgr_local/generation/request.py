@@ -206,6 +206,18 @@ def settled(engine: Engine, request: ReplyRequest) -> ReplyRequest:
     return request if thinks else request.by(request.method.answer)
 
 
+def thinking_request(request: ReplyRequest) -> ReplyRequest:
+    """The request of a run that ends with the thinking."""
+    request = request.by(request.method.thinking)
+    config = request.config
+    limit = config.token_limit
+    return request.with_options(
+        grammar="",
+        stop=(*config.stop, CLOSE_THINK),
+        max_tokens=min(config.thinking_budget or limit, limit),
+    )
+
+
 def length_option(config: SearchConfig) -> str:
     """The option that bounds the new tokens."""
     horizon = config.chunk_len * config.max_chunks

@@ -1,214 +1,221 @@
-"""The runs of a method that write a reply, in their order.
+"""Writes a reply: the runs of a method, in their order, and what ends each of them.
 
-In: an empty `Draft`. Out: the whole reply. Most replies are the first run alone. The answer gets a
-run of its own where the thinking is ended from outside: by an option, by a limit, of which a part
-is kept for the answer (`Reserve`), by a loop or by the user. Where there is no answer still, since
-the model ended its text or wrote nothing but white space, another run begins with a visible
-character.
+In: an engine, a `ReplyRequest`. Out: events and a `Reply`. Most replies are the first run alone.
+The answer gets a run of its own where the thinking is ended from outside: by an option, by a limit,
+of which a part is kept for the answer (`Reserve`), by a loop or by the user. Where there is no
+answer still, since the model ended its text or wrote nothing but white space, another run begins
+with a visible character.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tgr_local import methods
-from tgr_local.engine import Participant
-from tgr_local.generation.draft import Draft
-from tgr_local.generation.request import NO_THINKING, ReplyRequest
+from tgr_local.engine import Cancel, Engine, Participant
+from tgr_local.generation.draft import Draft, Part
+from tgr_local.generation.reply import OnEvent, Reply
+from tgr_local.generation.request import NO_THINKING, ReplyRequest, thinking_request
 from tgr_local.generation.text import TextSplitter
 from tgr_local.search.capacity import text_in_cache
+from tgr_local.search.run import HeldBack
 from tgr_local.search.seeds import derived_seed
-from tgr_local.search.steps import Finish, Step
-from tgr_local.system.errors import BudgetError, CapacityError
-from tgr_local.system.think_tags import AFTER_THINK, CLOSE_THINK, CLOSING, OPEN_THINK
+from tgr_local.search.steps import Counts, Finish, Progress
+from tgr_local.system.errors import BudgetError, CancelledError, CapacityError
+from tgr_local.system.think_tags import AFTER_THINK, CLOSING, OPEN_THINK
 
-Participants = tuple[Participant | None, Participant | None, Participant | None, Participant | None]
-"""The places in lockstep groups of a reply's runs, in the order of `write`."""
-ALONE: Participants = (None, None, None, None)
+Participants = Sequence[Participant | None]
+"""The places in lockstep groups of a reply's runs, in their order."""
+ALONE: Participants = (None,) * 4
 _BUDGETS = ("max_forward_tokens", "max_seconds")
 # of a character class
 _INVISIBLE = r"\x00-\x20\x7F-\xA0\xAD\u1680\u2000-\u200F\u2028-\u202F\u205F-\u2064\u3000\uFEFF"
 
 
-def write(draft: Draft, participants: Participants = ALONE) -> Finish:
-    """Writes the whole reply, with a participant for each run; returns why it ended."""
-    runs = (_first(draft), _thinking(draft), _answer(draft), _answer_again(draft))
+def write_reply(
+    engine: Engine,
+    request: ReplyRequest,
+    *,
+    until: Callable[[str], bool] | None = None,
+    participants: Participants = ALONE,
+    on_event: OnEvent | None = None,
+    cancel: Cancel | None = None,
+) -> Reply:
+    """The reply to a request. `until` is called with each piece of the answer, and True ends it
+    there. `participants` place its runs in lockstep groups."""
+    if request.config.grammar:  # a reply may end before its grammar is used
+        engine.check_grammar(request.config.grammar)
+    draft = ReplyRuns(engine, request, until, on_event, cancel)
     try:
-        for requests, participant in zip(runs, participants, strict=True):
-            for request in requests:
-                if draft.write(request, participant):
-                    break
-                if participant:  # which has one session at most
-                    participant.leave()
-                    participant = None
-            if participant:
-                participant.leave()  # others may wait for this one there
-    finally:
-        draft.failure = None  # else it and the frames that it has keep each other
-    return draft.end()
+        return draft.reply(draft.write(participants), Counts())
+    except CancelledError as error:
+        draft.end_text()
+        error.reply = draft.reply("cancelled", error.counts or Counts())
+        raise
 
 
-# ---- the runs: each yields the requests to try, and goes on after them where none can begin ----
+class ReplyRuns(Draft):
+    """The runs that write a reply: the first, the thinking, the answer, and another answer."""
 
+    # --- the runs: each yields the requests to try, and goes on after them where none can begin ---
 
-def _first(draft: Draft) -> Iterator[ReplyRequest]:
-    """The whole reply, its thinking alone, or the text before a thinking that the model opens."""
-    request = draft.request
-    if draft.may_think and draft.reserve.thinking < 1:
-        draft.closed_by = draft.reserve.option
-        return
-    if draft.thinks_apart:
-        request = thinking_request(request)
-    elif draft.awaits_thinking:
-        request = request.by(request.method.answer)
-        request = request.with_options(stop=(*request.config.stop, OPEN_THINK))
-    yield request
-    may_answer = draft.held.positions and not draft.is_out_of_time
-    if draft.failure and not (may_answer and isinstance(draft.failure, BudgetError)):
-        raise draft.failure
-    draft.closed_by = "max_forward_tokens"  # it pays for an answer alone
+    def write(self, participants: Participants) -> Finish:
+        """Writes the whole reply, with a participant for each run; returns why it ended."""
+        parts = (self._first(), self._thinking(), self._answer(), self._answer_again())
+        try:
+            for requests, participant in zip(parts, participants, strict=True):
+                for request in requests:
+                    if self._write(request, participant):
+                        break
+                    if participant:  # which has one session at most
+                        participant.leave()
+                        participant = None
+                if participant:
+                    participant.leave()  # others may wait for this one there
+        finally:
+            self._failure = None  # else it and the frames that it has keep each other
+        self.end_text()
+        due = self._due
+        assert due != "thinking" and due != "answer"
+        for i, step in enumerate(self._steps):
+            finish = due if step is self._steps[-1] else None
+            if step.finish != finish:
+                self._steps[i] = dataclasses.replace(step, finish=finish)
+        return due
 
-
-def _thinking(draft: Draft) -> Iterator[ReplyRequest]:
-    """The thinking, once the model has opened it by its tag. Where an answer had begun before the
-    tag, this run writes the rest of that too."""
-    if draft.due != "thinking":
-        return
-    draft.due = "answer"
-    if request := remaining_request(draft.request, draft.steps, draft.seconds):
-        request = dataclasses.replace(request, query=[*request.query, *draft.kept])
-        draft.awaits_thinking, draft.thinks_apart = False, not draft.text.has_answer
-        draft.held.tokens = max(1, draft.held.tokens - len(draft.kept))
-        if draft.thinks_apart:
-            request = thinking_request(request.by(draft.request.method))
+    def _first(self) -> Iterator[ReplyRequest]:
+        """The whole reply, its thinking alone, or the text before a thinking that the model
+        opens."""
+        request = self._request
+        if self._may_think and self._reserve.thinking < 1:
+            self._closed_by = self._reserve.option
+            return
+        if self._part == "thinking":
+            request = thinking_request(request)
+        elif self._part == "before":
+            request = request.by(request.method.answer)
+            request = request.with_options(stop=(*request.config.stop, OPEN_THINK))
         yield request
-    draft.closed_by = draft.reserve.option
+        may_answer = self._held.positions and not self._is_late
+        if self._failure and not (may_answer and isinstance(self._failure, BudgetError)):
+            raise self._failure
+        self._closed_by = "max_forward_tokens"  # it pays for an answer alone
 
-
-def _answer(draft: Draft) -> Iterator[ReplyRequest]:
-    """The answer, where the first run or the thinking leaves it to another one."""
-    if draft.due != "answer":
-        return
-    n_spent = sum(step.counts.total for step in draft.steps)
-    is_spent = 0 < draft.config.max_forward_tokens <= n_spent
-    is_spent = is_spent or draft.closed_by in (*_BUDGETS, "answer_now")
-    draft.due = "budget" if is_spent else "length"
-    yield from _answer_requests(draft, *_before_answer(draft), again=False)
-
-
-def _answer_again(draft: Draft) -> Iterator[ReplyRequest]:
-    """Another answer, where there is none still."""
-    draft.end_text()
-    if draft.must_speak and not draft.text.has_answer:
-        kept, after = draft.context or _before_answer_again(draft)
-        yield from _answer_requests(draft, kept, after, again=True)
-
-
-def _before_answer(draft: Draft) -> tuple[list[int], list[int]]:
-    """Returns the tokens after Q before an answer: tokens of the reply, and the end of the
-    thinking."""
-    kept = list(draft.kept)
-    if kept and kept[-1] in draft.engine.end_tokens:
-        kept.pop()
-    if draft.text.kind == "thinking":
-        draft.closed = len(draft.kept)
-        return kept, draft.engine.tokenize(CLOSING)
-    if not kept and draft.closed_by:
-        draft.closed = 0
-        return [], draft.engine.tokenize(NO_THINKING)
-    return kept, draft.engine.tokenize(AFTER_THINK if draft.thinks_apart else "")
-
-
-def _before_answer_again(draft: Draft) -> tuple[list[int], list[int]]:
-    """Returns the tokens after Q before another answer: the thinking of the first run."""
-    request, tokens, end = draft.request, draft.kept, 0
-    text = TextSplitter(
-        draft.engine, request.query, continued=request.continued, shown=request.shown
-    )
-    for i, token in enumerate(tokens, 1):
-        thought = text.kind == "thinking"
-        text.feed([token])
-        end = i if thought or text.kind == "thinking" else end
-    return tokens[:end], draft.engine.tokenize(AFTER_THINK) if end else []
-
-
-def _answer_requests(
-    draft: Draft, kept: list[int], after: list[int], *, again: bool
-) -> Iterator[ReplyRequest]:
-    """An answer after these tokens by the method itself, unless the budget is spent, with what a
-    reset would retain of the thinking; then by plain sampling with as much as there is room for."""
-    draft.begin_answer(kept, after, again=again)
-    whole, option = draft.request, draft.config
-    spent = (again and draft.due == "budget") or draft.closed_by in _BUDGETS
-    seconds = draft.seconds
-    if again and spent:
-        seconds = max(seconds, option.max_seconds)
-    if request := remaining_request(whole, draft.steps, seconds):
-        if again:
-            request = request.with_options(grammar=visible_grammar(option.stop))
-        config, rest = request.config, len(whole.query) + len(after)
-        cells = text_in_cache(draft.engine) - rest
-        if request.method.resets:
-            kept = kept[-config.chunk_len :]
-        elif whole.method.thinking:  # longer than the context perhaps: half is the answer's
-            kept = kept[-max(cells - config.max_tokens, cells // 2, 1) :]
-        request = dataclasses.replace(request, query=[*whole.query, *kept, *after])
-        if not spent and request.has_cells(draft.engine):
+    def _thinking(self) -> Iterator[ReplyRequest]:
+        """The thinking, once the model has opened it by its tag. Where an answer had begun before
+        the tag, this run writes the rest of that too."""
+        if self._due != "thinking":
+            return
+        self._due = "answer"
+        if request := self._remaining(self._seconds):
+            request = dataclasses.replace(request, query=[*request.query, *self._kept])
+            self._held.tokens = max(1, self._held.tokens - len(self._kept))
+            self._part = "all"
+            if not self._text.has_answer:
+                self._part = "thinking"
+                request = thinking_request(request.by(self._request.method))
             yield request
-        room = cells
-        if config.max_forward_tokens:
-            room = min(room, config.max_forward_tokens + 1 - rest)
-        least = min(config.max_tokens, draft.reserve.tokens)
-        kept = kept[len(kept) - max(0, min(len(kept), room - least)) :]
-        if room > 0:
-            query = [*whole.query, *kept, *after]
-            plain = dataclasses.replace(request, query=query, method=methods.get("base"))
-            yield plain.with_options(max_tokens=min(config.max_tokens, cells - len(kept)))
-            late = remaining_request(whole, draft.steps, option.max_seconds)
-            if again and option.max_seconds and late:  # no time for a token
-                late = late.with_options(grammar=config.grammar)
-                yield dataclasses.replace(plain, config=late.config)
-    if isinstance(draft.failure, CapacityError):
-        raise draft.failure
-    if not draft.steps:
-        raise draft.failure or BudgetError(
-            f"max_forward_tokens is {option.max_forward_tokens}, but the query with an answer "
-            f"takes at least {len(whole.query) + len(after)}; raise it"
+        self._closed_by = self._reserve.option
+
+    def _answer(self) -> Iterator[ReplyRequest]:
+        """The answer, where the first run or the thinking leaves it to another one."""
+        if self._due != "answer":
+            return
+        n_spent = sum(step.counts.total for step in self._steps)
+        is_spent = 0 < self._config.max_forward_tokens <= n_spent
+        is_spent = is_spent or self._closed_by in (*_BUDGETS, "answer_now")
+        self._due = "budget" if is_spent else "length"
+        kept, after = list(self._kept), AFTER_THINK if self._part == "thinking" else ""
+        if kept and kept[-1] in self._engine.end_tokens:
+            kept.pop()
+        if self._text.kind == "thinking":
+            self._closed, after = len(self._kept), CLOSING
+        elif not kept and self._closed_by:
+            self._closed, after = 0, NO_THINKING
+        yield from self._answers("answer", kept, self._engine.tokenize(after))
+
+    def _answer_again(self) -> Iterator[ReplyRequest]:
+        """Another answer, where there is none still, after the thinking of the first run."""
+        self.end_text()
+        if not self._must_speak or self._text.has_answer:
+            return
+        if self._context is None:
+            request, end = self._request, 0
+            text = TextSplitter(
+                self._engine, request.query, continued=request.continued, shown=request.shown
+            )
+            for i, token in enumerate(self._kept, 1):
+                thought = text.kind == "thinking"
+                text.feed([token])
+                end = i if thought or text.kind == "thinking" else end
+            self._context = self._kept[:end], self._engine.tokenize(AFTER_THINK) if end else []
+        yield from self._answers("again", *self._context)
+
+    def _answers(self, part: Part, kept: list[int], after: list[int]) -> Iterator[ReplyRequest]:
+        """An answer after these tokens by the method itself, unless the budget is spent, with what
+        a reset would retain of the thinking; then by plain sampling with as much as there is room
+        for. The text gets `after`, the end of the thinking, unless it has it."""
+        again, whole, option = part == "again", self._request, self._config
+        self._part, self._context = part, (kept, after)
+        for piece in self._text.begin_answer([] if again else after):
+            self._emit(piece)
+        self._emit(Progress(self._steps[-1].index if self._steps else 0, "answer due"))
+        self._failure, self._held = None, HeldBack()  # nothing is held back for an answer any more
+        spent = (again and self._due == "budget") or self._closed_by in _BUDGETS
+        seconds = self._seconds
+        if again and spent:
+            seconds = max(seconds, option.max_seconds)
+        if request := self._remaining(seconds):
+            if again:
+                request = request.with_options(grammar=visible_grammar(option.stop))
+            config, rest = request.config, len(whole.query) + len(after)
+            cells = text_in_cache(self._engine) - rest
+            if request.method.resets:
+                kept = kept[-config.chunk_len :]
+            elif whole.method.thinking:  # longer than the context perhaps: half is the answer's
+                kept = kept[-max(cells - config.max_tokens, cells // 2, 1) :]
+            request = dataclasses.replace(request, query=[*whole.query, *kept, *after])
+            if not spent and request.has_cells(self._engine):
+                yield request
+            room = cells
+            if config.max_forward_tokens:
+                room = min(room, config.max_forward_tokens + 1 - rest)
+            least = min(config.max_tokens, self._reserve.tokens)
+            kept = kept[len(kept) - max(0, min(len(kept), room - least)) :]
+            if room > 0:
+                query = [*whole.query, *kept, *after]
+                plain = dataclasses.replace(request, query=query, method=methods.get("base"))
+                yield plain.with_options(max_tokens=min(config.max_tokens, cells - len(kept)))
+                late = self._remaining(option.max_seconds)
+                if again and option.max_seconds and late:  # no time for a token
+                    late = late.with_options(grammar=config.grammar)
+                    yield dataclasses.replace(plain, config=late.config)
+        if isinstance(self._failure, CapacityError):
+            raise self._failure
+        if not self._steps:
+            raise self._failure or BudgetError(
+                f"max_forward_tokens is {option.max_forward_tokens}, but the query with an answer "
+                f"takes at least {len(whole.query) + len(after)}; raise it"
+            )
+
+    def _remaining(self, seconds: float) -> ReplyRequest | None:
+        """The request of a further run, by the method of the answer, with what the steps and
+        `seconds` so far leave of the limits; None when that is nothing. Time that is up leaves one
+        token."""
+        request = self._request.by(self._request.method.answer)
+        config = request.config
+        n_tokens = config.token_limit - sum(len(step.tokens) for step in self._steps)
+        positions = config.max_forward_tokens - sum(step.counts.total for step in self._steps)
+        if n_tokens < 1 or (config.max_forward_tokens and positions < 1):
+            return None
+        late = 0 < config.max_seconds <= seconds
+        return request.with_options(
+            max_tokens=1 if late else n_tokens,
+            max_forward_tokens=positions if config.max_forward_tokens else 0,
+            max_seconds=config.max_seconds - seconds if config.max_seconds and not late else 0.0,
+            seed=derived_seed(config.seed, len(self._steps)) >> 1,
         )
-
-
-def thinking_request(request: ReplyRequest) -> ReplyRequest:
-    """The request of a run that ends with the thinking."""
-    request = request.by(request.method.thinking)
-    config = request.config
-    limit = config.token_limit
-    return request.with_options(
-        grammar="",
-        stop=(*config.stop, CLOSE_THINK),
-        max_tokens=min(config.thinking_budget or limit, limit),
-    )
-
-
-def remaining_request(
-    request: ReplyRequest, steps: Sequence[Step], seconds: float
-) -> ReplyRequest | None:
-    """The request of a further run, by the method of the answer, with what the `steps` and
-    `seconds` so far leave of the limits; None when that is nothing. Time that is up leaves one
-    token."""
-    request = request.by(request.method.answer)
-    config = request.config
-    n_tokens = config.token_limit - sum(len(step.tokens) for step in steps)
-    positions = config.max_forward_tokens - sum(step.counts.total for step in steps)
-    if n_tokens < 1 or (config.max_forward_tokens and positions < 1):
-        return None
-    late = 0 < config.max_seconds <= seconds
-    return request.with_options(
-        max_tokens=1 if late else n_tokens,
-        max_forward_tokens=positions if config.max_forward_tokens else 0,
-        max_seconds=config.max_seconds - seconds if config.max_seconds and not late else 0.0,
-        seed=derived_seed(config.seed, len(steps)) >> 1,
-    )
 
 
 def visible_grammar(stop: Sequence[str]) -> str:

@@ -14,7 +14,8 @@ from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation.checked import write_checked
 from tgr_local.generation.prompt import Prompt, advised, request_of
-from tgr_local.generation.reply import Check, Event, OnEvent, Reply, write_reply
+from tgr_local.generation.reply import Check, Event, OnEvent, Reply
+from tgr_local.generation.runs import write_reply
 from tgr_local.generation.threads import streamed
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
