@@ -10,11 +10,14 @@ to a place, there its likeliest other token, and from there on a sample. The pla
 the likeliest other tokens: of the whole likeliest text (`mass`), of its first third (`early`), of
 the beginnings of its lines (`line`), of the first half of the first sample (`sampled`); `free` are
 samples that follow the likeliest text for a quarter, with no other token. One line of OUT is one
-question. The same command goes on where it was interrupted.
+question. The same command goes on where it was interrupted. Of a task with programs it takes the
+functions whose docstrings have examples, and notes which texts pass these; a text ends with its
+code block.
 
 `replay` draws 200 times from the recorded texts of each question, by each rule, with its stops and
 tokens. It prints shares of right answers, and their differences to votes of samples at equal
-tokens, with and without `auto`'s weights and stops. Intervals are 95%, by bootstrap over questions.
+tokens, with and without `auto`'s weights and stops. Of programs it takes the first text that
+passes the examples. Intervals are 95%, by bootstrap over questions.
 
 `oracle` completes the four likeliest tokens of the place that hesitates most, 16 times each. It
 prints the share of the variance of success that the token explains, as oracle.py for anchors.
@@ -23,10 +26,12 @@ prints the share of the variance of success that the token explains, as oracle.p
 from __future__ import annotations
 
 import argparse
+import ast
+import doctest
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,16 +41,19 @@ import oracle_statistics
 from numpy.typing import NDArray
 
 from tgr_local import EngineConfig, SearchConfig, load
-from tgr_local.engine import Engine, Output, Sampling, Task
+from tgr_local.engine import Engine, Output, Sampling
+from tgr_local.engine import Task as Run
 from tgr_local.generation import query_tokens
 from tgr_local.lab.eval import tasks
 from tgr_local.lab.eval.metrics import bootstrap_mean
-from tgr_local.lab.eval.task import Problem
+from tgr_local.lab.eval.task import EvalTask, Problem
+from tgr_local.lab.eval.tasks.code import CodeBenchmark, passes
 from tgr_local.methods.vote import ahead, tally, votes_of
 from tgr_local.system.answers import answer_key
 
 TEMPERATURE, LIMIT, SEED, REPLAYS, BAR = 0.6, 512, 56, 200, 0.75
 SEQUENCES = 72  # of one question
+N_QUESTIONS = 3  # at a time
 N_TOKENS, N_COMPLETIONS = 4, 16  # at a place of `oracle`
 Floats = NDArray[np.float64]
 Write = Callable[[Engine, Problem, int], list[dict[str, Any]]]
@@ -58,15 +66,20 @@ Job = tuple[int, int, int | None, list[str]]
 
 def record(options: argparse.Namespace) -> None:
     def texts(engine: Engine, problem: Problem, seed: int) -> list[dict[str, Any]]:
-        return written(engine, problem, seed, options.samples)
+        stop = ("\n```",) if isinstance(tasks.get(options.task), CodeBenchmark) else ()
+        return written(
+            engine, problem, seed, options.samples, stop, with_forks=not options.without_forks
+        )
 
     each(options, "texts", texts)
 
 
 def each(options: argparse.Namespace, name: str, write: Write) -> None:
-    """Appends a line of graded texts for each question that has none yet, two at a time."""
+    """Appends a line of graded texts for each question that has none yet, three at a time."""
     task = tasks.get(options.task)
     problems = task.load(options.data, limit=options.n, seed=SEED)
+    if isinstance(task, CodeBenchmark):
+        problems = [problem for problem in problems if _examples(problem)]
     lines = options.out.read_text().splitlines() if options.out.exists() else []
     known = {json.loads(line)["id"] for line in lines}
     left = iter([(i, p) for i, p in enumerate(problems) if p.id not in known])
@@ -79,42 +92,90 @@ def each(options: argparse.Namespace, name: str, write: Write) -> None:
             if pair is None:
                 return
             texts = write(engine, pair[1], 1000 * pair[0])
+            grades: dict[str, dict[str, bool]] = {}
             for text in texts:
-                text["right"] = bool(text["ended"] and task.grade(pair[1], text["text"]).correct)
+                if text["text"] not in grades:
+                    grades[text["text"]] = graded(task, pair[1], text)
+                text |= grades[text["text"]]
             with lock, options.out.open("a") as file:
                 print(json.dumps({"id": pair[1].id, name: texts}), file=file)
 
-    with load(options.model, EngineConfig(n_seq_max=2 * SEQUENCES, n_ctx=0)) as engine:
-        threads = [threading.Thread(target=work) for _ in range(2)]
+    n_ctx = N_QUESTIONS * SEQUENCES * (LIMIT + 16)
+    config = EngineConfig(n_seq_max=N_QUESTIONS * SEQUENCES, n_ctx=n_ctx)
+    with load(options.model, config) as engine:
+        threads = [threading.Thread(target=work) for _ in range(N_QUESTIONS)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
 
-def written(engine: Engine, problem: Problem, seed: int, n_samples: int) -> list[dict[str, Any]]:
+def graded(task: EvalTask, problem: Problem, text: dict[str, Any]) -> dict[str, bool]:
+    """Whether a text is right and, for a function with examples, whether it passes these."""
+    grade = {"right": bool(text["ended"] and task.grade(problem, text["text"]).correct)}
+    examples = _examples(problem) if isinstance(task, CodeBenchmark) else ""
+    if examples:
+        code = task.code(problem, text["text"]) if text["ended"] else None
+        grade["passes"] = bool(code and passes(code, examples, task.limits).correct)
+    return grade
+
+
+def _examples(problem: Problem) -> str:
+    """A program that fails where an example of the docstring does; empty = it has none."""
+    name = problem.reference["entry_point"]
+    functions = ast.walk(ast.parse(f"{problem.reference['prompt']}\n    pass"))
+    text = next(
+        ast.get_docstring(node) or ""
+        for node in functions if isinstance(node, ast.FunctionDef) and node.name == name
+    )  # fmt: skip
+    try:
+        if not doctest.DocTestParser().get_examples(text):
+            return ""
+    except ValueError:
+        return ""
+    return (
+        f"import doctest\ntext = {text!r}\n"
+        "test = doctest.DocTestParser().get_doctest(text, globals(), 'f', None, 0)\n"
+        "result = doctest.DocTestRunner(verbose=False).run(test, out=lambda text: None)\n"
+        "assert not result.failed\n"
+    )
+
+
+def written(
+    engine: Engine,
+    problem: Problem,
+    seed: int,
+    n_samples: int,
+    stop: tuple[str, ...] = (),
+    *,
+    with_forks: bool = True,
+) -> list[dict[str, Any]]:
     """The texts of a question: the likeliest one, the samples, the forks."""
     query = query_tokens(engine, problem.messages, SearchConfig(temperature=TEMPERATURE))
     sampling = Sampling(temperature=TEMPERATURE)
     with engine.session(len(query) + SEQUENCES * (LIMIT + 2), SEQUENCES) as session:
         root = session.sequence()
-        session.run([Task(root, query[:-1])])
+        session.run([Run(root, query[:-1])])
         cells = [root.fork() for _ in range(n_samples + 1)]
         outputs = session.run([
-            Task(own, query[-1:], n_generate=LIMIT, n_top=2 if i < 2 else 0, seed=seed + i,
-                 sampling=Sampling(temperature=0) if i == 0 else sampling)
+            Run(own, query[-1:], n_generate=LIMIT, n_top=2 if i < 2 else 0, seed=seed + i,
+                stop=stop, sampling=Sampling(temperature=0) if i == 0 else sampling)
             for i, own in enumerate(cells)
         ])  # fmt: skip
         texts = [shown(engine, output) for output in outputs]
-        jobs = forks(engine, outputs[0], outputs[1])
+        jobs = forks(engine, outputs[0], outputs[1]) if with_forks else []
         runs = []
         for j, (i, at, token, _) in enumerate(jobs):
             own, tokens = cells[i].fork(), outputs[i].tokens.tolist()
             own.truncate(len(query) + at - (token is None))
             feed = tokens[at - 1] if token is None else token
             n = max(1, LIMIT - at - (token is not None))
-            runs.append(Task(own, [feed], n_generate=n, seed=seed + 500 + j, sampling=sampling))
-        for (i, at, token, kinds), output in zip(jobs, session.run(runs), strict=True):
+            runs.append(
+                Run(own, [feed], n_generate=n, seed=seed + 500 + j, sampling=sampling, stop=stop)
+            )
+        for (i, at, token, kinds), output in zip(
+            jobs, session.run(runs) if runs else [], strict=True
+        ):
             head, logprobs = outputs[i].tokens.tolist()[:at], outputs[i].logprobs.tolist()[:at]
             if token is not None:
                 head, logprobs = [*head, token], [*logprobs, float(other(outputs[i], at)[1])]
@@ -197,7 +258,7 @@ def completed(engine: Engine, problem: Problem, seed: int) -> list[dict[str, Any
     with engine.session(len(query) + SEQUENCES * (LIMIT + 2), SEQUENCES) as session:
         own, sampling = session.sequence(), Sampling(temperature=0)
         greedy = session.run([
-            Task(own, query, n_generate=LIMIT, n_top=N_TOKENS, seed=seed, sampling=sampling)
+            Run(own, query, n_generate=LIMIT, n_top=N_TOKENS, seed=seed, sampling=sampling)
         ])[0]  # fmt: skip
         n, ends = len(greedy.tokens), set(engine.end_tokens)
         some = [at for at in range(1, max(2, n * 2 // 3)) if other(greedy, at)[0] not in ends]
@@ -207,7 +268,7 @@ def completed(engine: Engine, problem: Problem, seed: int) -> list[dict[str, Any
         for (token, logprob), j in itertools.product(tops, range(N_COMPLETIONS)):
             fork = own.fork()
             fork.truncate(len(query) + at)
-            runs.append(Task(fork, [token], n_generate=LIMIT - at - 1, seed=seed + 1 + j,
+            runs.append(Run(fork, [token], n_generate=LIMIT - at - 1, seed=seed + 1 + j,
                              sampling=Sampling(temperature=TEMPERATURE)))  # fmt: skip
             heads.append((token, logprob))
         head, logprobs = greedy.tokens.tolist()[:at], greedy.logprobs.tolist()[:at]
@@ -230,6 +291,8 @@ class Text:
     likelihood: float
     cost: int
     """Tokens that were written for it, without those that it shares."""
+    passes: bool = False
+    """Whether it passes the examples of its question."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +316,8 @@ def question(line: str) -> Question:
     for record in records:
         key = answer_key(record["text"]) if record["ended"] else None
         likelihood = float(np.mean(record["logprobs"]))
-        text = Text(key, record["right"], likelihood, record["cost"])
+        passed = record.get("passes", False)
+        text = Text(key, record["right"], likelihood, record["cost"], passed)
         for kind in record.get("kinds", ()):
             kinds.setdefault(kind, []).append(text)
         if "kinds" not in record:
@@ -270,7 +334,7 @@ def elected(texts: Sequence[Text], weight: str = "count") -> bool:
     return max((t for t in voters if t.key == leader), key=lambda t: t.likelihood).right
 
 
-def stopped(texts: Sequence[Text]) -> tuple[bool, int]:
+def stopped(texts: Sequence[Text], bar: float = BAR) -> tuple[bool, int]:
     """A vote with `auto`'s weights and stops: one text, another, then two at a time."""
     voters: list[Text] = []
     cost = begun = 0
@@ -283,7 +347,7 @@ def stopped(texts: Sequence[Text]) -> tuple[bool, int]:
             if text.key is not None:
                 voters.append(text)
                 sums = [*tally([t.key for t in voters], _votes(voters, "likelihood")).values(), 0.0]
-                if len(voters) > 1 and ahead(sums[0], sums[1]) >= BAR:
+                if len(voters) > 1 and ahead(sums[0], sums[1]) >= bar:
                     return elected(voters, "likelihood"), cost
     return elected(voters, "likelihood"), cost
 
@@ -312,6 +376,21 @@ def voted(first: str, k: int, more: str = "samples", weight: str = "count") -> R
         if weight == "auto":
             return stopped(texts)
         return elected(texts, weight), sum(text.cost for text in texts)
+
+    return rule
+
+
+def checked(k: int, order: Callable[[Question, np.random.Generator], list[Text]]) -> Rule:
+    """The first of k texts that passes the examples, one after the other; else the first of all."""
+
+    def rule(q: Question, rng: np.random.Generator) -> tuple[bool, int]:
+        cost = 0
+        texts = order(q, rng)[:k]
+        for text in texts:
+            cost += text.cost
+            if text.passes:
+                return text.right, cost
+        return texts[0].right, cost
 
     return rule
 
@@ -350,25 +429,59 @@ def replayed(rule: Rule, questions: Sequence[Question]) -> tuple[Floats, Floats]
     return mean[:, 0], mean[:, 1]
 
 
-def rules(n: int) -> Iterator[tuple[str, Rule]]:
-    """The rules beside the votes of up to n samples."""
+def rules(n: int, kinds: Collection[str]) -> Iterator[tuple[str, Rule]]:
+    """The rules beside the votes of up to n samples, with forks of these kinds."""
     for k in (1, 2, 4, n):
         yield f"greedy, {k - 1} samples", voted("greedy", k)
         if k > 1:
             yield f"greedy, {k - 1} samples, auto", voted("greedy", k, weight="auto")
+    for bar in (0.7, 0.85):
+        yield f"auto, its stop at {bar:.0%}", lambda q, rng, bar=bar: stopped(samples(q, rng), bar)
     for kind, most in (("mass", 5), ("early", 3), ("line", 1), ("free", 2)):
+        if kind not in kinds:
+            continue
         for k in range(1, most + 1):
             yield f"greedy, {k} {kind}", voted("greedy", k + 1, kind)
         for weight in ("likelihood", "auto"):
             yield f"greedy, {most} {kind}, {weight}", voted("greedy", most + 1, kind, weight)
-    for k in (1, 2, 3):
+    for k in (1, 2, 3) if "sampled" in kinds else ():
         yield f"a sample, {k} sampled", voted("sample", k + 1, "sampled")
     for k, length in itertools.product((2, 4, 8), (32, 64, 128)):
         yield f"likeliest of {k} beginnings of {length} tokens", begun(k, length)
 
 
+def by_examples(questions: Sequence[Question]) -> None:
+    """Prints a table of rules that stop at the first text that passes the examples."""
+    orders: dict[str, Callable[[Question, np.random.Generator], list[Text]]] = {
+        "samples": samples,
+        "greedy, then samples": lambda q, rng: [q.texts[0], *samples(q, rng)],
+        "greedy, then forks of it": lambda q, _: [q.texts[0], *q.forks.get("mass", [])],
+        "greedy, a fork, a sample, and so on": lambda q, rng: [
+            q.texts[0],
+            *itertools.chain(*zip(q.forks.get("mass", []), samples(q, rng), strict=False)),
+        ],
+    }
+    points = {
+        (name, k): replayed(checked(k, order), questions)
+        for name, order in orders.items()
+        for k in (1, 2, 4, 6, 9, 16)
+    }
+    plain = Curve([points["samples", k] for k in (1, 2, 4, 6, 9, 16)])
+    print(f"{len(questions)} questions with examples\n")
+    print(
+        "| texts until one passes | at most | right, % | tokens | minus samples, as many tokens |"
+    )
+    print("|---|---|---|---|---|")
+    for (name, k), (right, cost) in points.items():
+        less = percent(right - plain.at(cost.mean()), "+")
+        print(f"| {name} | {k} | {percent(right)} | {cost.mean():,.0f} | {less} |")
+
+
 def replay(options: argparse.Namespace) -> None:
     questions = [question(line) for line in options.out.read_text().splitlines()]
+    if any(text.passes for q in questions for text in q.texts):
+        by_examples(questions)
+        return
     n = min(len(q.texts) for q in questions) - 1
     counts = [k for k in (1, 2, 3, 4, 5, 6, 8, 12, 16) if k <= n]
     every = {f"majority of {k}": voted("sample", k) for k in counts}
@@ -376,13 +489,14 @@ def replay(options: argparse.Namespace) -> None:
     points = {name: replayed(rule, questions) for name, rule in (every | autos).items()}
     plain = Curve([points[name] for name in every])
     auto = Curve([points[name] for name in autos])
-    for name, rule in rules(n):
+    forked = sorted({kind for q in questions for kind in q.forks})
+    for name, rule in rules(n, forked):
         points[name] = replayed(rule, questions)
     single = points["majority of 1"][0]
     print(f"{len(questions)} questions\n")
     print("| one fork | right, % | minus a sample | has its text's answer, % | tokens |")
     print("|---|---|---|---|---|")
-    for kind in sorted({kind for q in questions for kind in q.forks}):
+    for kind in forked:
         some = [i for i, q in enumerate(questions) if kind in q.forks]
         right, same, cost = np.array([alone(questions[i], kind) for i in some]).T
         less = percent(right - single[some], "+")
@@ -423,6 +537,7 @@ def main() -> None:
             command.add_argument("--n", type=int, default=100, help="questions")
         if work is record:
             command.add_argument("--samples", type=int, default=8)
+            command.add_argument("--without-forks", action="store_true")
         command.add_argument("out", type=Path)
         command.set_defaults(work=work)
     options = parser.parse_args()
