@@ -23,8 +23,8 @@ from tgr_local.search.steps import Counts, Finish, Progress, Step
 from tgr_local.system.errors import BudgetError, CapacityError
 
 Part = Literal["all", "thinking", "before", "answer", "again"]
-"""What a run writes: all that is left of the reply, its thinking alone, the text before a thinking
-that the model opens, the answer, or an answer once more."""
+"""Part of a reply that a run writes: all that is left of it, its thinking alone, the text before a
+thinking that the model opens, the answer, or an answer once more."""
 
 
 class AnswerNow(Cancel):
@@ -49,7 +49,8 @@ class Draft:
         on_event: OnEvent | None,
         cancel: Cancel | None,
     ) -> None:
-        self._start, request = time.monotonic(), settled(engine, request)
+        self._start, self._method = time.monotonic(), request.method.name  # as it is asked for
+        request = settled(engine, request)
         self._engine, self._request, self._config = engine, request, request.config
         self._reserve = reserve = Reserve.of(engine, request)
         self._text = request.splitter(engine)
@@ -319,7 +320,7 @@ class Draft:
             counts=sum((step.counts for step in self._steps), more),
             seconds=self._seconds,
             seed=self._config.seed,
-            method=self._request.method.name,
+            method=self._method,
             closed=self._closed,
             runs=self._runs,
             closed_by=self._closed_by,
