@@ -149,6 +149,16 @@ def test_tokens_decide_what_a_tag_and_a_stop_text_share():
     assert split("ab", "c", "d", stop=("bc", "abcd")) == [[], [("a", "answer")], [], []]
 
 
+def test_the_stop_text_of_an_answer_is_none_that_ended_its_thinking():
+    splitter = TextSplitter(Bytes(), b"<think>", ("END", "STOP"))  # type: ignore[arg-type]
+    splitter.feed(b"a END")
+    assert splitter.stopped == "END"
+    splitter.begin_answer(b"</think>")
+    assert splitter.stopped == ""
+    splitter.feed(b"b STOP END")
+    assert (splitter.thinking, splitter.text, splitter.stopped) == ("a", "b", "STOP")
+
+
 class Counted(str):
     """A stop text that counts how often it is compared."""
 
@@ -357,7 +367,7 @@ def test_a_stop_text_is_not_part_of_the_reply(engine: Engine, method: str):
     stop = next(letter for letter in whole[1:] if "!" <= letter <= "~")
     stopped = dataclasses.replace(config, stop=(stop,))
     cut = generate(engine, "hello", stopped, method=method, raw=True)
-    assert cut.finish == "stop" and stop not in cut.text
+    assert (cut.finish, cut.stop_text) == ("stop", stop) and stop not in cut.text
     if method == "base" or METHODS[method].resets:  # others choose a text, maybe another one now
         assert cut.text == whole[: whole.index(stop)].strip()
 

@@ -47,7 +47,6 @@ from tgr_local.generation import (
 )
 
 _TOLD_SECONDS = 0.25  # between two reports of the tokens so far
-_TAIL = 512  # tokens that a step may write after a stop text
 OnReplyEvent = Callable[[int, Event], None]
 """Called with the number of a reply and an event of it."""
 
@@ -323,7 +322,9 @@ class Response:
 
     def end(self, choice: Choice) -> ChoiceEnded:
         """Why a choice ended."""
-        return ChoiceEnded(choice.index, choice.finish, choice.reply, self._stop_text(choice))
+        stop = choice.reply.stop_text if choice.reply else ""
+        is_own = stop not in self.request.format_stops  # which the client has not asked for
+        return ChoiceEnded(choice.index, choice.finish, choice.reply, stop if is_own else "")
 
     def _opening(self, choice: Choice) -> list[ApiEvent]:
         if choice.opened:
@@ -360,20 +361,6 @@ class Response:
                 choice.index = at // of * n + i
             kept += ranked
         return kept
-
-    def _stop_text(self, choice: Choice) -> str:
-        """The text of the client's `stop` that ended a choice; empty = it ended otherwise."""
-        stops, reply = self.request.config.stop, choice.reply
-        if not stops or not reply or reply.finish != "stop" or not reply.tokens:
-            return ""
-        if reply.tokens[-1] in self.engine.end_tokens:
-            return ""
-        n_tail = _TAIL + max(len(stop.encode()) for stop in stops)
-        last = reply.tokens[-n_tail:]
-        tail = self.engine.detokenize(last, shown=self.request.shown).decode("utf-8", "replace")
-        places = [(at, stop) for stop in stops if (at := tail.find(stop)) >= 0]
-        stop = min(places)[1] if places else ""
-        return "" if stop in self.request.format_stops else stop
 
     def answer_tokens(self, choice: Choice) -> list[Token] | None:
         """The tokens of a whole answer; None where no log-probabilities are asked for."""

@@ -325,6 +325,7 @@ class Draft:
             runs=self._runs,
             closed_by=self._closed_by,
             limit=self._ending_option(finish),
+            stop_text=self._text.stopped if finish == "stop" else "",
             note=self._note(),
         )
 

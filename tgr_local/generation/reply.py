@@ -69,6 +69,8 @@ class Reply:
     limit: str | None = None
     """The option that ended the reply, "n_ctx_train", or a field of `LineLimits`; None where its
     text came to an end."""
+    stop_text: str = ""
+    """The stop text that ended it; "" = none."""
     note: str = ""
     """Changes to the search because the context is small, in a sentence; "" = nothing."""
     checked: Checked | None = None

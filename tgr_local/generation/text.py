@@ -65,8 +65,8 @@ class TextSplitter:
         opened = not verbatim and (continued == "thinking" or ends_with(engine, prompt, OPEN_THINK))
         self.kind: Kind = "thinking" if opened else "answer"
         """Kind of the next text."""
-        self.stopped = False
-        """Whether a stop text was found; the text after it is dropped."""
+        self.stopped = ""
+        """The stop text that was found, the first one; the text after it is dropped."""
         self.line_limit: str | None = None
         """The field of `lines` that has ended the text; ``n_indent`` drops the line."""
         self.has_answer = False
@@ -121,7 +121,7 @@ class TextSplitter:
     def begin_answer(self, tokens: Sequence[int]) -> list[TextDelta]:
         """Feeds the tokens that a run puts before the answer, as `feed` does: they close the
         thinking. From then on all text is answer, without tags. A stop text before ends nothing."""
-        self.stopped = self.is_cut = False
+        self.stopped, self.is_cut = "", False
         stop, self._stop = self._stop, ()
         pieces = self.feed(tokens)
         self._stop, self._only_answer = stop, True
@@ -157,13 +157,16 @@ class TextSplitter:
             return []
         n_old, text = len(self._buffer), self._buffer + text
         places = [  # no stop text ends within the old part
-            at for stop in self._stop if (at := text.find(stop, max(0, n_old + 1 - len(stop)))) >= 0
+            (at, stop)
+            for stop in self._stop
+            if (at := text.find(stop, max(0, n_old + 1 - len(stop)))) >= 0
         ]
+        end, stop = min(places, default=(len(text), ""))
         line = self._dedent.search(text) if self._dedent else None
-        if line and line[1] and line.start() < min(places, default=len(text)):
+        if line and line[1] and line.start() < end:
             text, self.line_limit, final = text[: line.start()], "n_indent", True
-        elif places:
-            text, self.stopped, final = text[: min(places)], True, True
+        elif stop:
+            text, self.stopped, final = text[:end], stop, True
         pieces: list[TextDelta] = []
         at = 0
         while tag := self._end[self.kind].search(text, at):
