@@ -92,11 +92,12 @@ def each(options: argparse.Namespace, name: str, write: Write) -> None:
             if pair is None:
                 return
             texts = write(engine, pair[1], 1000 * pair[0])
-            grades: dict[str, dict[str, bool]] = {}
+            grades: dict[tuple[str, bool], dict[str, bool]] = {}
             for text in texts:
-                if text["text"] not in grades:
-                    grades[text["text"]] = graded(task, pair[1], text)
-                text |= grades[text["text"]]
+                key = text["text"], text["ended"]
+                if key not in grades:
+                    grades[key] = graded(task, pair[1], text)
+                text |= grades[key]
             with lock, options.out.open("a") as file:
                 print(json.dumps({"id": pair[1].id, name: texts}), file=file)
 

@@ -260,7 +260,7 @@ def test_a_reply_that_is_cancelled_where_its_lines_end_names_them(engine: Engine
     )  # fmt: skip
     cancel = Cancel()
 
-    def on_event(event: Event) -> None:
+    def on_event(event: object) -> None:
         if isinstance(event, Progress) and event.text.endswith(b"z"):
             cancel.cancel()
 
@@ -310,6 +310,15 @@ def test_the_advice_of_a_model_applies_without_a_config(engine: Engine):
 
 
 # --- one reply ---
+
+
+def test_an_error_of_a_callback_is_the_error_of_the_call(engine: Engine):
+    def on_event(event: object) -> None:
+        if isinstance(event, Step):
+            raise StopIteration("no more")  # which a generator would take as its own end
+
+    with pytest.raises(StopIteration, match="no more"):
+        generate(engine, "hello", SMALL, raw=True, on_event=on_event)
 
 
 @every_method

@@ -119,9 +119,11 @@ class Draft:
             )
             self._runs.append(MethodRun(n_steps, request.query))
             with contextlib.closing(request.method.run(run)) as steps:  # type: ignore[type-var]
-                verdicts = map(self._added, steps)
-                verdict = next((verdict for verdict in verdicts if verdict is not None), None)
-                assert verdict is not None, "a method ended without saying why"
+                for step in steps:
+                    if (verdict := self._added(step)) is not None:
+                        break
+                else:
+                    raise AssertionError("a method ended without saying why")
                 if run.unclaimed.total:  # of text that is not wanted any more
                     counts = self._steps[-1].counts + run.unclaimed
                     self._steps[-1] = dataclasses.replace(self._steps[-1], counts=counts)

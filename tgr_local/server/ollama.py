@@ -207,6 +207,7 @@ async def _shown(service: Service, name: str | None) -> dict[str, Any]:
         raise ApiError(400, "model is missing; name one that /api/tags lists", param="model")
     of_file = await run_in_threadpool(_of_file, path)
     card = await run_in_threadpool(model_files.card, path)
+    facts = await run_in_threadpool(card.facts)
     takes_tools = bool(about["chat_template"])
     info = {key: _value(text) for key, text in card.metadata.items() if len(text) < _LONGEST}
     return {
@@ -214,7 +215,7 @@ async def _shown(service: Service, name: str | None) -> dict[str, Any]:
         "parameters": "",
         "template": about["chat_template"],
         "details": of_file["details"],
-        "model_info": info | {"general.parameter_count": int(card.facts()["parameters"] or 0)},
+        "model_info": info | {"general.parameter_count": int(facts["parameters"] or 0)},
         "capabilities": ["completion", *(["tools"] if takes_tools else [])],
         "modified_at": of_file["modified_at"],
     }
