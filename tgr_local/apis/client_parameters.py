@@ -115,7 +115,11 @@ _REFUSED: tuple[tuple[tuple[Any, ...], str], ...] = (
 
 @ignoring(*_IGNORED_NAMES)
 @with_fields(
-    {name: (Annotated[Any, Only(*v)], None) for v, names in _REFUSED for name in names.split()}
+    {
+        name: (Annotated[Any, Only(*neutral)], None)
+        for neutral, names in _REFUSED
+        for name in names.split()
+    }
 )
 class ClientParameters(Ignoring):
     """Parameters that clients send in addition to those that have an effect."""

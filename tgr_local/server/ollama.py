@@ -149,10 +149,10 @@ def _add_embeddings(app: Application, service: Service) -> None:
             "prompt_eval_count": response["usage"]["prompt_tokens"],
         } | more
 
-    asked = service.answers(OllamaEmbedRequest, make, read=read)
-    app.add("embed", OllamaEmbedRequest, asked, "/api/embed")
-    asked = service.answers(OllamaEmbeddingsRequest, make, read=read)
-    app.add("older", OllamaEmbeddingsRequest, asked, "/api/embeddings")
+    embed = service.answers(OllamaEmbedRequest, make, read=read)
+    app.add("embed", OllamaEmbedRequest, embed, "/api/embed")
+    older = service.answers(OllamaEmbeddingsRequest, make, read=read)
+    app.add("older", OllamaEmbeddingsRequest, older, "/api/embeddings")
 
 
 def _refusal(action: str, instead: str) -> Any:

@@ -31,7 +31,8 @@ class Application(FastAPI):
     def add(
         self, name: str, model: type[RequestBody], respond: Respond, path: str, *others: str
     ) -> None:
-        """Adds a route with such a body by its name in /openapi.json; `others` are the same."""
+        """Adds a POST route, whose body is a `model`, by its name in /openapi.json. `others` are
+        paths that do the same and are not listed there."""
         self.post(path, name=name, **self.takes(model))(respond)
         for other in others:
             self.post(other, include_in_schema=False)(respond)

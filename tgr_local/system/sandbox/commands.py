@@ -297,10 +297,10 @@ def _environment(backend: Backend, place: Place) -> dict[str, str]:
     if backend != "bwrap":
         scratch = str(place.scratch or place.folder)
         env |= {"HOME": scratch, "TMPDIR": scratch}
-        own_path = place.own_path()
-        env |= {name: own_path.in_paths(env[name]) for name in _PATHS if name in env}
+        copied = place.own_path()
+        env |= {name: copied.in_paths(env[name]) for name in _PATHS if name in env}
         # before packages that are installed from the original folder
-        more = [own_path.in_path(str(path)) for path in editable(place)]
+        more = [copied.in_path(str(path)) for path in editable(place)]
         paths = [str(place.folder), str(place.folder / "src"), *more, env.get("PYTHONPATH", "")]
         env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
         # git would find the repository of a folder around the copies, such as a home
