@@ -9,7 +9,7 @@ that fails an example of the docstring and the official tests. The examples are 
 assistant sees, as a test file; the official tests judge what it chose, and a false pass is an edit
 that only the examples accept. `--skip` leaves out the first problems, such as those that a prompt
 was chosen on. FOLDER has projects and a `tasks.tsv`: name, task, test command. Or it has a TOML
-file for each project, as `bench/projects` does: task, test, files, and hidden programs that judge.
+file for each project, as `bench/projects` does (`small_projects.py` reads them).
 
 A row is one way to ask. `chat` rows are what a person does without the assistant: the files, the
 wish and the failing output in one request, the code taken from the answer by the same reader, and
@@ -40,6 +40,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+import small_projects
+from small_projects import Repair
+
 from tgr_local import EngineConfig, SearchConfig, load, methods
 from tgr_local.code import rounds
 from tgr_local.code.edits import Change
@@ -49,7 +52,7 @@ from tgr_local.code.reading import context, prompt
 from tgr_local.code.rounds import CodeTask, TaskOutcome, solve
 from tgr_local.code.workplace import Workplace
 from tgr_local.code.writing import departures
-from tgr_local.engine import Cancel, Engine
+from tgr_local.engine import Engine
 from tgr_local.lab.eval import programs
 from tgr_local.lab.eval.bugs import defects
 from tgr_local.lab.eval.metrics import interval, paired
@@ -57,7 +60,6 @@ from tgr_local.lab.eval.programs import ProgramLimits
 from tgr_local.lab.eval.tasks.code import passes
 from tgr_local.options.config import CodeConfig
 from tgr_local.options.resolve import resolve
-from tgr_local.system.files import toml_tables
 from tgr_local.system.sandbox import backends, commands
 
 LIMITS = ProgramLimits(seconds=5)
@@ -93,20 +95,6 @@ ROWS = {
     "no-tests": Row(8, without="tests"),
     "no-output": Row(8, without="output"),
 }
-
-
-@dataclass(frozen=True)
-class Repair:
-    """A folder's files, the task, and what judges the edit that the tests chose."""
-
-    name: str
-    files: dict[str, str]
-    task: str
-    test: str
-    hidden: str = ""
-    """A program that follows solution.py; empty = the folder's own tests are all there is."""
-    hidden_files: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Programs beside the files that fail where an edit is wrong."""
 
 
 @dataclass
@@ -210,11 +198,7 @@ def repairs(file: Path, n: int, skip: int) -> Iterator[Repair]:
 
 def projects(folder: Path) -> Iterator[Repair]:
     """The projects of a folder."""
-    for file in sorted(folder.glob("*.toml")):
-        some = toml_tables(file.read_bytes())
-        yield Repair(
-            file.stem, some["files"], some["task"], some["test"], hidden_files=some["hidden"]
-        )
+    yield from small_projects.read(folder)
     if not (folder / "tasks.tsv").exists():
         return
     for line in (folder / "tasks.tsv").read_text().splitlines():
@@ -263,13 +247,11 @@ def asked(row: Row) -> Iterator[None]:
 def solved(engine: Engine, job: Repair, row: Row, config: SearchConfig, sandbox: str) -> Solved:
     """What a row makes of a task, in a folder of its own."""
     code = CodeConfig(
-        test=job.test, candidates=row.k, rounds=row.rounds, sandbox=sandbox, test_seconds=20.0
+        test=job.test, candidates=row.k, rounds=row.rounds, sandbox=sandbox, test_seconds=60.0
     )
     clock, folder = Clock(), Path(tempfile.mkdtemp())
     try:
-        for path, text in job.files.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_bytes(text.encode())
+        small_projects.write(job.files, folder)
         subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
         place = Workplace(folder, code)
         with place.copied(), asked(row) if row.is_chat else shown(row):
@@ -278,13 +260,13 @@ def solved(engine: Engine, job: Repair, row: Row, config: SearchConfig, sandbox:
             )
             outcome = solve(engine, task, config, methods.get("base"), code, clock)
         best = outcome.best if outcome.best is not None and outcome.best.passes else None
-        right = best is not None and is_right(job, folder, best.changes, sandbox)
+        passes_hidden = best is not None and is_right(job, folder, best.changes, sandbox)
     finally:
         shutil.rmtree(folder)
     every = [candidate for some in outcome.rounds for candidate in some]
     ended = [some for some in every if some.state == "done" and not some.parts]
     return Solved(
-        best is not None, right, len(ended), sum(candidate.passes for candidate in every),
+        best is not None, passes_hidden, len(ended), sum(candidate.passes for candidate in every),
         sum(candidate.parses for candidate in ended), mended(outcome), outcome.forward_tokens,
         clock.first, outcome.seconds,
     )  # fmt: skip
@@ -294,13 +276,7 @@ def is_right(job: Repair, folder: Path, changes: Sequence[Change], sandbox: str)
     """Whether what the tests do not show is right, too."""
     if job.hidden:
         return bool(passes(changes[0].after, job.hidden, LIMITS).correct)
-    for path, text in job.hidden_files.items():
-        test = f"{'node' if path.endswith('.js') else 'python3'} {path}"
-        place = Workplace(folder, CodeConfig(test=test, sandbox=sandbox))
-        with place.copied():
-            if not place.judge([*changes, Change(path, "", text)], Cancel()).passes:
-                return False
-    return True
+    return small_projects.is_right(job, folder, changes, sandbox)
 
 
 def mended(outcome: TaskOutcome) -> float:
