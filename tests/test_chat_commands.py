@@ -32,7 +32,7 @@ def session(monkeypatch) -> Any:
     ("line", "message"),
     [
         ("/hlep", "unknown command /hlep; did you mean /help?"),
-        ("/qiut", "unknown command /qiut; did you mean /quit, /exit?"),
+        ("/qiut", "unknown command /qiut; did you mean /quit?"),
         ("/markdown x", "markdown is 'x', but must be on or off"),
         ("/set sigma -1", "sigma is -1.0, but must be at least 0"),
         ("/set sigma x", "sigma is 'x', but must be a number"),

@@ -358,7 +358,7 @@ def test_a_file_that_is_too_long_is_refused(capsys, double: None, tmp_path):
         ("run x --sigma much", 2, "sigma is 'much', but must be a number"),
         ("run x --n-candidates 0", 2, "n_candidates is 0, but must be between 1 and 255"),
         ("run x --flash-attn no", 2, "flash_attn is 'no', but must be one of auto, on, off"),
-        ("run x --sigm 1", 2, "unknown argument '--sigm'; did you mean --sigma, --top-n-sigma?"),
+        ("run x --sigm 1", 2, "unknown argument '--sigm'; did you mean --sigma?"),
         ("run x --min-gap=0", 2, "--min-gap has left the search; remove it"),
         ("run x --no-common-noise", 2, "--no-common-noise has left the search; remove it"),
         ("run x --draft-model small", 2, "--draft-model has left the engine; remove it"),
@@ -382,6 +382,11 @@ def test_a_file_that_is_too_long_is_refused(capsys, double: None, tmp_path):
             2,
             "the JSON schema is not JSON: Expecting property name "
             "enclosed in double quotes: line 1 column 2 (char 1)",
+        ),
+        (
+            "run x --json-schema [" + "9" * 4301 + "]",
+            2,
+            "the JSON schema is not JSON: it has a number of more than 4300 digits",
         ),
         (
             "run x --json-schema [1]",

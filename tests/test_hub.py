@@ -359,6 +359,14 @@ def test_a_connection_that_stalls_or_is_too_slow_is_ended(
     wait_until(lambda: len(hub.ranges) == download.TRIES)  # the server's threads may be late
 
 
+def test_a_machine_without_a_network_says_so(hub: Hub, capsys, monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
+    err = failure(capsys, "http://127.0.0.1:1/someone/some-GGUF cannot be reached: ")
+    assert err.endswith("; check the network, or try again later\n") and "[Errno" not in err
+
+
 def test_a_hub_that_does_not_answer_times_out(hub: Hub, capsys, monkeypatch):
     monkeypatch.setattr("tgr_local.commands.hub.TIMEOUT", 0.1)
     monkeypatch.setattr(hub, "listing", lambda: hub.over.wait() and {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import time
 from pathlib import Path
@@ -58,3 +60,24 @@ def test_given_up_files_of_slots_take_no_room(tmp_path):
     os.utime(given_up, (LONG_AGO, LONG_AGO))
     assert files.left(tmp_path / "c.bin") == files.most - 5
     assert not given_up.exists() and young.exists()
+
+
+@pytest.mark.parametrize("number", [0, errno.EINVAL, errno.EIO])
+def test_the_bytes_are_on_the_disk_before_the_file_has_its_name(tmp_path, monkeypatch, number: int):
+    """Else a machine that loses its power may have an empty file of that name, and not the old
+    one. Some file systems cannot; a disk that fails is an error, and the old file stays."""
+    path, done = tmp_path / "a", []
+    path.write_bytes(b"old")
+    replace = os.replace
+
+    def fsync(descriptor: int) -> None:
+        done.append(os.fstat(descriptor).st_size)
+        if number:
+            raise OSError(number, "")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", lambda *names: done.append("named") or replace(*names))
+    with pytest.raises(OSError) if number == errno.EIO else contextlib.nullcontext():
+        write_whole(path, b"newer")
+    assert done[0] == 5 and ("named" in done) == (number != errno.EIO)
+    assert path.read_bytes() == (b"old" if number == errno.EIO else b"newer")

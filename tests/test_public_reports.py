@@ -15,6 +15,8 @@ from tool_models import WEATHER, tool, write_tool_model
 
 from tgr_local.apis.bare_calls import bare_calls
 from tgr_local.server.app import unknown
+from tgr_local.server.bodies import parsed
+from tgr_local.server.errors import ApiError
 
 CHAT = "/v1/chat/completions"
 USER = [{"role": "user", "content": "he said"}]
@@ -217,12 +219,19 @@ def test_a_compressed_body_is_named_as_such(server: Served):
     assert "the body is encoded as gzip" in refused.json()["error"]["message"]
 
 
+def test_a_number_of_many_digits_is_no_lesson_in_python():
+    with pytest.raises(ApiError, match="not valid JSON: it has a number of more than 4300 dig"):
+        parsed(f'{{"seed": {"9" * 4301}}}'.encode())
+
+
 def test_a_wrong_address_gets_a_near_one():
     known = ["/", "/v1/models", "/models", "/v1/models/{name}", "/v1/chat/completions"]
     known.append("/completion")  # which the first wrong one ends with
     assert unknown("/v1/chat/completion", known).endswith("did you mean /v1/chat/completions?")
     assert unknown("/x/v1/models", known).endswith("did you mean /v1/models?")
     assert unknown("/api/tags", known) == "there is no /api/tags; the API is below /v1"
+    page = ["/page/conversation.js", "/v1/messages"]
+    assert unknown("/v1/images/generations", page).endswith("; the API is below /v1")
     assert len(unknown("/" * 5000, known)) < 300
 
 

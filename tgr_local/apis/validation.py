@@ -14,8 +14,9 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 from typing_extensions import Self, TypedDict
 
-from tgr_local.options.fields import interval, near_names
+from tgr_local.options.fields import interval
 from tgr_local.options.former import removed_option_error
+from tgr_local.system.near_names import did_you_mean
 
 _DEPTH_MOST = 200  # levels of nesting
 _HALF = re.compile("[\ud800-\udfff]")
@@ -144,9 +145,8 @@ def shown(value: Any, most: int = _SHOWN_MOST) -> str:
 def hint(name: Any, known: Collection[str], elsewhere: str) -> str:
     """The end of an error about an unknown name: the known names that are like it, or where to find
     all."""
-    if near := near_names(str(name), known):
-        return f"; did you mean {', '.join(near)}?"
-    return f"; there is {', '.join(known)}" if len(known) <= 3 else f"; {elsewhere} has all"
+    every = f"there is {', '.join(known)}" if len(known) <= 3 else f"{elsewhere} has all"
+    return f"; {did_you_mean(str(name), known, every)}"
 
 
 def request_error(

@@ -10,8 +10,8 @@ from tgr_local.code.session import CodeSession, print_diff
 from tgr_local.console.command_table import Command, help_lines, leave, whole_number
 from tgr_local.console.text_input import BLOCK
 from tgr_local.generation import METHODS, method_named
-from tgr_local.options.fields import near_names
 from tgr_local.options.settings import as_text
+from tgr_local.system.near_names import did_you_mean
 from tgr_local.system.sanitize import printable_line
 
 
@@ -111,8 +111,7 @@ def _set(session: CodeSession, argument: str) -> Iterator[str]:
             yield f"{key:20} {printable_line(as_text(current))}"
         return
     if name not in values:
-        similar = near_names(name, list(values))
-        hint = f"did you mean {', '.join(similar)}?" if similar else "/set lists all"
+        hint = did_you_mean(name, values, "/set lists all")
         raise ValueError(f"unknown option {name!r:.80}; {hint}")
     if value.strip():
         session.set_option(name, value.strip())

@@ -158,6 +158,9 @@ def failure(error: Exception, url: str) -> TgrError:
         text = "cannot be reached: HF_HUB_OFFLINE is set"
     else:
         why = next(iter(str(error).splitlines()), "") if isinstance(error, http_errors()) else ""
+        why = re.sub(r"^\[Errno -?\d+\] ", "", why).rstrip(".") or repr(error)
         mirror = ", or correct HF_ENDPOINT" if os.environ.get("HF_ENDPOINT") else ""
-        text = f"cannot be read: {why.rstrip('.') or repr(error)}; try again later{mirror}"
+        text = f"cannot be read: {why}; try again later{mirror}"
+        if isinstance(error, _http().ConnectError | _http().ConnectTimeout):
+            text = f"cannot be reached: {why}; check the network, or try again later{mirror}"
     return TgrError(f"{url} {text}")

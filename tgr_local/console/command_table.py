@@ -3,13 +3,13 @@ yields lines to print."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tgr_local.console.wrap import terminal_width, wrapped
+from tgr_local.system.near_names import did_you_mean
 from tgr_local.system.sanitize import printable
 
 _Session = TypeVar("_Session")
@@ -42,12 +42,11 @@ def run_command(
     name = aliases.get(name, name)
     if name not in commands:
         names = [known for known in (*commands, *aliases) if known != "/?"]
-        similar = difflib.get_close_matches(name, names, n=3)
         all_names = (
             "/help lists all commands" if "/help" in commands else f"there are {', '.join(names)}"
         )
-        hint = f"did you mean {', '.join(similar)}?" if similar else all_names
-        raise ValueError(f"unknown command {name}; {hint}")
+        hint = did_you_mean(name, names, all_names)
+        raise ValueError(f"unknown command {name:.80}; {hint}")
     return commands[name].run(session, argument[0] if argument else "")
 
 

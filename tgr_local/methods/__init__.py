@@ -16,11 +16,11 @@ auto.py              the vote with settings for a question
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Iterator, Mapping
 
 from tgr_local.search.run import Method as Method
+from tgr_local.system.near_names import did_you_mean
 
 HOMES = {
     "base": "methods.base",
@@ -40,7 +40,6 @@ HOMES = {
 }
 """The module of each method. Those of the laboratory are imported when the method is used, and
 nothing else of the product imports them."""
-_NAME_MOST = 64  # characters of a name that is compared with known ones
 
 
 class _Methods(Mapping[str, Method]):
@@ -80,7 +79,6 @@ def get(name: str | Method) -> Method:
     if not isinstance(name, str):
         raise ValueError(f"method is {name!r:.80}, but must be a name, such as 'tgr-latent'")
     if name not in METHODS:
-        near = difflib.get_close_matches(name[:_NAME_MOST], METHODS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(METHODS)}"
+        hint = did_you_mean(name, METHODS, f"there are {', '.join(METHODS)}")
         raise ValueError(f"unknown method {name!r:.80}; {hint}")
     return METHODS[name]

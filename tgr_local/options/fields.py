@@ -4,17 +4,17 @@ parsed and replaced."""
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import math
 import sys
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from types import SimpleNamespace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from tgr_local.options.former import removed_option_error
+from tgr_local.system.near_names import did_you_mean
 
 
 class Config(Protocol):
@@ -28,7 +28,6 @@ LISTING = "tgr-local run --help-all has all"
 """Advice for an unknown option name."""
 INT_MAX = 2**31 - 1
 """The largest whole number of an option without an upper bound; the engine counts in 32 bits."""
-_NAME_LENGTH = 64  # characters of a name that is compared with known ones
 _BOOLS = {
     "true": True, "on": True, "yes": True, "1": True,
     "false": False, "off": False, "no": False, "0": False,
@@ -132,7 +131,7 @@ class _Rule:
         except (ValueError, KeyError):
             wanted = {bool: "on or off", int: "a whole number", float: "a number"}
             meant = wanted.get(self.type, "numbers, such as 3,1")
-            raise ValueError(f"{self.name} is {text!r}, but must be {meant}") from None
+            raise ValueError(f"{self.name} is {text!r:.80}, but must be {meant}") from None
 
     def checked(self, value: Any) -> Any:
         """The value as the field holds it. Raises ValueError."""
@@ -205,12 +204,6 @@ def interval(low: float | None, high: float | None) -> str:
     return f"at least {low}" if high is None else f"between {low} and {high}"
 
 
-def near_names(name: str, known: Collection[str]) -> list[str]:
-    """Up to three known names that begin like `name`, or are like it."""
-    near = [known_name for known_name in known if name and known_name.startswith(name)][:3]
-    return near or difflib.get_close_matches(name[:_NAME_LENGTH], known, n=3)
-
-
 def updated(config: _Config, values: Mapping[str, Any]) -> _Config:
     """`config` with some fields replaced. ValueError for an unknown key, naming near ones."""
     for key in values:
@@ -228,8 +221,7 @@ def _rule(config_type: type[Config], name: str) -> _Rule:
     """The rule of a field. Raises ValueError for an unknown one, naming near ones."""
     known = _rules(config_type)
     if name not in known:
-        near = near_names(name, known)
-        hint = f"did you mean {', '.join(near)}?" if near else LISTING
+        hint = did_you_mean(name, known, LISTING)
         raise ValueError(removed_option_error(name) or f"unknown option {name!r:.80}; {hint}")
     return known[name]
 

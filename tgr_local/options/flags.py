@@ -20,6 +20,7 @@ from tgr_local.options.config import (
 from tgr_local.options.fields import group_of, parse, types_of
 from tgr_local.options.former import removed_option_error
 from tgr_local.options.model_names import is_elsewhere, pull_hint
+from tgr_local.system.near_names import near_names
 from tgr_local.system.sanitize import printable_line
 
 AnyConfig = EngineConfig | SearchConfig | ChatConfig | CodeConfig | ServerConfig
@@ -264,7 +265,7 @@ class Parser(argparse.ArgumentParser):
         ):
             behind = f"flags stand behind the command: {self.prog} COMMAND {name}"
             return ValueError(f"unknown argument {text!r}; {behind}")
-        near = difflib.get_close_matches(name, known, n=3)
+        near = near_names(name, known)
         if name in foreign_flags.OURS and flag(foreign_flags.OURS[name]) in known:
             near = [flag(foreign_flags.OURS[name])]
         elif advice := foreign_flags.advice(name):

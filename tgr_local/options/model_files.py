@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib.util
 import os
 import re
@@ -17,6 +16,7 @@ from tgr_local.options.model_parts import is_later_part
 from tgr_local.options.resolve import advice
 from tgr_local.system import paths
 from tgr_local.system.errors import ModelError, describe
+from tgr_local.system.near_names import did_you_mean
 from tgr_local.system.sanitize import printable_line
 
 EMBEDDED = {"tgr-mini": "embedded.gguf", "tgr-mini-code": "embedded-code.gguf"}
@@ -120,8 +120,8 @@ def find(name: str) -> Path:
         raise ModelError(
             f"{name!r} names several models: {', '.join(map(str, matching))}; give the path of one"
         )
-    near = difflib.get_close_matches(name, {p.stem for p in known} | set(_embedded()), n=3)
-    hint = f"did you mean {', '.join(near)}?" if near else "tgr-local models lists those here;"
+    names = sorted({p.stem for p in known} | set(_embedded()))
+    hint = did_you_mean(name, names, "tgr-local models lists those here;")
     raise ModelError(f"there is no model {name}; {hint} {model_names.pull_hint(name)}")
 
 

@@ -21,6 +21,7 @@ from tgr_local.options.fields import LISTING, as_written
 from tgr_local.options.flags import Arguments, flag
 from tgr_local.options.former import has_left, no_effect
 from tgr_local.system.files import toml_tables
+from tgr_local.system.near_names import did_you_mean
 from tgr_local.system.paths import expanded, folder
 from tgr_local.system.sanitize import printable_json, printable_line
 
@@ -116,8 +117,7 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> Iterator[tuple[str, Any,
             yield name, value, str(path)
             continue
         if name not in options:
-            near = difflib.get_close_matches(name, options, n=3)
-            hint = f"did you mean {', '.join(near)}?" if near else LISTING
+            hint = did_you_mean(name, options, LISTING)
             raise ValueError(f"{path}: unknown option {name!r:.60}; {hint}")
         if path == PROJECT_FILE and name not in _PROJECT_OPTIONS:
             raise ValueError(

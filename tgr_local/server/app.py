@@ -7,8 +7,6 @@ ask with HEAD. Both mean the endpoint without.
 from __future__ import annotations
 
 import contextlib
-import difflib
-import functools
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -44,6 +42,7 @@ from tgr_local.server.slots import SlotRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 from tgr_local.server.wire import JsonResponse, failure
 from tgr_local.system.errors import TgrError
+from tgr_local.system.near_names import near_names
 from tgr_local.system.versions import __version__
 
 _SHOWN = 200  # characters of a path
@@ -235,9 +234,10 @@ class Addresses:
 
 def unknown(path: str, known: Iterable[str]) -> str:
     """The message for a path that is none of the known ones."""
-    paths = [known_path for known_path in known if "{" not in known_path]
-    ends = [known_path for known_path in paths if len(known_path) > 1 and path.endswith(known_path)]
-    like = functools.partial(difflib.get_close_matches, path[:_SHOWN], paths, n=1)
-    near = like(cutoff=0.9) or ends or like()
-    hint = f"did you mean {max(near, key=len)}?" if near else "the API is below /v1"
-    return f"there is no {path:.{_SHOWN}}; {hint}"
+    path = path[:_SHOWN]
+    paths = [place for place in known if "{" not in place and not place.startswith("/page/")]
+    ends = [place for place in paths if len(place) > 1 and path.endswith(place)]
+    ends.sort(key=len, reverse=True)
+    near = near_names(path, paths, 0.9) or ends or near_names(path, paths)
+    hint = f"did you mean {near[0]}?" if near else "the API is below /v1"
+    return f"there is no {path}; {hint}"

@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from tgr_local.engine import Cancel
 from tgr_local.server.errors import ApiError
+from tgr_local.system.errors import without_advice
 from tgr_local.system.turnstile import Turnstile
 
 BODY_SECONDS = 60.0  # for a body to arrive
@@ -221,7 +222,7 @@ def parsed(data: bytes | bytearray, listed: str = "") -> Fields:
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply") from None
     except ValueError as error:
-        raise ApiError(400, f"the body is not valid JSON: {error}") from None
+        raise ApiError(400, f"the body is not valid JSON: {without_advice(str(error))}") from None
     if listed and isinstance(body, list):
         return {listed: body}
     if listed or not isinstance(body, dict):

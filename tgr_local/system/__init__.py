@@ -3,6 +3,7 @@
 It does not know models, options or requests, and imports nothing else of the package.
 
 errors.py            the exceptions; any error as one line of text
+near_names.py        the known names that an unknown one was meant as
 sanitize.py          text, one line, or JSON without control characters
 progress.py          the progress line; a pause that another thread ends
 paths.py             the XDG folders; a file written whole or not at all

@@ -7,11 +7,13 @@ one sentence: what went wrong, the value, the bound, and what to do.
 from __future__ import annotations
 
 import errno
+import re
 from typing import Any
 
 from tgr_local.system.sanitize import printable_line
 
 _LONGEST = 2000  # characters of a message
+_LONG_NUMBER = re.compile(r"Exceeds the limit \(\d+ digits\) .* to increase the limit")
 
 
 class TgrError(Exception):
@@ -101,6 +103,11 @@ def why_not_bound(error: OSError | UnicodeError) -> str:
     return text.partition(" (while attempting")[0]
 
 
+def without_advice(text: str) -> str:
+    """A message without Python's advice on numbers that are too long, which is for programmers."""
+    return _LONG_NUMBER.sub("it has a number of more than 4300 digits", text)
+
+
 def describe(error: Exception) -> str:
     """An error as one printable line. Any other exception than ours is reported as a bug."""
     if is_shortage(error):
@@ -112,7 +119,7 @@ def describe(error: Exception) -> str:
         name = "an empty name" if error.filename == "" else error.filename
         return printable_line(f"{name}: {error.strerror}", _LONGEST)
     reason = error.strerror if isinstance(error, OSError) else None
-    text = " ".join((reason or str(error)).split())
+    text = " ".join(without_advice(reason or str(error)).split())
     if not isinstance(error, TgrError | ValueError | OSError):
         text = f"{type(error).__name__}: {text} (this is a bug; TGR_DEBUG=1 shows where)"
     return printable_line(text, _LONGEST)

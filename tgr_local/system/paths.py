@@ -18,6 +18,7 @@ _DEFAULTS: dict[Kind, str] = {
 }  # fmt: skip
 _DRAFT = ".tgr-draft-"  # how the names of drafts begin
 _ABANDONED_SECONDS = 3600
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # of some file systems
 
 
 def folder(kind: Kind) -> Path:
@@ -69,11 +70,18 @@ def existing_folder(option: str, value: str) -> Path:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file in a folder that only the owner may read, whole or not at all. Drafts that
-    killed processes have left there are removed after an hour. Raises OSError."""
+    """Writes a file in a folder that only the owner may read, whole or not at all, also where the
+    machine loses its power. Drafts that killed processes have left there are removed after an hour.
+    Raises OSError."""
     remove_abandoned(private(path).parent, f"{_DRAFT}*")
     with replacing(path, _DRAFT) as draft:
         draft.write(data)
+        draft.flush()
+        try:
+            os.fsync(draft.fileno())
+        except OSError as error:
+            if error.errno not in _CANNOT_SYNC:
+                raise
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ The command line takes precedence, except over the options of a single system. T
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from tgr_local.lab.eval.systems import System
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.fields import parse, updated
 from tgr_local.system.files import toml_tables
+from tgr_local.system.near_names import did_you_mean
 
 FOLDER = Path(__file__).parent / "recipes"
 
@@ -56,11 +56,10 @@ def load(name: str) -> Recipe:
     """The recipe of that name, or of that file. ValueError for an unknown or an invalid one."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.is_file():
-        near = difflib.get_close_matches(name, names(), n=3)
-        hint = f"did you mean {', '.join(near)}? " if near else ""
+        hint = f"{did_you_mean(name, names(), '')} ".lstrip()
         raise ValueError(
-            f"there is no recipe {name!r}; {hint}tgr-local eval list shows all, and a file of your "
-            "own must end in .toml"
+            f"there is no recipe {name!r:.80}; {hint}tgr-local eval list shows all, and a file "
+            "of your own must end in .toml"
         )
     try:
         return _recipe(path.stem, toml_tables(path.read_bytes()))
@@ -74,8 +73,8 @@ def _recipe(name: str, table: dict[str, Any]) -> Recipe:
     fields = {spec.name: spec for spec in dataclasses.fields(Recipe) if spec.name != "name"}
     for key in table:
         if key not in fields:
-            near = difflib.get_close_matches(key, fields, n=3) or list(fields)
-            raise ValueError(f"unknown key {key!r}; did you mean {', '.join(near)}?")
+            hint = did_you_mean(key, fields, f"there are {', '.join(fields)}")
+            raise ValueError(f"unknown key {key!r:.80}; {hint}")
     wanted = {"tasks": list, "seeds": list, "injection_seeds": list, "systems": list,
               "options": dict, "title": str, "k": str, "reference": str,
               "metric": str}  # fmt: skip

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Iterator, Mapping
 from typing import cast
 
 from tgr_local.lab.eval.task import EvalTask
 from tgr_local.options.model_names import is_unmistakable, pull_hint
+from tgr_local.system.near_names import did_you_mean
 
 _PLACES = {
     "math500": "maths:MATH500",
@@ -64,8 +64,8 @@ TASKS: Mapping[str, EvalTask] = _Tasks()
 def get(name: str) -> EvalTask:
     """The task of that name. Raises ValueError for another, with the nearest ones."""
     if name not in TASKS:
-        near = difflib.get_close_matches(name.lower(), TASKS, n=3)
-        hint = f"did you mean {', '.join(near)}? " if near else ""
+        hint = did_you_mean(name.lower(), TASKS, "")
+        hint = f"{hint} " if hint else ""
         if name.lower().endswith(".gguf"):
             hint = f"a model is named with -m {name}; "
         elif is_unmistakable(name):
