@@ -141,11 +141,17 @@ def test_pieces_do_not_change_the_parts():
             assert "".join(text for text, of in said if of == kind).strip() == wanted
 
 
-def test_tokens_decide_what_a_tag_and_a_stop_text_share():
-    """Of one token a stop text is found first, wherever it lies; over several the tag is gone."""
+def test_a_stop_text_is_found_before_a_tag_that_it_overlaps():
+    """However the text comes: a stream follows it token by token, another reply step by step."""
     assert parts("a<think>b", stop=("ink>b",)) == ("", "a<th")
     assert parts("abcd", stop=("bc", "abcd")) == parts("abcd", stop=("abcd", "bc")) == ("", "")
-    assert split("a<think>", "b", stop=("ink>b",)) == [[("a", "answer")], [("b", "thinking")], []]
+    assert split("a<think>", "b", stop=("ink>b",)) == [[("a", "answer")], [("<th", "answer")], []]
+    assert split("a<think>", "c", stop=("ink>b",)) == [[("a", "answer")], [("c", "thinking")], []]
+    for text, stop in (("x</think>\n\ny", "</think>\n\n"), ("x</think>y<think>z", "k>z")):
+        whole = parts(text, prompt="<think>", stop=(stop,))
+        deltas = [delta for said in split(*text, prompt="<think>", stop=(stop,)) for delta in said]
+        for kind, wanted in zip(("thinking", "answer"), whole, strict=True):
+            assert "".join(text for text, of in deltas if of == kind).strip() == wanted
     assert split("ab", "c", "d", stop=("bc", "abcd")) == [[], [("a", "answer")], [], []]
 
 

@@ -168,13 +168,16 @@ class TextSplitter:
         elif stop:
             text, self.stopped, final = text[:end], stop, True
         pieces: list[TextDelta] = []
-        at = 0
+        at, keep = 0, 0 if final else _pending(text, self._stop)
         while tag := self._end[self.kind].search(text, at):
+            if tag.end() > len(text) - keep:  # a stop text may have begun within it, or before
+                keep = max(keep, len(text) - tag.start())
+                break
             self._emit(pieces, text[at : tag.start()], tag[0])
             at, self._fresh = tag.end(), bool(tag[0])
             opens = tag[0] == OPEN_THINK and not self._only_answer
             self.kind = "thinking" if opens else "answer"
-        keep = 0 if final else _pending(text[at:], (*self._ends[self.kind], *self._stop))
+        keep = keep if final else max(keep, _pending(text[at:], self._ends[self.kind]))
         if line and not final:
             keep = max(keep, len(line[0]))  # how far it is indented is open
         self._emit(pieces, text[at : len(text) - keep])
