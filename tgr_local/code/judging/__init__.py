@@ -6,6 +6,7 @@ test_output.py   … reads their output
 test_counts.py   … records: the counts and the failures in an output
 test_formats.py  … output formats of test programs and compilers, a table
 test_python.py   … output formats of pytest and unittest
+test_plain.py    … outputs of tests without a framework: PASS and FAIL lines, asserts
 _check.py        … inside the sandbox, parses and imports files where there are no tests
 losses.py        finds edits that delete code without being asked to
 comments.py      … the text of a file without comments and dead blocks

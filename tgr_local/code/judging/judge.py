@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tgr_local.code.judging import test_output
+from tgr_local.code.judging import test_output, test_plain
 from tgr_local.code.judging.test_counts import Failure, OutputCounts
 from tgr_local.console.render import plural
 from tgr_local.system.cancel import Cancel
@@ -145,6 +145,8 @@ class Verdict:
             return _CHECKS[self.framework]
         if self.framework == "errors" and is_whole and not self.passes:
             return plural(self.errors, "error")
+        if self.framework == test_plain.STOP and is_whole and self.failures:
+            return f"stops at {self.failures[0].file.rpartition('/')[2]}:{self.failures[0].line}"
         if self.framework and is_whole and self.total:
             more = f", {self.skipped} not checked" if self.skipped and self.is_check else ""
             return f"{self.passed} of {self.total} {_CHECKS.get(self.framework, 'pass')}{more}"
@@ -172,7 +174,7 @@ def judge(
     if baseline is not None and baseline.only_failures:
         if ended == "passed" and counts.passed < baseline.passed:
             ended = "fewer tests"
-        elif ended in ("passed", "failed"):
+        elif ended == "passed" or (ended == "failed" and not _is_silent(counts, baseline)):
             counts = _beside(counts, baseline)
     elif ended == "passed" and baseline is not None and counts.total < baseline.total:
         ended = "fewer tests"
@@ -181,6 +183,12 @@ def judge(
         counts.passed, counts.failed, counts.errors, counts.skipped, outcome.seconds, output, ended,
         counts.failures, counts.framework, only_failures=counts.only_failures,
     )  # fmt: skip
+
+
+def _is_silent(counts: OutputCounts, baseline: Verdict) -> bool:
+    """Whether tests without a framework fail and do not say where, such as by a crash: then a
+    failure that is not listed is not mended."""
+    return not counts.failures and baseline.framework in (test_plain.CHECKS, test_plain.STOP)
 
 
 def _beside(counts: OutputCounts, baseline: Verdict) -> OutputCounts:

@@ -10,15 +10,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tgr_local.code.judging.test_counts import Failure, Found, OutputCounts, sections
+from tgr_local.code.judging.test_counts import Failure, Found, OutputCounts, last, sections
 
 _FIRST_LINE = r"\A\s*(?P<message>[^\n]+)"
 _JS_PLACE = (
-    r"^ +(?:at |❯ )(?:[^\n(]*\()?(?!node:|[^\n]*node_modules)"
+    r"^ +(?:at |❯ )(?:[^\n(]*\()?(?!node:|[^\n]*node_modules)(?:async )?(?:file://)?"
     r"(?P<file>[^\s():]+):(?P<line>\d+):\d+\)?$"
+)
+_JAVA_PLACE = (
+    r"^\s+(?:at )?(?!java\.|jdk\.|sun\.|org\.junit|org\.hamcrest|org\.opentest4j)[\w.$/<>]+"
+    r"\((?P<file>[\w$]+\.(?:java|kt|scala|groovy)):(?P<line>\d+)\)$"
 )
 
 
@@ -41,6 +45,8 @@ class Format:
     """The line of a failure; what is below it belongs to it."""
     below: tuple[str, ...] = ()
     """Expressions that are looked for below the head."""
+    reached: str = ""
+    """Expression of a call that led to the failure; the last one below the head is the test's."""
     is_after: bool = False
     """Whether failures are listed after the summary alone."""
     adds: bool = False
@@ -72,13 +78,17 @@ class Format:
             for pattern in self.below:
                 if match := re.search(pattern, part, re.MULTILINE):
                     groups |= match.groupdict()
-            yield _failure(groups)
+            calls = self.reached and list(re.finditer(self.reached, part, re.MULTILINE))
+            yield _failure(groups, calls[-1] if calls else None)
 
 
-def _failure(groups: dict[str, Any]) -> Failure:
+def _failure(groups: dict[str, Any], call: re.Match[str] | None) -> Failure:
     name = " > ".join(line.strip() for line in (groups.get("name") or "").split("\n"))
     message = (groups.get("message") or "").strip()
-    return Failure(name, groups.get("file") or "", int(groups.get("line") or 0), message)
+    reached, reached_in = (int(call["line"]), call["file"]) if call else (0, "")
+    return Failure(
+        name, groups.get("file") or "", int(groups.get("line") or 0), message, reached, reached_in
+    )
 
 
 FORMATS = (
@@ -88,14 +98,14 @@ FORMATS = (
         passed=r"pass (\d+)", failed=r"(?:fail|cancelled) (\d+)", skipped=r"(?:skipped|todo) (\d+)",
         head=r"^test at (?P<file>[^\n]{1,500}?):(?P<line>\d+):\d+\n"
         r"✖ (?P<name>[^\n]*?) \([\d.]+ms\)(?! # TODO)[^\n]*$",
-        below=(_FIRST_LINE,), is_after=True,
+        below=(_FIRST_LINE,), reached=_JS_PLACE, is_after=True,
     ),
     Format(
         "mocha",
         r"^  \d+ passing \([^)\n]*\)$(?:\n  \d+ pending$)?(?:\n  \d+ failing$)?",
         passed=r"(\d+) passing", failed=r"(\d+) failing", skipped=r"(\d+) pending",
         head=r"^  \d{1,6}\) (?P<name>[^\n]+?(?:\n {7,60}\S[^\n]*?){0,20}):$",
-        below=(_FIRST_LINE, _JS_PLACE), is_after=True,
+        below=(_FIRST_LINE, _JS_PLACE), reached=_JS_PLACE, is_after=True,
     ),
     Format(
         "jest",
@@ -103,6 +113,7 @@ FORMATS = (
         passed=r"(\d+) passed", failed=r"(\d+) failed", skipped=r"(\d+) (?:skipped|todo|pending)",
         broken=r"^FAIL (\S+)[^\n]*\n  ● Test suite failed to run$",
         head=r"^  ● (?!Console$)(?P<name>\S[^\n]*)$", below=(_FIRST_LINE, _JS_PLACE),
+        reached=_JS_PLACE,
     ),
     Format(
         "vitest",
@@ -110,6 +121,7 @@ FORMATS = (
         passed=r"(\d+) passed", failed=r"(\d+) failed", skipped=r"(\d+) (?:skipped|todo)",
         broken=r"^ FAIL +(\S+) \[ [^\n]* \]$",
         head=r"^ FAIL +(?P<name>\S[^\n]*)$", below=(_FIRST_LINE, _JS_PLACE),
+        reached=_JS_PLACE,
     ),
     Format(
         "ctest",
@@ -133,6 +145,7 @@ FORMATS = (
         skipped=r"(?:Skipped|Incomplete): (\d+)", total=r"(?:Tests: |OK \()(\d+)",
         head=r"^\d{1,6}\) (?P<name>[^\s:]+::[^\n]*)$",
         below=(_FIRST_LINE, r"^(?P<file>[^\s:][^\n:]*\.php):(?P<line>\d+)$"),
+        reached=r"^(?P<file>[^\s:][^\n:]*\.php):(?P<line>\d+)$",
     ),
     Format(
         "junit",  # by Maven's surefire
@@ -142,6 +155,29 @@ FORMATS = (
         head=r"^(?:\[ERROR\] )? {2,3}(?P<name>[\w$]+(?:\.[\w$]+)+)"
         r"(?::(?P<line>\d+))?(?:->[^\s:]+:\d+)* (?P<message>[^\n]*)$",
         adds=True,
+    ),
+    Format(
+        "junit 5",  # its own console
+        r"^\[ +\d+ tests found +\]$(?:\n\[ +\d+ tests \w+ +\]$)*",
+        passed=r"(\d+) tests successful", failed=r"(\d+) tests failed",
+        errors=r"(\d+) tests aborted", skipped=r"(\d+) tests skipped",
+        head=r"^  (?:JUnit \w+:)(?P<name>\S[^\n]*)\n    MethodSource [^\n]*$",
+        below=(r"\A\s*=> (?P<message>[^\n]+)", _JAVA_PLACE), reached=_JAVA_PLACE,
+    ),
+    Format(
+        "junit 4",
+        r"^OK \(\d+ tests?\)$|^Tests run: \d+,  Failures: \d+$",
+        failed=r"Failures: (\d+)", total=r"(?:OK \(|Tests run: )(\d+)",
+        head=r"^\d{1,6}\) (?P<name>[^\s()]+\([\w.$]+\))$",
+        below=(_FIRST_LINE, _JAVA_PLACE), reached=_JAVA_PLACE,
+    ),
+    Format(
+        "catch2",
+        r"^test cases: +\d+ \|[^\n]*$|^All tests passed \(\d+ assertions? in \d+ test cases?\)$",
+        passed=r"(\d+) (?:passed|test cases?\))", failed=r"(\d+) failed(?! as)",
+        skipped=r"(\d+) (?:skipped|failed as)",
+        head=r"^-{70,}\n(?P<name>\S[^\n]*(?:\n  [^\n]*){0,9})\n-{70,}$",
+        below=(r"^(?P<file>[^\n:]{1,500}):(?P<line>\d+): FAILED:\n(?P<message>[^\n]*)",),
     ),
     Format(
         "bats",  # in a terminal; else it prints TAP
@@ -183,7 +219,8 @@ def go(text: str) -> Found:
     for name in (test[2] for test in tests if test[1] == "FAIL" and test[2] not in whole):
         match = places.get(name)
         file, line, message = (match[1], int(match[2]), match[3]) if match else ("", 0, "")
-        failures.append(Failure(name, file, line, message))
+        reached = line if file.endswith("_test.go") else 0
+        failures.append(Failure(name, file, line, message, reached, file))
     wrong = list(errors(text)) if broken else []
     return packages[-1].end(), OutputCounts(
         "go test", n["PASS"] or sum(1 for package in packages if package[1]), n["FAIL"],
@@ -195,11 +232,16 @@ def go(text: str) -> Found:
 _CARGO = re.compile(
     r"^test result: (?:ok|FAILED)\. (\d+) passed; (\d+) failed; (\d+) ignored;", re.MULTILINE
 )
-_CARGO_FAILED = re.compile(r"^test (\S+)(?: - [^\n]*)? \.\.\. FAILED$", re.MULTILINE)
+_CARGO_FAILED = re.compile(  # "test a - should panic ... FAILED", and with -q "a --- FAILED"
+    r"^(?:test )?(\S+)(?: - should panic|( - [^\n]*?))?(?: \.\.\.| ---) FAILED$", re.MULTILINE
+)
 _CARGO_PANIC = re.compile(
     r"^thread '([^'\n]+)'[^\n]{0,99} panicked at ([^\n:]{1,500}):(\d+):\d+:\n([^\n]*)",
     re.MULTILINE,
 )
+
+
+_RUST_TEST = re.compile(r"(?:^|/)tests?/|(?:^|[/_])tests?\.rs$")
 
 
 def cargo(text: str) -> Found:
@@ -212,10 +254,41 @@ def cargo(text: str) -> Found:
     for match in _CARGO_FAILED.finditer(text):
         panic = places.get(match[1])
         file, line, message = (panic[2], int(panic[3]), panic[4]) if panic else ("", 0, "")
-        failures.append(Failure(match[1], file, line, message))
+        reached = line if _RUST_TEST.search(file) else 0  # else what it calls panicked
+        failures.append(Failure(f"{match[1]}{match[2] or ''}", file, line, message, reached, file))
     passed, failed, skipped = (sum(int(result[i]) for result in results) for i in (1, 2, 3))
     counts = OutputCounts("cargo test", passed, failed, 0, skipped, tuple(failures))
     return results[-1].end(), counts
+
+
+_GTEST = re.compile(
+    r"^\[==========\] (?P<total>\d+) tests? from \d+ test (?:suite|case)s? ran\.[^\n]*\n"
+    r"\[  PASSED  \] (?P<passed>\d+) tests?\.$(?:\n\[  SKIPPED \] (?P<skipped>\d+) tests?)?",
+    re.MULTILINE,
+)
+_GTEST_LINE = re.compile(
+    r"^(?P<file>[^\n:]{1,500}):(?P<line>\d{1,9}): Failure\n(?P<message>[^\n]*)$"
+    r"|^\[  FAILED  \] (?P<failed>[^\s,]+)(?:, where [^\n]*)? \(\d+ ms\)$|^\[ RUN      \]",
+    re.MULTILINE,
+)
+
+
+def gtest(text: str) -> Found:
+    """Reads the output of GoogleTest, in which the lines of a failure stand before its test."""
+    if not (summary := last(_GTEST, text)):
+        return None
+    failures, first = [], None
+    for match in _GTEST_LINE.finditer(text):
+        if match["file"]:
+            first = first or match
+            continue
+        if match["failed"]:
+            file, line, said = first.group("file", "line", "message") if first else ("", "0", "")
+            failures.append(Failure(match["failed"], file, int(line), said, int(line), file))
+        first = None
+    passed, skipped = int(summary["passed"]), int(summary["skipped"] or 0)
+    failed = max(0, int(summary["total"]) - passed - skipped)
+    return summary.end(), OutputCounts("gtest", passed, failed, 0, skipped, tuple(failures))
 
 
 _TAP = re.compile(
@@ -227,6 +300,10 @@ _TAP_PLAN = re.compile(r"^ {0,64}1\.\.\d+|^TAP version \d+", re.MULTILINE)
 _TAP_PLACE = re.compile(
     r"in test file (?P<file>[^\n,]{1,500}), line (?P<line>\d+)"
     r"|^ +location: '(?P<at>[^\n']{1,500}?):(?P<at_line>\d+):\d+'$",
+    re.MULTILINE,
+)
+_TAP_CALL = re.compile(  # node's stack
+    r"^ {2,64}(?:[^\n(]{0,300} \()?(?:file://)?(?P<file>[^\s():']{1,500}):(?P<line>\d+):\d+\)?$",
     re.MULTILINE,
 )
 _TAP_SAID = re.compile(r"^ +error: (?:\|-\n +([^\n]+)|'([^\n]*)'$)|^#   (`[^\n]*)$", re.MULTILINE)
@@ -249,14 +326,16 @@ def tap(text: str) -> Found:
             at -= 1
             _, inner, its = leaves[at]
             fails = fails or its == "failed"
-            whole = Failure(f"{name} > {inner.name}", inner.file, inner.line, inner.message)
-            leaves[at] = (indent, whole, its)
+            leaves[at] = (indent, replace(inner, name=f"{name} > {inner.name}"), its)
         if at == len(leaves) or (how == "failed" and not fails):
             place, said = _TAP_PLACE.search(part), _TAP_SAID.search(part)
             file, number = (place["file"] or place["at"], place["line"] or place["at_line"]) if (
                 place) else ("", "0")  # fmt: skip
             message = next(filter(None, said.groups()), "") if said else ""
-            leaves.append((indent, Failure(name, file, int(number), message), how))
+            calls = [call["line"] for call in _TAP_CALL.finditer(part) if call["file"] == file]
+            reached = number if place and place["file"] else calls[-1] if calls else "0"
+            test = Failure(name, file, int(number), message, int(reached), file)
+            leaves.append((indent, test, how))
     if not leaves:
         return None
     n = Counter(how for *_, how in leaves)
@@ -271,7 +350,10 @@ _ERROR = re.compile(
     r"|^(?P<ts_file>[^\s:()][^\n:()]{0,300})\((?P<ts_line>\d+),\d+\): error (?P<ts_message>[^\n]*)$"
     r"|^error(?:\[E\d+\])?: (?P<rs_message>[^\n]*)\n"
     r" +--> (?P<rs_file>[^\n:]{1,300}):(?P<rs_line>\d+):\d+$"
-    r"|^(?P<go_file>[\w./-]{1,300}\.go):(?P<go_line>\d+):\d+: (?P<go_message>[^\n]*)$",
+    r"|^(?P<go_file>[\w./-]{1,300}\.go):(?P<go_line>\d+):\d+: (?P<go_message>[^\n]*)$"
+    # the linker; with -g it knows lines
+    r"|^(?:[^\s:]{1,300}ld: )?(?P<ld_file>[^\s:()]{1,300}):(?:(?P<ld_line>\d+)|\([^)\n]{1,99}\)):"
+    r" (?P<ld_message>undefined reference to [^\n]*)$",
     re.MULTILINE,
 )
 
@@ -287,5 +369,5 @@ def errors(text: str) -> tuple[Failure, ...]:
         name = f"{file}: {message}"
         names[name] += 1
         number = f" ({names[name]})" if names[name] > 1 else ""
-        failures.append(Failure(f"{name}{number}", file, int(said["line"]), message))
+        failures.append(Failure(f"{name}{number}", file, int(said.get("line", 0)), message))
     return tuple(failures)
