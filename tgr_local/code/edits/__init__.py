@@ -5,6 +5,7 @@ function.py    the form `function`; Function: the name and the lines of a functi
 grammar.py     edit_grammar: GBNF of the answers in a form
 blocks.py      EditBlock: one edit as the answer has it; fence_for: the lines around its text
 document.py    FileText: a file's text; Change: its text before and after; EditError
+inner_tests.py tests in files of the code: Rust's modules of tests, examples in docstrings
 syntax.py      languages by file name; definitions in a syntax tree
 """
 

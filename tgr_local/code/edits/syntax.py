@@ -91,7 +91,8 @@ class Definition:
     exact: bool = True
     """Whether its lines are known; not where it has a syntax error."""
     is_test: bool = False
-    """Whether it is a call such as ``test("adds", () => …)``; its name is the words of the text."""
+    """Whether it is a test of JavaScript, a call such as ``test("adds", () => …)``, whose name is
+    the words of the text; or a test of Rust in a file of the code."""
 
 
 def language(path: str) -> str:

@@ -360,7 +360,7 @@ class _Builder:
         ranked: list[tuple[int, Definition]] = []
         nameable = {function.name for function in functions_of(document)}  # by an edit
         for function in outline.outline(document).functions:
-            if function.name not in nameable:
+            if function.name not in nameable and not function.is_test:
                 continue
             name = function.name.rpartition(".")[2]
             points = 4 * any(function.first <= line <= function.last for line in lines)

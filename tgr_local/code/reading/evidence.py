@@ -310,7 +310,8 @@ def _around_tests(document: FileText) -> str:
     """The lines of a JavaScript test file outside of its tests and functions, such as code that
     runs before each test; empty for other files."""
     entries = outline.outline(document).definitions
-    if not any(entry.is_test for entry in entries):
+    is_rust = document.path.endswith(".rs")  # whose tests stand beside the code
+    if is_rust or not any(entry.is_test for entry in entries):
         return ""
     within = {n for e in entries if e.kind == "function" for n in range(e.first, e.last + 1)}
     return "\n".join(line for n, line in enumerate(document.text.split("\n"), 1) if n not in within)

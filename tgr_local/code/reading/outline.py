@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
-from tgr_local.code.edits import FileText, syntax
+from tgr_local.code.edits import FileText, inner_tests, syntax
 from tgr_local.code.edits.syntax import SIGNATURE, SUMMARY, Definition
 from tgr_local.console.wrap import shortened
 from tgr_local.system.python_source import syntax_tree
@@ -62,6 +62,8 @@ def outline(document: FileText) -> Outline:
     definitions = syntax.definitions(document.text, language)
     if language == "python":
         definitions = (replace(definition, exact=False) for definition in definitions)
+    if tests := inner_tests.lines(document.path, document.text):
+        definitions = (replace(d, is_test=d.is_test or d.first in tests) for d in definitions)
     return Outline(tuple(definitions))
 
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from tgr_local import generation
 from tgr_local.code.edits import Change, EditError, read_edits
+from tgr_local.code.edits.inner_tests import keep_tests
 from tgr_local.code.judging.candidate import Candidate, syntax_error
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.judging.losses import loss
@@ -408,6 +409,8 @@ def _read(
     changes = add_imports(changes, documents)
     if "docstring" not in batch.task.lower():
         changes = tuple(map(keep_docstring, changes))
+    if batch.stops_early:
+        changes = tuple(keep_tests(change, batch.task) for change in changes)
     changes = merge_changes(stage.changes, changes)
     if changes == stage.changes:
         return (), "it changes nothing"

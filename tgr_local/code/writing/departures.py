@@ -22,7 +22,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from tgr_local.code.edits import Change, syntax
+from tgr_local.code.edits import Change, inner_tests, syntax
 from tgr_local.code.edits.document import n_equal, patched
 from tgr_local.code.edits.function import parsed, replacing
 from tgr_local.code.reading import evidence
@@ -294,8 +294,13 @@ def _is_away(copy: Copy, code: bytes) -> bool:
 def _fixed_ranges(copy: Copy) -> list[tuple[int, int]]:
     """Returns ranges of code that are left as they are, in bytes from and to."""
     if not copy.is_python:
-        name = syntax.language(copy.document.path)
-        return syntax.fixed_ranges(copy.code, name) if name else []
+        path, code = copy.document.path, copy.code
+        tests = [
+            (len(code[:start].encode()), len(code[:end].encode()))
+            for start, end in inner_tests.ranges(path, code)
+        ]
+        name = syntax.language(path)
+        return [*tests, *(syntax.fixed_ranges(code, name) if name else [])]
     lines = copy.code.split("\n")
     starts = list(accumulate((len(line.encode()) + 1 for line in lines), initial=0))
 
