@@ -269,6 +269,16 @@ def test_what_would_not_parse_goes_on():
     assert rejoined("def f(a):\n    for", " x in (\n        b = 1\n        c = 2\n", code) is None
 
 
+@needs_tree_sitter
+def test_what_would_not_parse_goes_on_in_other_languages_too():
+    code = "int f(int a)\n{\n    if (a)\n        a = 1;\n    a = 2;\n    return a;\n}\n"
+    begun, rest = "int f(int a)\n{\n    if (a == 2)", " {\n        a = 1;\n    a = 2;\n"
+    assert rejoined(begun, rest, code, "f.c") is None
+    assert rejoined(begun, rest.replace(" {", ""), code, "f.c") is not None
+    broken = f"{code}}}\n"  # of which nothing is known
+    assert rejoined(begun, rest, broken, "f.c") is not None
+
+
 def test_an_answer_that_goes_on_as_another_method_of_the_name_is_that_method():
     text = (
         "class Ledger:\n    def check(self, x):\n        if x < 0:\n            return False\n"

@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import pytest
+from code_folders import needs_tree_sitter
 
-from tgr_local.code.edits import Change, FileText, syntax
+from tgr_local.code.edits import Change, FileText
 from tgr_local.code.edits.inner_tests import keep_tests, ranges
 from tgr_local.code.reading import evidence
 from tgr_local.code.reading.context import functions_of
@@ -107,7 +108,7 @@ def test_lost_docstrings_with_examples_come_back(tmp_path):
     assert done.returncode == 1
 
 
-@pytest.mark.skipif(bool(syntax.problem()), reason="tree-sitter is not here")
+@needs_tree_sitter
 def test_tests_of_rust_are_no_functions_to_change():
     document = FileText("src/lib.rs", f"{RUST}\nfn other() {{}}\n")
     assert [function.name for function in functions_of(document)] == ["len", "other"]

@@ -253,6 +253,17 @@ def test_an_environment_shows_its_python_alone(folder: Path, tmp_path):
     assert found == {tmp_path / name for name in ("py/bin", "py/lib", "newest/bin", "newest/lib")}
 
 
+def test_tools_are_where_their_variables_say(folder: Path, copies: Copies, tmp_path, monkeypatch):
+    """In the images of Rust they are not in the home of the user."""
+    write(tmp_path, {"rustup/x": "", "cargo/credentials.toml": "secret"})
+    for name in ("RUSTUP_HOME", "CARGO_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name.partition("_")[0].lower()))
+    assert {tmp_path / "rustup", tmp_path / "cargo"} <= set(backends.tools("x", [], folder))
+    backend = sandboxes.strongest(commands.obstacle)
+    output = said(copies, "ls $RUSTUP_HOME; cat $CARGO_HOME/credentials.toml", backend).output
+    assert output.startswith("x\n") and ("secret" not in output or backend != "bwrap")
+
+
 def test_a_part_of_path_that_cannot_be_looked_into_stops_nothing(folder: Path, monkeypatch):
     monkeypatch.setenv("PATH", os.pathsep.join(["/" + "x" * 300, "bin", "", os.environ["PATH"]]))
     assert backends.tools("pytest", [], folder) is not None

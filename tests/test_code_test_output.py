@@ -217,6 +217,8 @@ def test_hostile_outputs_are_read_in_linear_time(part: str):
         ({"go.mod": "module x"}, "go test ./..."),
         ({"package.json": '{"scripts": {"test": "jest"}}'}, "npm test"),
         ({"Makefile": "all:\ntest: all\n"}, "make test"),
+        ({"package.json": "{}", "test/a.js": 'require("node:test")'}, "node --test"),
+        ({"a.test.mjs": 'import { test } from "node:test";'}, "node --test"),
     ],
 )
 def test_a_command_is_suggested(tmp_path, files: dict[str, str | bytes], command: str):

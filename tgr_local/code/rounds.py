@@ -326,7 +326,10 @@ class _Solver:
         task, output, read = self.task, self._ask.tail(verdict), self._read_after(changes)
         length = self.engine.n_ctx_train
         most = min(_CONTEXT_MOST, math.floor(_CONTEXT_SHARE * length))
-        wish = Wish(task.text, output, task.named_paths, script(self.code.test), task.links)
+        failures = verdict.failures if verdict is not None else ()
+        wish = Wish(
+            task.text, output, task.named_paths, script(self.code.test), task.links, failures
+        )
         context = make_context(
             task.paths, read, wish,
             self.code.context_tokens or most, self._ask.count, task.refusal,
@@ -343,7 +346,9 @@ class _Solver:
         if self._ask.has_learnt and self.code.constrained and not self.config.grammar:
             functions = context.functions if form == "function" else None
             grammar = edits.edit_grammar(context.documents, form, functions=functions)
-        lacks_names = verdict is not None and bool(evidence.missing_names(verdict.output))
+        lacks_names = verdict is not None and (
+            bool(evidence.missing_names(verdict.output)) or evidence.lack_names(verdict.failures)
+        )
         away = self._unreached(verdict, context.documents, read)
         if lacks_names:  # what is there already cannot help
             away = {
@@ -362,6 +367,8 @@ class _Solver:
         known = evidence.Paths(self.task.paths, self.task.links)
         files = [known.resolve(f.file or f.name.partition("::")[0]) for f in failures]
         shared = [path for path in self.task.paths if path.rpartition("/")[2] == "conftest.py"]
+        if not all(f.file for f in failures):  # checks that are known by their names alone
+            files += [path for path in self.task.paths if evidence.is_test(path)]
         paths = dict.fromkeys([*filter(None, files), *shared])
         tests = [document for path in list(paths)[:_TEST_FILES] if (document := read(path))]
         return evidence.out_of_reach(failures, tests, documents)

@@ -40,16 +40,16 @@ def ranges(path: str, text: str) -> list[tuple[int, int]]:
     """The tests in a file of Rust code, in characters from and to; none in other languages."""
     if not path.endswith(".rs") or _TEST_FILE.search(path):
         return []
-    found: list[tuple[int, int]] = []
-    while begin := _RUST_TESTS.search(text, found[-1][1] if found else 0):
+    places: list[tuple[int, int]] = []
+    while begin := _RUST_TESTS.search(text, places[-1][1] if places else 0):
         depth, end = 1, len(text)
         for sign in _RUST_SIGN.finditer(text, begin.end()):
             depth += {"{": 1, "}": -1}.get(sign[0], 0)
             if not depth:
                 end = sign.end()
                 break
-        found.append((begin.start(), end))
-    return found
+        places.append((begin.start(), end))
+    return places
 
 
 def lines(path: str, text: str) -> set[int]:

@@ -242,6 +242,15 @@ def _with_one_quote(said: str, name: str) -> str:
     return said
 
 
+def has_error(text: str, name: str) -> bool:
+    """Whether a text of a language has a syntax error, as far as tree-sitter tells; not where its
+    parsers are not here."""
+    if not name or problem():
+        return False
+    tree = _tree(text.encode("utf-8", "replace"), name)
+    return tree is None or bool(tree.root_node.has_error)
+
+
 def fixed_ranges(text: str, name: str) -> list[tuple[int, int]]:
     """The ranges of comments and imports in a text of a language, in bytes from and to."""
     if problem() or (tree := _tree(text.encode("utf-8", "replace"), name)) is None:

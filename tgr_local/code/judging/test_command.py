@@ -15,6 +15,9 @@ from tgr_local.code.folder.project import Project, RefusedError
 from tgr_local.system.paths import program
 
 _TEST_FILE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py")
+_SCRIPT_TEST = re.compile(
+    r"(?:.*/)?(?:[^/]*[._-]test|test-[^/]*|test)\.[cm]?js|(?:.*/)?test/.*\.[cm]?js"
+)
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "env", "exec", "time")
 _WITH_VALUE = ("timeout", "-o")
 _PYTEST_SETTINGS = {
@@ -46,6 +49,9 @@ def suggest(project: Project) -> str:
         return "go test ./..."
     if _has_npm_script(_text(project, "package.json")):
         return "npm test"
+    scripts = [path for path in project.listing.paths if _SCRIPT_TEST.fullmatch(path)]
+    if any("node:test" in _text(project, path) for path in scripts[:20]):
+        return "node --test"
     for name in ("Makefile", "makefile", "GNUmakefile"):
         if re.search(r"^test:", _text(project, name), re.MULTILINE):
             return "make test"

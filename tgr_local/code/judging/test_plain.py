@@ -100,15 +100,15 @@ def marked(text: str, code: int) -> OutputCounts | None:
 def unmarked(text: str) -> OutputCounts | None:
     """The checks that fail in an output that says nothing of the others; else the place at which a
     program stopped. None where there is neither."""
-    found = [
+    checks = [
         (f"{m['name']}: {m['message']}", m["file"], int(m["line"]), m["message"])
         for m in _DOCTEST.finditer(text)
     ] or [
         (f"{m['file']}: {m['message']}", m["file"], int(m["line"]), m["message"])
         for m in _PLACED.finditer(text) if _FAILS.search(m["message"])
     ]  # fmt: skip
-    if found:
-        failures = tuple(_numbered(found))
+    if checks:
+        failures = tuple(_numbered(checks))
         return OutputCounts(CHECKS, 0, len(failures), failures=failures, only_failures=True)
     for file, line, message in _stops(text):
         stop = Failure(file, file, line, message, line, file)
@@ -116,17 +116,17 @@ def unmarked(text: str) -> OutputCounts | None:
     return None
 
 
-def _numbered(found: Iterable[tuple[str, str, int, str]]) -> Iterator[Failure]:
+def _numbered(checks: Iterable[tuple[str, str, int, str]]) -> Iterator[Failure]:
     """Failures with different names: a name that is there twice gets a number."""
     names: Counter[str] = Counter()
-    for name, file, line, message in found:
+    for name, file, line, message in checks:
         names[name] += 1
         number = f" ({names[name]})" if names[name] > 1 else ""
         yield Failure(f"{name}{number}", file, line, message)
 
 
 def _stops(text: str) -> Iterator[tuple[str, int, str]]:
-    """Where a program stopped: the file that it began in, the last line there, and why."""
+    """Yields where a program stopped: the file that it began in, the last line there, and why."""
     for pattern in (_ASSERT, _PANIC):
         if match := last(pattern, text):
             said = {k.rpartition("_")[2]: v for k, v in match.groupdict().items() if v}

@@ -19,6 +19,7 @@ from typing import Literal
 from tgr_local.code import edits
 from tgr_local.code.edits import FileText, Function, syntax
 from tgr_local.code.edits.syntax import Definition
+from tgr_local.code.judging.test_counts import Failure
 from tgr_local.code.reading import evidence, outline, prompt
 from tgr_local.code.reading.evidence import CodeLine, Paths
 
@@ -26,6 +27,8 @@ _MOST_FILES = 2000
 """Files whose definitions are compared with the task."""
 _MOST_CHARACTERS = 8 << 20
 """Largest number of characters of those files together."""
+_TEST_FILES = 64
+"""Test files in which the names of failing checks are looked for."""
 _MOST_WHOLE = 8
 """Files that may be changed where the person names none."""
 _OUTLINE_SHARE = 0.25
@@ -93,6 +96,8 @@ class Wish:
     """A shell script that runs the tests. It counts as a test."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Target of each symbolic link to a file or a folder of the project."""
+    failures: tuple[Failure, ...] = ()
+    """The tests that fail."""
 
 
 def make_context(
@@ -168,7 +173,17 @@ class _Builder:
         return evidence.is_test(path) or path == self.wish.script
 
     def _places(self) -> list[CodeLine]:
+        return [*self._named_checks, *self._places_in_output]
+
+    @functools.cached_property
+    def _places_in_output(self) -> list[CodeLine]:
         return evidence.places(self.wish.output, Paths(self.paths, self._links()))
+
+    @functools.cached_property
+    def _named_checks(self) -> list[CodeLine]:
+        tests = [path for path in self.paths if self._is_test(path)][:_TEST_FILES]
+        texts = (document for path in tests if (document := self._document(path)))
+        return evidence.checks(self.wish.failures, texts)
 
     def _links(self) -> dict[str, str]:
         """The links, but for files that the person names: these go by the person's name."""

@@ -49,6 +49,13 @@ _QUOTED_IMPORT = re.compile(
     r"""[^\n]{0,500}?["'<]([^"'<>\n]{1,512})["'>]""",
     re.MULTILINE,
 )
+_RUST_USE = re.compile(
+    r"^[ \t]*(?:pub[ \t]+)?(?:use|mod)[ \t]+([^;{]{1,500}(?:\{[^;]{1,2000})?);", re.M
+)
+_MOST_BESIDE = 64  # files of a Go package
+_SHORTEST_TITLE = 4  # characters
+_LONGEST_STATEMENT = 8  # lines
+_GOES_ON = re.compile(r"[,(&|+=\\?]\s*$")
 _CONSTRUCTORS = ("constructor", "init", "initialize")
 _CODE_NAME = re.compile(
     r"`([^`\n]{1,99})`|['\"](\w{1,99})['\"]|\b(\w{1,99})\("
@@ -59,6 +66,11 @@ _CODE_NAME = re.compile(
 _SETTINGS = re.compile(r"(?<![\w.-])([\w-]{1,99}\.(?:ya?ml|toml|json|ini|cfg|conf))(?![\w-]|\.\w)")
 _MISSING = re.compile(
     r"cannot import name '(\w{1,99})'|does not provide an export named '(\w{1,99})'"
+)
+_UNKNOWN = re.compile(
+    r"undeclared|not declared|implicit declaration|undefined reference|undefined: |undefined \(type"
+    r"|has no member|cannot find|[Uu]nresolved|is not a function\b|is not a constructor\b"
+    r"|\bno (?:method|function|variant|field|associated)\b|does not exist on type|Cannot find name"
 )
 _NO_MODULE = re.compile(r"No module named '([\w.]{1,200})'")
 _NO_SCRIPT = re.compile(
@@ -95,6 +107,35 @@ class Paths:
         """The paths, each from its last character to its first, in order: those with the same end
         are neighbours."""
         return sorted(path[::-1] for path in self._known)
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, list[str]]:
+        names: dict[str, list[str]] = defaultdict(list)
+        for path in sorted(self._known):
+            names[path.rpartition("/")[2]].append(path)
+        return names
+
+    def named(self, stems: Iterable[str], ending: str) -> Iterator[str]:
+        """The files that have one of these names and this ending, where there is one such file
+        beside those of tests."""
+        for stem in dict.fromkeys(stems):
+            same = self._by_name.get(f"{stem}{ending}", [])
+            same = [path for path in same if not is_test(path)] or same
+            if len(same) == 1:
+                yield same[0]
+
+    @functools.cached_property
+    def _by_folder(self) -> dict[str, list[str]]:
+        folders: dict[str, list[str]] = defaultdict(list)
+        for path in sorted(self._known):
+            folders[path.rpartition("/")[0]].append(path)
+        return folders
+
+    def beside(self, path: str) -> list[str]:
+        """The files in the folder of a file that have its ending, at most 64."""
+        ending = posixpath.splitext(path)[1]
+        others = self._by_folder.get(path.rpartition("/")[0], [])
+        return [other for other in others if other.endswith(ending)][:_MOST_BESIDE]
 
     def exact(self, path: str) -> str:
         """The path of a file without links; empty where there is none."""
@@ -158,7 +199,8 @@ def words(text: str) -> frozenset[str]:
 def is_test(path: str) -> bool:
     """Whether a file belongs to the tests, by its name or its folder."""
     pure = PurePosixPath(path)
-    if any(part.lower() in ("test", "tests", "__tests__", "spec") for part in pure.parts[:-1]):
+    folders = [part.lower() for part in pure.parts[:-1]]
+    if folders[:1] == ["t"] or {"test", "tests", "__tests__", "spec"} & set(folders):
         return True
     stem, *parts = pure.name.split(".")
     first, *words = re.split("[_-]", stem.lower())
@@ -173,8 +215,15 @@ def is_test(path: str) -> bool:
 def imported_files(document: FileText, paths: Paths) -> list[str]:
     """The files of the project that a document imports, by name; each once."""
     imports: Iterable[str] = _quoted_imports(document, paths)
+    ending = PurePosixPath(document.path).suffix
     if syntax.language(document.path) == "python":
         imports = _python_imports(document, paths)
+    elif ending in _OF_CLASSES:
+        imports = paths.named(_WORD.findall(document.text[:_MOST]), ending)
+    elif ending == ".rs":
+        imports = _rust_imports(document, paths)
+    elif ending == ".go":  # a package is the files of a folder
+        imports = paths.beside(document.path)
     return [path for path in dict.fromkeys(imports) if path != document.path]
 
 
@@ -191,6 +240,15 @@ def _python_imports(document: FileText, paths: Paths) -> Iterable[str]:
         parts = [*base, *(part for part in module.split(".") if part)]
         inner = [part.split()[0] for part in names.split(",") if part.split()]
         yield from _modules([*([*parts, name] for name in inner), parts], paths)
+
+
+def _rust_imports(document: FileText, paths: Paths) -> Iterator[str]:
+    """The modules that a file of Rust names, and the library that a test of it uses."""
+    for statement in _RUST_USE.findall(document.text[:_MOST]):
+        words = _WORD.findall(statement)
+        yield from paths.named(words, ".rs")
+        if words and words[0] not in ("std", "core", "alloc", "crate", "self", "super"):
+            yield from filter(None, [paths.exact("src/lib.rs")])
 
 
 def _modules(modules: Iterable[Sequence[str]], paths: Paths) -> Iterable[str]:
@@ -266,10 +324,14 @@ def out_of_reach(
 
     A function counts as reached if its name stands in a failing test, or in a fixture or function
     that is reached. A special method is reached with the name of its class. This includes more
-    functions than run.
+    functions than run. A test without a function of its name is where its failure says, or where
+    its name stands.
     """
-    failing = {name for failure in failures for name in _test_names(failure.name)}
-    failing &= {name for document in tests for name, _, _ in functions(document)}
+    known = {name for document in tests for name, _, _ in functions(document)}
+    failing: set[str] = set()
+    for failure in failures:
+        names = known.intersection(_test_names(failure.name))
+        failing |= names or words(_code_of(failure, tests))
     if not failing:
         return {}
     reached = reach(failing, (*tests, *documents))
@@ -279,6 +341,54 @@ def out_of_reach(
     }
     n_functions = sum(1 for document in documents for _ in functions(document))
     return unreached if sum(map(len, unreached.values())) < n_functions else {}
+
+
+def _code_of(failure: Failure, tests: Sequence[FileText]) -> str:
+    """The code of a failing check: the function around it, or the statement in a function `main` or
+    outside of all functions."""
+    if failure.name == failure.file and not failure.reached:
+        return ""  # a file that could not be run
+    parts = []
+    for document in tests:
+        file, line = failure.reached_in or failure.file, failure.reached or failure.line
+        is_there = line and f"/{document.path}".endswith(f"/{file.removeprefix('./')}")
+        numbers = [line] if is_there else [] if line else lines_with(failure.name, document)
+        for number in numbers:
+            around = [
+                f.text for f in functions(document)
+                if f.lines[0] <= number <= f.lines[1] and f.name.lower() != "main"
+            ]  # fmt: skip
+            parts.append(around[-1] if around else _statement(document.text.split("\n"), number))
+    return "\n".join(parts)
+
+
+def lines_with(title: str, document: FileText) -> list[int]:
+    """The lines of a test that have the name of a check, such as ``check("has no room", …)``."""
+    title = re.sub(r" \(\d+\)$", "", re.split(" > | › ", title)[-1])
+    if len(title) < _SHORTEST_TITLE:
+        return []
+    return [n for n, line in enumerate(document.text.split("\n"), 1) if title in line]
+
+
+def checks(failures: Sequence[Failure], tests: Iterable[FileText]) -> list[CodeLine]:
+    """The places in tests of the failing checks of which the output says no place."""
+    titles = [failure.name for failure in failures if not failure.file]
+    return [
+        CodeLine(document.path, n) for document in (tests if titles else ())
+        for title in titles for n in lines_with(title, document)
+    ]  # fmt: skip
+
+
+def _statement(lines: Sequence[str], number: int) -> str:
+    """The line of this number, and those that belong to its statement by their last signs."""
+    first = last = min(number, len(lines)) - 1
+    while first > 0 and last - first < _LONGEST_STATEMENT and _GOES_ON.search(lines[first - 1]):
+        first -= 1
+    while (
+        last + 1 < len(lines) and last - first < _LONGEST_STATEMENT and _GOES_ON.search(lines[last])
+    ):
+        last += 1
+    return "\n".join(lines[first : last + 1])
 
 
 def _test_names(name: str) -> Iterator[str]:
@@ -355,6 +465,15 @@ def missing_names(output: str) -> frozenset[str]:
     return frozenset(
         name for groups in _MISSING.findall(output[-_MOST:]) for name in groups if name
     )
+
+
+def lack_names(failures: Sequence[Failure]) -> bool:
+    """Whether tests use a name that is not there, by the errors of a compiler or of JavaScript in a
+    file of tests."""
+    return any(
+        _UNKNOWN.search(failure.message) for failure in failures
+        if is_test(failure.reached_in if failure.reached else failure.file)
+    )  # fmt: skip
 
 
 def missing_files(output: str, paths: Sequence[str], task: str) -> list[str]:

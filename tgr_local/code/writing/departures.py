@@ -188,7 +188,16 @@ def rejoined(departure: Departure, answer: str) -> str | None:
         code = "".join(f"{line}\n" for line in [*new, *old[back:]])
     else:
         return None
-    return copy.opening + code if not copy.is_python or parsed(code) is not None else None
+    return copy.opening + code if _is_read(copy, code) else None
+
+
+def _is_read(copy: Copy, code: str) -> bool:
+    """Whether code has no syntax error, where its language has a parser here and the copy has
+    none."""
+    if copy.is_python:
+        return parsed(code) is not None
+    name = syntax.language(copy.document.path)
+    return not syntax.has_error(code, name) or syntax.has_error(copy.code, name)
 
 
 def alike(departure: Departure, copies: Sequence[Copy]) -> list[Copy]:

@@ -54,6 +54,8 @@ Mount = tuple[Literal["--bind", "--ro-bind", "--ro-bind-try"], Path, Path]
 """Kind of a mount, its source, and its place in the sandbox."""
 _BESIDE = {".cargo": (".rustup",), ".local": (".local/lib", ".local/pipx", ".local/share/pipx",
            ".local/share/uv", ".local/share/pnpm")}  # fmt: skip
+_HOMES = ("CARGO_HOME", "RUSTUP_HOME", "JAVA_HOME", "GOROOT")
+"""Variables that name the folder of a tool."""
 _PROGRAM = re.compile(r"""(?:^|[\s'"=(])(/[^\s'"();&|]+/bin/[^\s'"();&|/]+)""")
 _STANDARD_LIBRARY, _PARTS = "lib*/*/os.py", ("bin", "include", "lib", "lib64")
 """Below the folder of a Python: a file that each has, and what is shown of it."""
@@ -179,9 +181,9 @@ def _python() -> list[Path]:
 
 
 def tools(command: str, environments: Sequence[Path], seen_at: Path) -> list[Path]:
-    """The folders of the programs in PATH, of the Pythons of these environments, and of programs in
-    a folder ``bin`` that the command names by their whole paths, with what belongs to them, outside
-    of the system and of the folder `seen_at`."""
+    """The folders of the programs in PATH, of tools of Rust, Java and Go, of the Pythons of these
+    environments, and of programs in a folder ``bin`` that the command names by their whole paths,
+    with what belongs to them, outside of the system and of the folder `seen_at`."""
     home = Path(os.path.expanduser("~"))
     folders: dict[Path, None] = {}
     programs = [Path(path).parent for path in _PROGRAM.findall(command) if os.access(path, os.X_OK)]
@@ -191,6 +193,7 @@ def tools(command: str, environments: Sequence[Path], seen_at: Path) -> list[Pat
         is_part = folder.name in ("bin", "sbin", "shims", "condabin") and not roomy
         beside = [home / name for name in _BESIDE.get(folder.parent.name, ())]
         wanted += [folder.parent if is_part else folder, *beside]
+    wanted += [Path(os.environ[name]) for name in _HOMES if os.environ.get(name)]
     active = [Path(os.environ.get(name, "")) for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
     for environment in (*active, *(folder.parent for folder in programs), *environments):
         wanted += _interpreter(environment)

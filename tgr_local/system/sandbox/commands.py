@@ -292,8 +292,9 @@ def _environment(backend: Backend, place: Place) -> dict[str, str]:
     env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
     env.setdefault("LANG", "C.UTF-8")
     for name, folder in {"CARGO_HOME": ".cargo", "RUSTUP_HOME": ".rustup"}.items():
-        if os.path.isdir(home / folder):
-            env[name] = os.environ.get(name, str(home / folder))
+        tools = os.environ.get(name) or str(home / folder)
+        if os.path.isdir(tools):
+            env[name] = tools
     if backend != "bwrap":
         scratch = str(place.scratch or place.folder)
         env |= {"HOME": scratch, "TMPDIR": scratch}
