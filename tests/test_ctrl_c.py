@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from surroundings import HANG
 
+from tgr_local.console.dialog import until_left
 from tgr_local.engine import Cancel
 from tgr_local.generation.threads import streamed
 from tgr_local.lab.eval.sampling import Sampler
@@ -106,6 +107,29 @@ def test_a_progress_line_is_closed_again_after_an_interruption():
             assert line.closed
 
         return line.close, then
+
+    interrupt_everywhere(make)
+
+
+def test_ctrl_c_leaves_no_dialog(capsys):
+    """Not while an error, or what an earlier Ctrl-C did, is being printed either."""
+
+    def make() -> tuple[Callable[[], None], Callable[[], None]]:
+        lines, ended = iter(["/wrong", "/wrong"]), []
+
+        def read() -> str:
+            for line in lines:
+                return line
+            ended.append(True)
+            raise EOFError
+
+        def answer(line: str) -> None:
+            raise ValueError(line)
+
+        def then() -> None:
+            assert ended
+
+        return lambda: until_left(read, answer, lambda: "stopped", "Ctrl-D leaves"), then
 
     interrupt_everywhere(make)
 

@@ -52,15 +52,18 @@ def until_left(
     while True:
         is_typed = False
         try:
-            line = read()
-            is_typed = True
-            answer(line)
-        except EOFError:
-            return
-        except KeyboardInterrupt:
-            print(stopped() if is_typed else hint)
-        except Exception as error:
-            print_error(error)
+            try:
+                line = read()
+                is_typed = True
+                answer(line)
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                print(stopped() if is_typed else hint)
+            except Exception as error:
+                print_error(error)
+        except KeyboardInterrupt:  # while that was printed
+            pass
 
 
 def print_note(text: str) -> None:
