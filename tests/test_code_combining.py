@@ -263,6 +263,9 @@ def test_a_test_that_is_gone_is_not_mended():
         "not all": Verdict(**{**vars(verdict(("t", 5), ("v", 1))), "failed": 3}),
         "none ran": Verdict(**{**vars(verdict(("t", 5), ("v", 1))), "ran": False}),
     }
+    stops = Verdict(**{**vars(verdict(("t.c", 5))), "failed": 0, "errors": 1, "framework": "stop"})
+    broken = Verdict(**{**vars(stops), "failures": (Failure("a.c: x"),), "framework": "errors"})
+    assert sideways([judged(1, broken)], stops, ()) is None
     for said in gone.values():
         assert sideways([judged(1, said)], before, ()) is None
     assert sideways([judged(1, verdict(("t", 0), ("v", 1)))], before, ()) is not None

@@ -211,6 +211,23 @@ def test_large_things_are_shown_or_left_out(folder: Path, monkeypatch):
             copies.make([Change("ignored/b", "x" * 1001, "y")])
 
 
+def test_a_folder_that_is_configured_is_copied_and_one_that_is_made_again_is_not(
+    folder: Path, monkeypatch
+):
+    """Builds write there: CMake cannot make it again, Gradle does."""
+    monkeypatch.setattr(snapshot, "LARGE_FOLDER", (1000, 3))
+    monkeypatch.setattr(snapshot, "LARGE_BUILD", (3000, 30))
+    write(folder, {"build/CMakeCache.txt": "x" * 2000})
+    with Copies(Project(folder)) as copies:
+        assert (copies.make().folder / "build/CMakeCache.txt").stat().st_size == 2000
+    write(folder, {"build/CMakeCache.txt": "x" * 4000})
+    with Copies(Project(folder)) as copies:
+        assert folder / "build" in copies.make().mounted_read_only
+    write(folder, {"build.gradle.kts": ""})
+    with Copies(Project(folder)) as copies:
+        assert not (copies.make().folder / "build").exists()
+
+
 @pytest.mark.parametrize(("name", "bound"), [("MAX_BYTES", 100), ("MAX_ENTRIES", 5)])
 def test_what_is_too_large_is_refused(
     folder: Path, cache: Path, monkeypatch, name: str, bound: int

@@ -5,9 +5,9 @@ shown to a command read-only instead, and what is left out. It never writes into
 
 All files are copied, whether git knows them or not: tests need generated and built files. Installed
 packages (node_modules, virtual environments), large ignored folders, large files and .git are shown
-read-only instead; in the copy they are empty. Caches, large folders that a build makes again (with
-a CACHEDIR.TAG), tgr-local's own files, links that leave the folder, pipes and sockets are left out.
-Dangling symlinks are copied.
+read-only instead; in the copy they are empty. Caches, large folders that a build makes again (of
+cargo, Maven or Gradle, or with a CACHEDIR.TAG), tgr-local's own files, links that leave the folder,
+pipes and sockets are left out. Dangling symlinks are copied.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ MAX_BYTES = 512 << 20
 MAX_ENTRIES = 50_000
 LARGE_FILE = 32 << 20  # bytes, of a file that is shown instead
 LARGE_FOLDER = (32 << 20, 2000)  # bytes and entries, of an ignored folder that is not copied
+LARGE_BUILD = (192 << 20, 20_000)  # … of one that CMake or Meson has configured
+_CONFIGURED = ("CMakeCache.txt", "meson-private", "build.ninja")
+_GRADLE = ("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts")
 _FICLONE = 0x40049409
 _GONE = (FileNotFoundError, NotADirectoryError)  # deleted while it is copied
 _MOST_NOTES = 20
@@ -143,8 +146,8 @@ class Snapshot:
             return False
         source = Path(entry.path)
         is_shown = entry.name == ".git" or listing.is_installed(source)
-        if not is_shown and path in self.ignored and _is_large(source):
-            if entry.name == "target" or (source / "CACHEDIR.TAG").exists():
+        if not is_shown and path in self.ignored and _is_large(source, _largest(source)):
+            if _is_made_again(source):
                 self.left_out.append(f"{path}: large, ignored by git, and made by a build")
                 return False
             is_shown = True
@@ -167,14 +170,29 @@ class Snapshot:
         os.symlink(link, self.target / path)
 
 
-def _is_large(folder: Path) -> bool:
+def _largest(folder: Path) -> tuple[int, int]:
+    """The bytes and entries up to which an ignored folder is copied. A command that builds writes
+    into the folder that CMake or Meson has configured, and cannot make it again."""
+    is_configured = any((folder / name).exists() for name in _CONFIGURED)
+    return LARGE_BUILD if is_configured else LARGE_FOLDER
+
+
+def _is_made_again(folder: Path) -> bool:
+    """Whether a build makes a folder again: that of cargo, Maven or Gradle, or one with a tag."""
+    is_of_gradle = folder.name in ("build", ".gradle") and any(
+        (folder.parent / name).exists() for name in _GRADLE
+    )
+    return folder.name == "target" or is_of_gradle or (folder / "CACHEDIR.TAG").exists()
+
+
+def _is_large(folder: Path, most: tuple[int, int]) -> bool:
     n_bytes = n_entries = 0
     for place, folders, files in os.walk(folder):
         n_entries += len(folders) + len(files)
         for name in files:
             with contextlib.suppress(OSError):
                 n_bytes += os.lstat(os.path.join(place, name)).st_size
-        if n_bytes > LARGE_FOLDER[0] or n_entries > LARGE_FOLDER[1]:
+        if n_bytes > most[0] or n_entries > most[1]:
             return True
     return False
 
