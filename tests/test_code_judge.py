@@ -264,6 +264,25 @@ def test_tools_are_where_their_variables_say(folder: Path, copies: Copies, tmp_p
     assert output.startswith("x\n") and ("secret" not in output or backend != "bwrap")
 
 
+def test_modules_of_go_are_read_where_they_are(folder: Path, copies: Copies, tmp_path, monkeypatch):
+    """They cannot be fetched there. Nothing of them is shown to other projects."""
+    write(tmp_path, {"home/go/pkg/mod/a@v1/a.go": "package a", "go/go.mod": "module a\n"})
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("GOPATH", "GOMODCACHE"):
+        monkeypatch.delenv(name, raising=False)
+    backend = sandboxes.strongest(commands.obstacle)
+    listed = "ls $GOMODCACHE; test -d /$GOMODCACHE || echo none"
+    assert "a@v1" not in said(copies, listed, backend).output
+    output = said(copies, f"{listed}; touch $GOMODCACHE/own; true || go test", backend).output
+    modules = tmp_path / "home/go/pkg/mod"
+    assert output.startswith("a@v1\n") and "none" not in output
+    assert (modules / "own").exists() is (backend != "bwrap")
+    assert backends.modules_of_go("make", tmp_path / "go") == modules
+    assert backends.modules_of_go("make", folder) is None
+    monkeypatch.setenv("GOMODCACHE", str(tmp_path / "nowhere"))
+    assert backends.modules_of_go("go test", folder) is None
+
+
 def test_a_part_of_path_that_cannot_be_looked_into_stops_nothing(folder: Path, monkeypatch):
     monkeypatch.setenv("PATH", os.pathsep.join(["/" + "x" * 300, "bin", "", os.environ["PATH"]]))
     assert backends.tools("pytest", [], folder) is not None

@@ -204,7 +204,31 @@ date_test.cpp:19: failed: is_leap(2000)
 date_test.cpp:23: failed: text() == "2024-01-01"
 2 checks failed
 """
+GO_PANIC = """\
+--- FAIL: TestMax (0.00s)
+    --- FAIL: TestMax/none (0.00s)
+panic: runtime error: index out of range [0] with length 0 [recovered]
+\tpanic: runtime error: index out of range [0] with length 0
+
+goroutine 8 [running]:
+panic({0x518d00, 0xc0000180d8})
+\t/usr/lib/go/src/runtime/panic.go:884 +0x212
+example.com/calc.Max(...)
+\tcalc.go:7
+example.com/calc.TestMax.func1(0x0?)
+\tcalc_test.go:19 +0x65
+testing.tRunner(0xc000007d40, 0xc0000245c0)
+\t/usr/lib/go/src/testing/testing.go:1446 +0x10b
+FAIL\texample.com/calc\t0.006s
+"""
+GO_HELPER = """\
+--- FAIL: TestAdd (0.00s)
+    calc_test.go:14: got 0, want 2
+FAIL\texample.com/calc\t0.006s
+"""
 CASES = {
+    "go panic": (GO_PANIC, "go test", (0, 1, 0, 0), ("TestMax/none", "calc.go", 7, 19)),
+    "go": (GO_HELPER, "go test", (0, 1, 0, 0), ("TestAdd", "calc_test.go", 14, 14)),
     "gtest": (GTEST, "gtest", (1, 2, 0, 1), ("Sums.Subtracts", "sum_test.cc", 7, 7)),
     "catch2": (CATCH, "catch2", (2, 1, 0, 0), ("subtracts > small", "catch_test.cpp", 6, 0)),
     "junit 5": (JUNIT_5, "junit 5", (1, 2, 0, 1), ("SumTest:subtracts()", "SumTest.java", 3, 7)),
@@ -320,13 +344,16 @@ def test_marks_count_by_the_exit_code():
      '  File "a", line 1\n', "Error\n", "    at a (b:1:2)\n", "Assertion failed: ",
      "a.c:1: Failure\n", "Assertion `", "\tat a(b.c:1)\n", "JUnit A:", "undefined reference to ",
      "a - ", " --- FAILED",
-     "\n  ", 'Exception in thread "main" ', "-" * 70 + "\na\n", "a.cc:(.text): "],
+     "\n  ", 'Exception in thread "main" ', "-" * 70 + "\na\n", "a.cc:(.text): ", "panic: a\n",
+     "--- FAIL: a (0s)\npanic: \n", "\ta.go:1\n"],
 )  # fmt: skip
 def test_hostile_outputs_are_read_in_linear_time(part: str):
     """A regular expression that takes quadratic time would take minutes."""
     text = part * (130_000 // len(part))
     tails = ("", "\nNode.js v20", "\ntest cases: 1 | 1 failed", "\n[    1 tests found   ]")
-    for tail in (*tails, "\nTests run: 1,  Failures: 1", "\ntest result: ok. 1 passed; 1 failed;"):
+    tails += ("\nTests run: 1,  Failures: 1", "\nFAIL\ta\t0.1s")
+    tails += ("\ntest result: ok. 1 passed; 1 failed; 0 ignored;",)
+    for tail in tails:
         read(f"{text}{tail}\n")
 
 

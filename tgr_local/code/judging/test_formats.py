@@ -196,7 +196,11 @@ _GO_RUN = re.compile(r"^(?:[ \t]*--- \w+: (\S+) \([\d.]+s\)|=== (?:RUN|CONT|NAME
 _GO_PACKAGE = re.compile(
     r"^(?:(ok)  ?\t|(FAIL)\t)(\S+)(?:\t| )(?:[\d.]+s|\(cached\)|\[[^\]\n]*\])[^\n]*$", re.MULTILINE
 )
-_GO_PLACE = re.compile(r"^[ \t]+([\w./-]+\.go):(\d+): ([^\n]*)$", re.MULTILINE)
+_GO_PLACE = re.compile(
+    r"^[ \t]+(?P<file>[\w./-]+\.go):(?P<line>\d+): (?P<message>[^\n]*)$", re.MULTILINE
+)
+_GO_PANIC = re.compile(r"^panic: ([^\n]*)$", re.MULTILINE)
+_GO_CALL = re.compile(r"^\t(?!/)(?P<file>[\w./-]+\.go):(?P<line>\d+)\b", re.MULTILINE)
 
 
 def go(text: str) -> Found:
@@ -211,22 +215,39 @@ def go(text: str) -> Found:
     n = Counter(kind for kind, name in (test.groups() for test in tests) if name not in whole)
     broken = [Failure(package[3], message="does not build") for package in packages
               if package[2] and "[" in package[0].rpartition("\t")[2]]  # fmt: skip
-    places: dict[str, re.Match[str]] = {}
+    places: dict[str, Failure] = {}
     for head, part in sections(_GO_RUN, text):
-        if place := _GO_PLACE.search(part):
-            places.setdefault(head[1] or head[2], place)
-    failures = []
-    for name in (test[2] for test in tests if test[1] == "FAIL" and test[2] not in whole):
-        match = places.get(name)
-        file, line, message = (match[1], int(match[2]), match[3]) if match else ("", 0, "")
-        reached = line if file.endswith("_test.go") else 0
-        failures.append(Failure(name, file, line, message, reached, file))
+        if failure := _go_failure(head[1] or head[2], part):
+            places.setdefault(failure.name, failure)
+    failures = [
+        places.get(name, Failure(name)) for name in (test[2] for test in tests if test[1] == "FAIL")
+        if name not in whole
+    ]  # fmt: skip
     wrong = list(errors(text)) if broken else []
     return packages[-1].end(), OutputCounts(
         "go test", n["PASS"] or sum(1 for package in packages if package[1]), n["FAIL"],
         len(wrong or broken), n["SKIP"], tuple(failures + (wrong or broken)),
         only_failures=not n["PASS"] or bool(broken),
     )  # fmt: skip
+
+
+def _go_failure(name: str, part: str) -> Failure | None:
+    """The failure of a test in what is printed below its name; of a panic, the test's own line is
+    among the calls."""
+    if place := _GO_PLACE.search(part):
+        file, line = place["file"], int(place["line"])
+        return Failure(name, file, line, place["message"], line if _is_go_test(file) else 0, file)
+    if not (panic := _GO_PANIC.search(part)):
+        return None
+    calls = [(call["file"], int(call["line"])) for call in _GO_CALL.finditer(part, panic.end())]
+    own = [call for call in calls if _is_go_test(call[0])]
+    file, line = calls[0] if calls else ("", 0)
+    reached_in, reached = own[-1] if own else ("", 0)
+    return Failure(name, file, line, panic[1], reached, reached_in)
+
+
+def _is_go_test(file: str) -> bool:
+    return file.endswith("_test.go")
 
 
 _CARGO = re.compile(

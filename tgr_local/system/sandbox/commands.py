@@ -149,7 +149,8 @@ def _run(
             process = subprocess.Popen(
                 _command(backend, command, place, limits, user, is_ready),
                 stdin=subprocess.DEVNULL, stdout=write_end, stderr=write_end, cwd=place.folder,
-                env=_environment(backend, place), start_new_session=True, pass_fds=[is_ready],
+                env=_environment(backend, place, command), start_new_session=True,
+                pass_fds=[is_ready],
             )  # fmt: skip
         finally:
             os.close(write_end)
@@ -285,7 +286,7 @@ def _command(
     return [*backends.isolate(mounts, _SYSTEM, limits.disk, start), *launch]
 
 
-def _environment(backend: Backend, place: Place) -> dict[str, str]:
+def _environment(backend: Backend, place: Place, command: str) -> dict[str, str]:
     """The variables that a command needs, none of the caller's secrets."""
     env = {name: os.environ[name] for name in _PASSED if name in os.environ} | _PLAIN
     home = Path(os.path.expanduser("~"))
@@ -295,6 +296,8 @@ def _environment(backend: Backend, place: Place) -> dict[str, str]:
         tools = os.environ.get(name) or str(home / folder)
         if os.path.isdir(tools):
             env[name] = tools
+    if modules := backends.modules_of_go(command, place.seen_at):
+        env["GOMODCACHE"] = str(modules)
     if backend != "bwrap":
         scratch = str(place.scratch or place.folder)
         env |= {"HOME": scratch, "TMPDIR": scratch}
