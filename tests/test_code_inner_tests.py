@@ -11,7 +11,8 @@ from code_folders import needs_tree_sitter
 
 from tgr_local.code.edits import Change, FileText
 from tgr_local.code.edits.inner_tests import keep_tests, ranges
-from tgr_local.code.reading import evidence
+from tgr_local.code.judging.test_counts import Failure
+from tgr_local.code.reading import reach
 from tgr_local.code.reading.context import functions_of
 
 WISH = "Make the failing tests pass."
@@ -112,8 +113,8 @@ def test_lost_docstrings_with_examples_come_back(tmp_path):
 def test_tests_of_rust_are_no_functions_to_change():
     document = FileText("src/lib.rs", f"{RUST}\nfn other() {{}}\n")
     assert [function.name for function in functions_of(document)] == ["len", "other"]
-    failures = [evidence.Failure("tests::counts", "src/lib.rs", 7)]
-    away = evidence.out_of_reach(failures, [document], [document])
+    failures = [Failure("tests::counts", "src/lib.rs", 7)]
+    away = reach.out_of_reach(failures, [document], [document])
     assert away == {"src/lib.rs": ((16, 16),)}
 
 

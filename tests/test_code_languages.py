@@ -8,7 +8,7 @@ from code_folders import needs_tree_sitter
 
 from tgr_local.code.edits import FileText
 from tgr_local.code.judging.test_counts import Failure
-from tgr_local.code.reading import evidence
+from tgr_local.code.reading import evidence, reach
 from tgr_local.code.reading.context import Wish, make_context
 from tgr_local.code.reading.evidence import Paths
 
@@ -117,16 +117,16 @@ def test_names_that_tests_lack(message: str):
 def test_what_failing_checks_reach():
     for name, lines in (("row takes seats", (3, 3)), ("row has seats left", (2, 2))):
         texts = documents(JAVA)
-        away = evidence.out_of_reach(
+        away = reach.out_of_reach(
             [Failure(name)], [texts["test/HallTest.java"]], [texts["src/Row.java"]]
         )
         assert away == {"src/Row.java": (lines,)}
     texts = documents(C)
     for failure in (Failure("counts commas"), Failure("x", "t/fields.c", 6)):
-        away = evidence.out_of_reach([failure], [texts["t/fields.c"]], [texts["fields.c"]])
+        away = reach.out_of_reach([failure], [texts["t/fields.c"]], [texts["fields.c"]])
         assert away == {"fields.c": ((8, 11),)}
     stop = Failure("t/fields.c", "t/fields.c", 7, "Assertion failed", 7, "t/fields.c")
-    away = evidence.out_of_reach([stop], [texts["t/fields.c"]], [texts["fields.c"]])
+    away = reach.out_of_reach([stop], [texts["t/fields.c"]], [texts["fields.c"]])
     assert away == {"fields.c": ((3, 6),)}
     broken = Failure("t/fields.c", "t/fields.c", 1)
-    assert evidence.out_of_reach([broken], [texts["t/fields.c"]], [texts["fields.c"]]) == {}
+    assert reach.out_of_reach([broken], [texts["t/fields.c"]], [texts["fields.c"]]) == {}

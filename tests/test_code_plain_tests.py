@@ -204,6 +204,39 @@ date_test.cpp:19: failed: is_leap(2000)
 date_test.cpp:23: failed: text() == "2024-01-01"
 2 checks failed
 """
+MINITEST = """\
+# Running:
+
+.F.E
+
+Finished in 0.001s, 2000.0 runs/s, 2000.0 assertions/s.
+
+  1) Failure:
+TestCalc#test_add [test/calc_test.rb:8]:
+Expected: 5
+  Actual: -1
+
+  2) Error:
+TestCalc#test_div:
+ZeroDivisionError: divided by 0
+    calc.rb:3:in `/'
+
+4 runs, 4 assertions, 1 failures, 1 errors, 0 skips
+"""
+UNITY = """\
+test_ring.c:12:test_order:PASS
+test_ring.c:28:test_full:FAIL: Expected 1 Was 9
+test_ring.c:40:test_later:IGNORE
+
+-----------------------
+3 Tests 1 Failures 1 Ignored 
+FAIL
+"""  # noqa: W291
+CHECK = """\
+Running suite(s): Sums
+50%: Checks: 2, Failures: 1, Errors: 0
+check_test.c:4:F:core:subtracts:0: Assertion '3 - 1 == 3' failed: 3 - 1 == 2, 3 == 3
+"""
 GO_PANIC = """\
 --- FAIL: TestMax (0.00s)
     --- FAIL: TestMax/none (0.00s)
@@ -227,6 +260,10 @@ GO_HELPER = """\
 FAIL\texample.com/calc\t0.006s
 """
 CASES = {
+    "minitest": (MINITEST, "minitest", (2, 1, 1, 0),
+                 ("TestCalc#test_add", "test/calc_test.rb", 8, 0)),
+    "unity": (UNITY, "unity", (1, 1, 0, 1), ("test_full", "test_ring.c", 28, 0)),
+    "check": (CHECK, "check", (1, 1, 0, 0), ("subtracts", "check_test.c", 4, 0)),
     "go panic": (GO_PANIC, "go test", (0, 1, 0, 0), ("TestMax/none", "calc.go", 7, 19)),
     "go": (GO_HELPER, "go test", (0, 1, 0, 0), ("TestAdd", "calc_test.go", 14, 14)),
     "gtest": (GTEST, "gtest", (1, 2, 0, 1), ("Sums.Subtracts", "sum_test.cc", 7, 7)),
@@ -345,7 +382,8 @@ def test_marks_count_by_the_exit_code():
      "a.c:1: Failure\n", "Assertion `", "\tat a(b.c:1)\n", "JUnit A:", "undefined reference to ",
      "a - ", " --- FAILED",
      "\n  ", 'Exception in thread "main" ', "-" * 70 + "\na\n", "a.cc:(.text): ", "panic: a\n",
-     "--- FAIL: a (0s)\npanic: \n", "\ta.go:1\n"],
+     "--- FAIL: a (0s)\npanic: \n", "a.c:1:a:FAIL\n", "a.c:1:F:a:a:0: b\n",
+     "  1) Error:\n", "\ta.go:1\n"],
 )  # fmt: skip
 def test_hostile_outputs_are_read_in_linear_time(part: str):
     """A regular expression that takes quadratic time would take minutes."""
@@ -353,6 +391,8 @@ def test_hostile_outputs_are_read_in_linear_time(part: str):
     tails = ("", "\nNode.js v20", "\ntest cases: 1 | 1 failed", "\n[    1 tests found   ]")
     tails += ("\nTests run: 1,  Failures: 1", "\nFAIL\ta\t0.1s")
     tails += ("\ntest result: ok. 1 passed; 1 failed; 0 ignored;",)
+    tails += ("\n1 Tests 1 Failures 0 Ignored", "\n50%: Checks: 2, Failures: 1, Errors: 0")
+    tails += ("\n1 runs, 1 assertions, 1 failures, 0 errors, 0 skips",)
     for tail in tails:
         read(f"{text}{tail}\n")
 

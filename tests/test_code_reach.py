@@ -9,8 +9,8 @@ from code_folders import needs_tree_sitter
 
 from tgr_local.code.edits import FileText, functions_of
 from tgr_local.code.judging.test_counts import Failure
-from tgr_local.code.reading.evidence import out_of_reach
 from tgr_local.code.reading.prompt import Copy
+from tgr_local.code.reading.reach import out_of_reach
 from tgr_local.code.writing import departures
 from tgr_local.engine import Engine
 

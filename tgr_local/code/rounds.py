@@ -30,7 +30,7 @@ from tgr_local.code.judging.ranking import (
     sideways,
 )  # fmt: skip
 from tgr_local.code.judging.test_command import script
-from tgr_local.code.reading import evidence, lacking
+from tgr_local.code.reading import evidence, lacking, reach
 from tgr_local.code.reading.asking import LEAST_ANSWER, Asker, Stage, whole_answer
 from tgr_local.code.reading.context import Context, Wish, make_context
 from tgr_local.code.reading.evidence import Lines
@@ -351,9 +351,7 @@ class _Solver:
         )
         away = self._unreached(verdict, context.documents, read)
         if lacks_names:  # what is there already cannot help
-            away = {
-                d.path: tuple(f.lines for f in evidence.functions(d)) for d in context.documents
-            }
+            away = {d.path: tuple(f.lines for f in reach.functions(d)) for d in context.documents}
         return Stage(changes, verdict, output, context, form, grammar, away, lacks_names)
 
     def _unreached(
@@ -371,7 +369,7 @@ class _Solver:
             files += [path for path in self.task.paths if evidence.is_test(path)]
         paths = dict.fromkeys([*filter(None, files), *shared])
         tests = [document for path in list(paths)[:_TEST_FILES] if (document := read(path))]
-        return evidence.out_of_reach(failures, tests, documents)
+        return reach.out_of_reach(failures, tests, documents)
 
     def _stage_after(self, candidate: Candidate, outcome: TaskOutcome) -> Stage | None:
         """The stage in which candidates begin with the edit of this one; None where the files have

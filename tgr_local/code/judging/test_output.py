@@ -1,9 +1,9 @@
 """Reads the output of tests: how many passed and failed, and which failed where.
 
-In: the end of an output and the exit code. Out: counts and failures. `test_python`, `test_formats`
-and `test_plain` have the forms that are known; of other programs only the exit code counts. It is
-text that a candidate's code can print, so nobody may trust it more than the exit code, unless it
-counts failures.
+In: the end of an output and the exit code. Out: counts and failures. `test_python`, `test_formats`,
+`test_streams` and `test_plain` have the forms that are known; of other programs only the exit code
+counts. It is text that a candidate's code can print, so nobody may trust it more than the exit
+code, unless it counts failures.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tgr_local.code.judging.test_counts import Failure, Found, OutputCounts
-from tgr_local.code.judging.test_formats import FORMATS, cargo, errors, go, gtest, tap
+from tgr_local.code.judging.test_formats import FORMATS
 from tgr_local.code.judging.test_plain import marked, unmarked
 from tgr_local.code.judging.test_python import pytest_counts, unittest_counts
+from tgr_local.code.judging.test_streams import cargo, errors, go, gtest, tap
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)")
 _TOO_LONG = re.compile(r"\d{1000,}")  # for a number that Python reads

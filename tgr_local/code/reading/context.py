@@ -20,7 +20,7 @@ from tgr_local.code import edits
 from tgr_local.code.edits import FileText, Function, syntax
 from tgr_local.code.edits.syntax import Definition
 from tgr_local.code.judging.test_counts import Failure
-from tgr_local.code.reading import evidence, outline, prompt
+from tgr_local.code.reading import evidence, outline, prompt, reach
 from tgr_local.code.reading.evidence import CodeLine, Paths
 
 _MOST_FILES = 2000
@@ -183,7 +183,7 @@ class _Builder:
     def _named_checks(self) -> list[CodeLine]:
         tests = [path for path in self.paths if self._is_test(path)][:_TEST_FILES]
         texts = (document for path in tests if (document := self._document(path)))
-        return evidence.checks(self.wish.failures, texts)
+        return reach.checks(self.wish.failures, texts)
 
     def _links(self) -> dict[str, str]:
         """The links, but for files that the person names: these go by the person's name."""
@@ -265,12 +265,12 @@ class _Builder:
             is_vague = place.path in with_lines and not place.line
             if document is None or is_vague or place.path not in closure:
                 continue
-            all_functions = evidence.functions(document)
+            all_functions = reach.functions(document)
             texts_at_line = [
                 f.text for f in all_functions if f.lines[0] <= place.line <= f.lines[1]
             ]
             texts += texts_at_line or [document.text]
-        reached = evidence.reach(evidence.words("\n".join(texts)), documents)
+        reached = reach.reach(evidence.words("\n".join(texts)), documents)
         return {d.path for d in documents if not reached.isdisjoint(_names(d, values=True))}
 
     def _settings(self, concerned: Sequence[str], known: Collection[str]) -> list[_Ranked]:

@@ -1,8 +1,8 @@
 """Evidence about the files of a project, from a task and the output of failing tests.
 
 In: texts, the paths of a project, documents. Out: the places that a traceback names, the words of a
-text, the files that a document imports, which paths belong to tests, which functions failing tests
-cannot reach. Nothing is read from the disk, and nothing is run.
+text, the files that a document imports, which paths belong to tests. Nothing is read from the disk,
+and nothing is run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from tgr_local.code.edits import FileText, syntax
 from tgr_local.code.judging.test_counts import Failure
-from tgr_local.code.reading import outline
 
 _MOST = 1 << 20  # characters of an output that are searched
 _PLACES = (
@@ -53,10 +52,6 @@ _RUST_USE = re.compile(
     r"^[ \t]*(?:pub[ \t]+)?(?:use|mod)[ \t]+([^;{]{1,500}(?:\{[^;]{1,2000})?);", re.M
 )
 _MOST_BESIDE = 64  # files of a Go package
-_SHORTEST_TITLE = 4  # characters
-_LONGEST_STATEMENT = 8  # lines
-_GOES_ON = re.compile(r"[,(&|+=\\?]\s*$")
-_CONSTRUCTORS = ("constructor", "init", "initialize")
 _CODE_NAME = re.compile(
     r"`([^`\n]{1,99})`|['\"](\w{1,99})['\"]|\b(\w{1,99})\("
     r"|\b(?i:renam\w+|function|method|class|constant|variable|parameter|argument|calls? (?:to|of)"
@@ -314,139 +309,6 @@ class Nearest:
                 break
             node, n_steps = below, min(n_steps, n_left + below._steps)
         return n_steps
-
-
-def out_of_reach(
-    failures: Sequence[Failure], tests: Sequence[FileText], documents: Sequence[FileText]
-) -> dict[str, tuple[Lines, ...]]:
-    """The functions of each document that no failing test reaches, as far as names tell; empty
-    where no failing test is found among `tests`, or none of the documents' functions is reached.
-
-    A function counts as reached if its name stands in a failing test, or in a fixture or function
-    that is reached. A special method is reached with the name of its class. This includes more
-    functions than run. A test without a function of its name is where its failure says, or where
-    its name stands.
-    """
-    known = {name for document in tests for name, _, _ in functions(document)}
-    failing: set[str] = set()
-    for failure in failures:
-        names = known.intersection(_test_names(failure.name))
-        failing |= names or words(_code_of(failure, tests))
-    if not failing:
-        return {}
-    reached = reach(failing, (*tests, *documents))
-    unreached = {
-        document.path: tuple(lines for name, lines, _ in functions(document) if name not in reached)
-        for document in documents
-    }
-    n_functions = sum(1 for document in documents for _ in functions(document))
-    return unreached if sum(map(len, unreached.values())) < n_functions else {}
-
-
-def _code_of(failure: Failure, tests: Sequence[FileText]) -> str:
-    """The code of a failing check: the function around it, or the statement in a function `main` or
-    outside of all functions."""
-    if failure.name == failure.file and not failure.reached:
-        return ""  # a file that could not be run
-    parts = []
-    for document in tests:
-        file, line = failure.reached_in or failure.file, failure.reached or failure.line
-        is_there = line and f"/{document.path}".endswith(f"/{file.removeprefix('./')}")
-        numbers = [line] if is_there else [] if line else lines_with(failure.name, document)
-        for number in numbers:
-            around = [
-                f.text for f in functions(document)
-                if f.lines[0] <= number <= f.lines[1] and f.name.lower() != "main"
-            ]  # fmt: skip
-            parts.append(around[-1] if around else _statement(document.text.split("\n"), number))
-    return "\n".join(parts)
-
-
-def lines_with(title: str, document: FileText) -> list[int]:
-    """The lines of a test that have the name of a check, such as ``check("has no room", …)``."""
-    title = re.sub(r" \(\d+\)$", "", re.split(" > | › ", title)[-1])
-    if len(title) < _SHORTEST_TITLE:
-        return []
-    return [n for n, line in enumerate(document.text.split("\n"), 1) if title in line]
-
-
-def checks(failures: Sequence[Failure], tests: Iterable[FileText]) -> list[CodeLine]:
-    """The places in tests of the failing checks of which the output says no place."""
-    titles = [failure.name for failure in failures if not failure.file]
-    return [
-        CodeLine(document.path, n) for document in (tests if titles else ())
-        for title in titles for n in lines_with(title, document)
-    ]  # fmt: skip
-
-
-def _statement(lines: Sequence[str], number: int) -> str:
-    """The line of this number, and those that belong to its statement by their last signs."""
-    first = last = min(number, len(lines)) - 1
-    while first > 0 and last - first < _LONGEST_STATEMENT and _GOES_ON.search(lines[first - 1]):
-        first -= 1
-    while (
-        last + 1 < len(lines) and last - first < _LONGEST_STATEMENT and _GOES_ON.search(lines[last])
-    ):
-        last += 1
-    return "\n".join(lines[first : last + 1])
-
-
-def _test_names(name: str) -> Iterator[str]:
-    """The names that the function of a failing test may have: Python's, and JavaScript's."""
-    plain = re.sub(r"[\[( ].*", "", name, flags=re.DOTALL)
-    yield re.split(r"::|\.", plain)[-1]
-    yield syntax.words_of(re.split(" > | › ", name)[-1])
-
-
-def reach(words: Iterable[str], documents: Sequence[FileText]) -> frozenset[str]:
-    """The words that can be reached from these words: a function with one of these names is
-    reached, and so are the words in it. In a file of JavaScript tests, lines outside of all
-    functions belong to each test."""
-    bodies: dict[str, list[str]] = defaultdict(list)
-    for document in documents:
-        around = _around_tests(document)
-        for name, _, body in functions(document):
-            bodies[name] += [body, around]
-    reached = set(words)
-    new_words = list(reached & bodies.keys())
-    while new_words:
-        more = {word for body in bodies[new_words.pop()] for word in _WORD.findall(body)}
-        new_words += (more & bodies.keys()) - reached
-        reached |= more
-    return frozenset(reached)
-
-
-def _around_tests(document: FileText) -> str:
-    """The lines of a JavaScript test file outside of its tests and functions, such as code that
-    runs before each test; empty for other files."""
-    entries = outline.outline(document).definitions
-    is_rust = document.path.endswith(".rs")  # whose tests stand beside the code
-    if is_rust or not any(entry.is_test for entry in entries):
-        return ""
-    within = {n for e in entries if e.kind == "function" for n in range(e.first, e.last + 1)}
-    return "\n".join(line for n, line in enumerate(document.text.split("\n"), 1) if n not in within)
-
-
-class Reachable(NamedTuple):
-    """A function of a file."""
-
-    name: str
-    """Name by which it is reached: that of its class where it is a constructor."""
-    lines: Lines
-    text: str
-
-
-def functions(document: FileText) -> Iterator[Reachable]:
-    """The functions of a file whose lines are known."""
-    lines = document.text.split("\n")
-    for entry in outline.outline(document).definitions:
-        if entry.kind == "function" and entry.exact:
-            *around, name = entry.name.split(".")
-            is_special = name.startswith("__") and name.endswith("__")
-            if around and (is_special or name in _CONSTRUCTORS):
-                name = around[-1]
-            text = "\n".join(lines[entry.first - 1 : entry.last])
-            yield Reachable(name, (entry.first, entry.last), text)
 
 
 def names_of_code(task: str) -> frozenset[str]:
