@@ -12,7 +12,8 @@ in whose environment another version of this package is installed. All servers l
 loaded in turns, every second round backwards; a ratio compares two measurements of the same round.
 
 - `load`: clients that stream chats of `--tokens` tokens, `--replies` each, without a pause. Every
-  reply has its full length: a logit bias forbids the end tokens. No prompt is remembered. A gap
+  reply has its full length: a logit bias forbids the end tokens. With `--unlimited` no request
+  names `max_tokens`, and a reply ends where its model ends it. No prompt is remembered. A gap
   is the time between two events of a stream that carry text; first is the time from the request
   to the first of them.
 - `prompt`: the time to the first text after a prompt of `--prompt-tokens` tokens that nobody has
@@ -184,6 +185,7 @@ def start_ours(name: str, python: str, arguments: argparse.Namespace, remembers:
         f"--max-running={max(arguments.clients)}", "--shutdown-seconds=1",
     ]  # fmt: skip
     flags += [] if remembers else ["--prefix-cells=0"]
+    flags += [f"--n-ctx={arguments.cells}"] if arguments.cells else []
     return Server(name, start(flags, python=python))
 
 
@@ -193,7 +195,8 @@ def start_peer(arguments: argparse.Namespace, remembers: bool) -> Server:
     flags = [
         *("-m", str(arguments.model), "-np", str(slots)),
         *("-t", str(arguments.threads), "-tb", str(arguments.threads)),
-        *("-c", str(slots * arguments.slot_cells), "--reasoning-format", "none"),
+        *("-c", str(arguments.cells or slots * arguments.slot_cells)),
+        *("--reasoning-format", "none"),
         *(() if remembers else ("--no-cache-prompt", "--cache-ram", "0")),
         *arguments.peer_args.split(),
     ]
@@ -230,11 +233,13 @@ class Work:
     engine: Engine
 
     def body(self, messages: list[Json], n_tokens: int, seed: int) -> Json:
-        return {
-            "messages": messages, "max_tokens": n_tokens, "seed": seed, "temperature": 1.0,
+        whole = {"max_tokens": n_tokens} | {
+            "logit_bias": {str(token): -100 for token in self.engine.end_tokens}
+        }
+        return ({} if self.options.unlimited else whole) | {
+            "messages": messages, "seed": seed, "temperature": 1.0,
             "top_k": 0, "top_p": 1.0, "min_p": 0.0, "stream": True,
             "stream_options": {"include_usage": True},
-            "logit_bias": {str(token): -100 for token in self.engine.end_tokens},
         }  # fmt: skip
 
     def words(self, draw: random.Random, n_tokens: int) -> str:
@@ -252,18 +257,19 @@ class Work:
         n_replies = self.options.replies
         report = server.ask([[question() for _ in range(n_replies)] for _ in range(n_clients)])
         replies = report["replies"]
-        if any(reply["tokens"] != n_tokens for reply in replies):
+        lengths = [reply["tokens"] for reply in replies]
+        if not self.options.unlimited and set(lengths) != {n_tokens}:
             raise RuntimeError(f"{server.name} wrote a reply of another length")
         wall = max(reply["end"] for reply in replies) - min(reply["start"] for reply in replies)
         gaps = sorted(1000 * gap for reply in replies for gap in reply["gaps"])
         return {
-            "tokens/s": n_tokens * len(replies) / wall,
+            "tokens/s": sum(lengths) / wall,
             "p50 gap ms": gaps[len(gaps) // 2],
             "p99 gap ms": gaps[int(len(gaps) * 0.99)],
             "largest gap ms": gaps[-1],
             "first ms": 1000 * statistics.median(reply["first"] for reply in replies),
-            "text events": (len(gaps) + len(replies)) / (n_tokens * len(replies)),
-            "cpu ms": 1000 * report["cpu"] / (n_tokens * len(replies)),
+            "text events": (len(gaps) + len(replies)) / sum(lengths),
+            "cpu ms": 1000 * report["cpu"] / sum(lengths),
             "client": report["share"],
         }
 
@@ -341,6 +347,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--replies", type=int, default=2, help="of each client in a round")
     parser.add_argument("--tokens", type=int, default=256, help="of a reply")
+    parser.add_argument("--cells", type=int, default=0, help="of each server's cache (-c)")
+    parser.add_argument("--unlimited", action="store_true", help="without max_tokens")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--prompt-tokens", type=int, default=1500)
     parser.add_argument("--turns", type=int, default=10)
