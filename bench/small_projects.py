@@ -1,6 +1,6 @@
 """Reads small projects with defects, and checks that each one's own solution is right.
 
-    python bench/small_projects.py [FOLDER] [--only NAME …] [--output]
+    python bench/small_projects.py [FOLDER] [--only NAME …] [--output] [--parts]
 
 A project is a TOML file: task, test, files, and hidden programs that judge an edit. Each hidden
 program runs with python3 or node. Where the file has a command `judge`, all of them are put beside
@@ -8,7 +8,8 @@ the files and that command judges. A `solution` is a list of texts to replace, w
 
 Each project that has a solution is judged without it, where the tests and the hidden programs have
 to fail, and with it, where both have to pass. A refactoring passes its tests before, too.
-`--output` shows what the tests print and how it is read.
+`--output` shows what the tests print and how it is read. `--parts` makes each replacement of a
+solution alone, and says whether the assistant sees that it gets further.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class Repair:
     solution: tuple[Change, ...] = ()
     """A right edit, which no model sees."""
 
+    parts: tuple[Change, ...] = ()
+    """Each replacement of the solution alone."""
     needs: tuple[str, ...] = ()
     """Programs without which its tests do not run."""
     is_green: bool = False
@@ -65,16 +68,18 @@ def read(folder: Path) -> Iterator[Repair]:
     """The projects of a folder."""
     for file in sorted(folder.glob("*.toml")):
         some = toml_tables(file.read_bytes())
-        after = dict(some["files"])
+        after, parts = dict(some["files"]), []
         for part in some.get("solution", []):
             path, old = part["path"], part["old"]
             if after[path].count(old) != 1:
                 raise ValueError(f"{file}: {path} has not once what its solution replaces: {old}")
             after[path] = after[path].replace(old, part["new"])
+            text = some["files"][path]
+            parts.append(Change(path, text, text.replace(old, part["new"])))
         changes = (Change(path, text, after[path]) for path, text in some["files"].items())
         yield Repair(
             file.stem, some["files"], some["task"], some["test"], hidden_files=some["hidden"],
-            judge=some.get("judge", ""), needs=tuple(some.get("needs", [])),
+            judge=some.get("judge", ""), parts=tuple(parts), needs=tuple(some.get("needs", [])),
             is_green=some.get("is_green", False),
             solution=tuple(change for change in changes if change.before != change.after),
         )  # fmt: skip
@@ -128,11 +133,28 @@ def faults(job: Repair, sandbox: str, shows: bool = False) -> list[str]:
         shutil.rmtree(folder)
 
 
+def show_parts(job: Repair, sandbox: str) -> None:
+    """Prints what the tests say of each part of a solution."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        write(job.files, folder)
+        place = Workplace(folder, CodeConfig(test=job.test, sandbox=sandbox))
+        with place.copied():
+            before = place.judge([], Cancel())
+            print(f"{job.name}: {before.summary}")
+            for part in job.parts:
+                after = place.judge([part], Cancel())
+                print(f"  {part.path}: {after.summary}{', further' * after.is_beyond(before)}")
+    finally:
+        shutil.rmtree(folder)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these projects")
     parser.add_argument("--output", action="store_true", help="what the tests print")
+    parser.add_argument("--parts", action="store_true", help="each part of a solution alone")
     parser.add_argument("--sandbox", choices=backends.CHOICES, default="auto")
     options = parser.parse_args()
     is_good = True
@@ -141,6 +163,9 @@ def main() -> int:
             continue
         if lacking := job.lacking():
             print(f"{job.name}: skipped, there is no {lacking}")
+            continue
+        if options.parts and not job.is_green:
+            show_parts(job, options.sandbox)
             continue
         wrong = faults(job, options.sandbox, options.output)
         print(f"{job.name}: {'; '.join(wrong) or 'right'}", flush=True)
