@@ -90,6 +90,14 @@ def shown(files: dict[str, str], output: str, failures: list[Failure]) -> dict[s
     return {s.path: "changeable" if s.changeable else " ".join(s.functions) for s in context.shown}
 
 
+def test_a_name_that_stands_everywhere_is_none_of_a_check():
+    test = FileText("t.c", 'ok(1, "total");\n' * 8)
+    assert reach.checks([Failure("total")], [test]) == [("t.c", n) for n in range(1, 9)]
+    assert reach.checks([Failure("total")], [test, FileText("u.c", "total")]) == []
+    assert reach.checks([Failure("total", "t.c", 3)], [test]) == []
+    assert reach.checks([Failure("sum")], [FileText("u.c", "sum")]) == []  # too short
+
+
 @needs_tree_sitter
 def test_a_check_that_is_known_by_its_name_alone_is_shown():
     found = shown(JAVA, "FAIL row takes seats: expected 1\n", [Failure("row takes seats")])

@@ -182,7 +182,9 @@ class _Builder:
     @functools.cached_property
     def _named_checks(self) -> list[CodeLine]:
         tests = [path for path in self.paths if self._is_test(path)][:_TEST_FILES]
-        texts = (document for path in tests if (document := self._document(path)))
+        if all(failure.file for failure in self.wish.failures):
+            return []
+        texts = [document for path in tests if (document := self._document(path))]
         return reach.checks(self.wish.failures, texts)
 
     def _links(self) -> dict[str, str]:

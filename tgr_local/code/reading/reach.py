@@ -6,6 +6,7 @@ words; the places of checks of which an output has the name alone. Nothing is ru
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from tgr_local.code.reading.evidence import CodeLine, Lines, words
 
 _CONSTRUCTORS = ("constructor", "init", "initialize")
 _SHORTEST_TITLE = 4  # characters
+_MOST_LINES = 8  # that have the name of a check
 _LONGEST_STATEMENT = 8  # lines
 _GOES_ON = re.compile(r"[,(&|+=\\?]\s*$")
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -77,13 +79,15 @@ def lines_with(title: str, document: FileText) -> list[int]:
     return [n for n, line in enumerate(document.text.split("\n"), 1) if title in line]
 
 
-def checks(failures: Sequence[Failure], tests: Iterable[FileText]) -> list[CodeLine]:
-    """The places in tests of the failing checks of which the output says no place."""
-    titles = [failure.name for failure in failures if not failure.file]
-    return [
-        CodeLine(document.path, n) for document in (tests if titles else ())
-        for title in titles for n in lines_with(title, document)
-    ]  # fmt: skip
+def checks(failures: Sequence[Failure], tests: Sequence[FileText]) -> list[CodeLine]:
+    """The places in tests of the failing checks of which the output says no place. A name that
+    stands in many lines is none of a check."""
+    places: list[CodeLine] = []
+    for title in dict.fromkeys(failure.name for failure in failures if not failure.file):
+        lines = (CodeLine(d.path, n) for d in tests for n in lines_with(title, d))
+        some = list(itertools.islice(lines, _MOST_LINES + 1))
+        places += some if len(some) <= _MOST_LINES else []
+    return places
 
 
 def _statement(lines: Sequence[str], number: int) -> str:
