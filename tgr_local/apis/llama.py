@@ -7,14 +7,13 @@ instance may be used from any number of threads.
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 import os
 import re
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,32 +23,19 @@ from tgr_local.apis import completions
 from tgr_local.apis.events import JsonObject
 from tgr_local.apis.llama_options import (
     ABSENT,
+    CALLBACKS,
     NEUTRAL,
     POOLINGS,
     RANDOM_SEED,
     as_path,
     as_shares,
+    check_callbacks,
     check_only,
-    check_processors,
     check_types,
-    takes,
 )
 from tgr_local.apis.llama_options import LlamaGrammar as LlamaGrammar
-from tgr_local.apis.llama_tokens import Stopper, Tokenizer, continued, criteria_of
-from tgr_local.apis.llama_types import (
-    CHAT_ORDER,
-    COMPLETION_ORDER,
-    ChatCompletion,
-    ChatCompletionChunk,
-    ChatParameters,
-    Completion,
-    CompletionChunk,
-    CompletionParameters,
-    EmbeddingResponse,
-    NeutralOptions,
-    Prompt,
-    StoppingCriteria,
-)
+from tgr_local.apis.llama_tokens import Tokenizer, continued
+from tgr_local.apis.llama_types import ChatParameters, CompletionParameters, Prompt
 from tgr_local.apis.requests import PreparedRequest, chat_request, completion_request
 from tgr_local.apis.rerank import RerankRequest, rerank_response
 from tgr_local.engine import Cancel, Engine
@@ -87,7 +73,6 @@ class TgrLlama:
     cannot be used, ValueError for a bad option.
     """
 
-    @takes(NeutralOptions, **NEUTRAL)
     def __init__(
         self,
         model_path: str | os.PathLike[str] | None = None,
@@ -113,9 +98,11 @@ class TgrLlama:
         chat_format: str | None = None,
         pooling_type: int = -1,
         last_n_tokens_size: int = SearchConfig.repeat_last_n,
-        **neutral: Unpack[NeutralOptions],
+        **neutral: Any,
     ) -> None:
-        check_only({"pooling_type": pooling_type, **neutral})
+        if unknown := neutral.keys() - NEUTRAL:
+            raise TypeError(f"TgrLlama has no option {min(unknown)!r}")
+        check_only({**NEUTRAL, **neutral, "pooling_type": pooling_type})
         check_types({"config": config}, {"config": SearchConfig})
         if last_n_tokens_size != SearchConfig.repeat_last_n:
             last_n = last_n_tokens_size
@@ -278,35 +265,9 @@ class TgrLlama:
 
     # --- completions ---
 
-    @overload
     def create_chat_completion(
-        self,
-        messages: Seq[Mapping[str, Any]],
-        *,
-        stream: Literal[False] = ...,
-        **parameters: Unpack[ChatParameters],
-    ) -> ChatCompletion: ...
-
-    @overload
-    def create_chat_completion(
-        self,
-        messages: Seq[Mapping[str, Any]],
-        *,
-        stream: Literal[True],
-        **parameters: Unpack[ChatParameters],
-    ) -> Iterator[ChatCompletionChunk]: ...
-
-    @overload
-    def create_chat_completion(
-        self,
-        messages: Seq[Mapping[str, Any]],
-        *,
-        stream: bool,
-        **parameters: Unpack[ChatParameters],
-    ) -> ChatCompletion | Iterator[ChatCompletionChunk]: ...
-
-    @takes(ChatParameters, CHAT_ORDER, stream=False, n=1)
-    def create_chat_completion(self, messages: Seq[Mapping[str, Any]], **parameters: Any) -> Any:
+        self, messages: Seq[Mapping[str, Any]], **parameters: Unpack[ChatParameters]
+    ) -> Any:
         """The reply to a conversation: a dict, or with `stream` an iterator of chunks.
 
         Takes and returns what ``llama_cpp.Llama.create_chat_completion`` does, and OpenAI's `n`,
@@ -328,68 +289,28 @@ class TgrLlama:
         )  # fmt: skip
         return self._run(request, parameters)
 
-    @overload
-    def create_completion(
-        self,
-        prompt: Prompt,
-        suffix: str | None = ...,
-        max_tokens: int | None = ...,
-        *,
-        stream: Literal[False] = ...,
-        **parameters: Unpack[CompletionParameters],
-    ) -> Completion: ...
-
-    @overload
-    def create_completion(
-        self,
-        prompt: Prompt,
-        suffix: str | None = ...,
-        max_tokens: int | None = ...,
-        *,
-        stream: Literal[True],
-        **parameters: Unpack[CompletionParameters],
-    ) -> Iterator[CompletionChunk]: ...
-
-    @overload
-    def create_completion(
-        self,
-        prompt: Prompt,
-        suffix: str | None = ...,
-        max_tokens: int | None = ...,
-        *,
-        stream: bool,
-        **parameters: Unpack[CompletionParameters],
-    ) -> Completion | Iterator[CompletionChunk]: ...
-
-    @takes(CompletionParameters, COMPLETION_ORDER, stream=False, echo=False, n=1)
     def create_completion(
         self,
         prompt: Prompt,
         suffix: str | None = None,
         max_tokens: int | None = 16,
-        **parameters: Any,
+        **parameters: Unpack[CompletionParameters],
     ) -> Any:
         """Continues a text: returns a dict, or with `stream` an iterator of chunks.
 
         Takes and returns what ``llama_cpp.Llama.create_completion`` does, and OpenAI's `n`,
         `best_of`, and several prompts at once. The text keeps the model's
         thinking tags. `logprobs` with `echo` scores the prompt as well. None or less than 1 for
-        `max_tokens` = as many as the config allows. Each of `stopping_criteria` is called with the
-        tokens of the prompt and of the text so far, whenever there is more of it, and ends the text
-        with True; its second argument, the logits, is empty here. The rest is as in
-        `create_chat_completion`.
+        `max_tokens` = as many as the config allows. The rest is as in `create_chat_completion`.
         """
-        given = {"prompt": prompt, "suffix": suffix, "max_tokens": max_tokens, **parameters}
-        body = self._body(given)
+        body = self._body(
+            {"prompt": prompt, "suffix": suffix, "max_tokens": max_tokens, **parameters}
+        )
         body.setdefault("max_tokens", -1)
         request = completion_request(
             self.engine, body, config=self.config, method=self.method, model=self.model_path,
         )  # fmt: skip
-        if not (criteria := criteria_of(parameters["stopping_criteria"])):
-            return self._run(request, parameters)
-        stopper = Stopper(self.engine, request, criteria)
-        request = dataclasses.replace(request, until=stopper.until)
-        return stopper.shortened(self._run(request, parameters))
+        return self._run(request, parameters)
 
     __call__ = create_completion
 
@@ -422,14 +343,14 @@ class TgrLlama:
         mirostat_eta: float = 0.1,
         penalize_nl: bool = True,
         logits_processor: None = None,
-        stopping_criteria: StoppingCriteria | None = None,
+        stopping_criteria: None = None,
         grammar: Any = None,
     ) -> Iterator[int]:
         """Yields the tokens that continue `tokens`, one by one, until the context is full or the
         iterator is closed; an end token is yielded, and what follows it too. Defaults are those of
         ``llama_cpp.Llama.generate``; nothing can be sent to the iterator. Raises ValueError for a
         bad parameter."""
-        check_processors(logits_processor)
+        check_callbacks(logits_processor=logits_processor, stopping_criteria=stopping_criteria)
         check_types({"top_k": top_k}, {"top_k": int})
         refused = {"tfs_z": (tfs_z, 1.0), "mirostat_mode": (mirostat_mode, 0)}
         for name, (value, neutral) in refused.items():
@@ -441,14 +362,14 @@ class TgrLlama:
             presence_penalty=presence_penalty, grammar=getattr(grammar, "_grammar", grammar) or "",
             seed=-1 if self.seed is None else self.seed,
         )  # fmt: skip
-        return continued(self.engine, tokens, config, criteria_of(stopping_criteria))
+        return continued(self.engine, tokens, config)
 
     def _body(self, parameters: dict[str, Any]) -> JsonObject:
         """The parameters as the body of a request, in the types that JSON has."""
-        check_processors(parameters["logits_processor"])
+        callbacks = {name: parameters.pop(name, None) for name in CALLBACKS}
+        check_callbacks(**callbacks)
         check_types(parameters, _OURS)
-        ours = (*_OURS, "logits_processor", "stopping_criteria")
-        body = {k: v for k, v in parameters.items() if v is not None and k not in ours}
+        body = {k: v for k, v in parameters.items() if v is not None and k not in _OURS}
         for key in ("stop", "messages", "prompt"):
             if isinstance(given := body.get(key), tuple | np.ndarray):
                 body[key] = given.tolist() if isinstance(given, np.ndarray) else list(given)
@@ -460,7 +381,7 @@ class TgrLlama:
         return body
 
     def _run(self, request: PreparedRequest, parameters: Mapping[str, Any]) -> Any:
-        vector, cancel = parameters["control_vector"], parameters["cancel"]
+        vector, cancel = parameters.get("control_vector"), parameters.get("cancel")
         engine = steered(self.engine, vector) if vector else self.engine
         if request.stream:
             return completions.chunks(engine, request, cancel=cancel)
@@ -471,28 +392,6 @@ class TgrLlama:
     def hidden_states(self, text: str | Seq[int]) -> NDArray[np.float32]:
         """The state after the final norm at every token, [n_tokens, n_embd]."""
         return hidden_states(self.engine, text)
-
-    @overload
-    def embed(
-        self,
-        input: str | Seq[str],
-        normalize: bool = ...,
-        truncate: bool = ...,
-        return_count: Literal[False] = ...,
-        *,
-        pooling: str | None = ...,
-    ) -> list[Any]: ...
-
-    @overload
-    def embed(
-        self,
-        input: str | Seq[str],
-        normalize: bool = ...,
-        truncate: bool = ...,
-        *,
-        return_count: Literal[True],
-        pooling: str | None = ...,
-    ) -> tuple[list[Any], int]: ...
 
     def embed(
         self,
@@ -535,7 +434,7 @@ class TgrLlama:
 
     def create_embedding(
         self, input: str | Seq[str], model: str | None = None, *, pooling: str | None = None
-    ) -> EmbeddingResponse:
+    ) -> JsonObject:
         """`embed` as OpenAI's response has it; one vector for a text unless `pooling` is "none".
         None is the pooling of the model file, or "mean"."""
         texts, pooling = _texts(input), pooling or self._pooling or pooling_of(self.engine)

@@ -4,20 +4,16 @@ which values here, and what to do instead of the rest.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tgr_local.apis.validation import RequestError
 from tgr_local.generation.schemas import json_grammar
 from tgr_local.system.text_files import read_file
-
-_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 class Allowed(NamedTuple):
@@ -116,52 +112,22 @@ def as_shares(given: Any) -> tuple[float, ...]:
     )
 
 
-def check_processors(given: Any) -> None:
-    """Raises RequestError for a list of logits processors with anything in it."""
-    if given is not None and (not isinstance(given, list | tuple) or given):
-        raise RequestError(
-            "logits_processor is not supported, since tokens are drawn outside of Python; "
-            "logit_bias, grammar, min_p and the penalties do what most of them do",
-            "logits_processor",
-        )
+CALLBACKS: Mapping[str, str] = {
+    "logits_processor": "logit_bias, grammar, min_p and the penalties do what most of them do",
+    "stopping_criteria": "stop texts and max_tokens end a text, and so does leaving its stream",
+}
+"""Parameters of functions that llama-cpp-python calls for each token, and what to do instead."""
 
 
-def takes(parameters: Any, order: str = "", **defaults: Any) -> Callable[[_Method], _Method]:
-    """Gives a method the parameters of a typed dictionary, as `inspect.signature` and ``help`` show
-    them: those of `order` also by position, the others by name alone. The method gets all of them,
-    with None for one that is neither given nor among `defaults`."""
-    types = {
-        name: getattr(t, "__forward_arg__", t) for name, t in parameters.__annotations__.items()
-    }
-    by_position = order.split()
-
-    def added(name: str) -> inspect.Parameter:
-        by_name, either = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-        kind = either if name in by_position else by_name
-        default = defaults.get(name)
-        annotation = types.get(name, type(default).__name__)
-        return inspect.Parameter(name, kind, default=default, annotation=annotation)
-
-    names = [*by_position, *(name for name in types if name not in by_position)]
-
-    def decorate(method: _Method) -> _Method:
-        signature = inspect.signature(method)
-        *own, _ = signature.parameters.values()
-        signature = signature.replace(parameters=[*own, *map(added, names)])
-
-        @functools.wraps(method)
-        def call(*args: Any, **given: Any) -> Any:
-            try:
-                bound = signature.bind(*args, **given)
-            except TypeError as error:
-                raise TypeError(f"{method.__qualname__}() {error}") from None
-            bound.apply_defaults()
-            return method(**bound.arguments)
-
-        call.__signature__ = signature  # type: ignore[attr-defined]
-        return cast(_Method, call)
-
-    return decorate
+def check_callbacks(**given: Any) -> None:
+    """Raises RequestError for a parameter of `CALLBACKS` with any function in it."""
+    for name, value in given.items():
+        if value is not None and (not isinstance(value, list | tuple) or value):
+            raise RequestError(
+                f"{name} is not supported, since tokens are drawn outside of Python; "
+                f"{CALLBACKS[name]}",
+                name,
+            )
 
 
 class LlamaGrammar:

@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,8 +99,6 @@ class PreparedRequest:
     """The part of the message that the prompt ends within."""
     begun: str = ""
     """The text of an answer that the prompt ends with, without a `form`."""
-    until: Callable[[int, str], bool] | None = None
-    """Called with the number of a reply and each piece of its answer; True ends it."""
 
     def of(self, number: int) -> ReplyRequest:
         """Returns the request for a reply to a prompt."""

@@ -282,9 +282,7 @@ class Response:
             on_event(first + i, event)
 
         requests = [self.request.of(number) for number in numbers]
-        until = self.request.until
-        ends = (lambda i, piece: until(first + i, piece)) if until else None
-        write_each(self.engine, requests, k, until=ends, on_event=handle, cancel=cancel)
+        write_each(self.engine, requests, k, on_event=handle, cancel=cancel)
 
     # --- events ---
 
