@@ -120,7 +120,6 @@ MORE: list[dict[str, Any]] = [
     {"session_id": "a", "provider": {"order": ["a"]}, "route": "fallback"},
     {"top_n_sigma": 1.0, "typical_p": 0.9}, {"dynatemp_range": 0.5, "repeat_last_n": -1},
 ]  # fmt: skip
-SLOT_ACTIONS = ("save", "restore", "erase", "none")
 
 
 def bodies(above: type[RequestBody] = RequestBody) -> Iterator[type[RequestBody]]:
@@ -229,8 +228,6 @@ def good(rng: random.Random, path: str) -> dict[str, Any]:
         return {"input": rng.choice(["hello", ["a", "b"], [1, 2, 3]])}
     if path == "/v1/rerank":
         return {"query": text(rng), "documents": rng.choice([["a"], ["a", {"text": "b"}]])}
-    if path.startswith("/slots"):
-        return {"filename": "a"}
     if path.startswith("/models"):
         return {"model": text(rng)[:100]}
     n_tokens = rng.choice([1, 4, 16])
@@ -345,8 +342,6 @@ def generated(seed: int, i: int, paths: dict[str, str]) -> Case:
 
 def _filled(rng: random.Random, path: str) -> str:
     """The path with something for each of its parameters."""
-    if path == "/slots/{id_slot}":
-        return f"/slots/{rng.choice([0, 1, 99, -1])}?action={rng.choice(SLOT_ACTIONS)}"
     return re.sub(r"\{\w+\}", lambda _: quote(_whole(text(rng)), safe="/"), path)
 
 
@@ -401,7 +396,6 @@ def run(arguments: argparse.Namespace, numbers: list[int]) -> Iterator[Outcome |
     flags = [
         f"--model={arguments.model}", f"--request-seconds={arguments.request_seconds}",
         "--shutdown-seconds=1", f"--max-running={arguments.jobs}",
-        f"--slot-save-path={arguments.folder}", "--slot-save-mib=64",
     ]  # fmt: skip
     bound, waiting, most = arguments.request_seconds + SLACK, collections.deque(numbers), 0
     while waiting:
@@ -479,7 +473,7 @@ def _sum_up(outcomes: list[Outcome], seconds: float) -> None:
     print(f"{len(outcomes)} requests in {seconds:.0f} s")
 
     def key(outcome: Outcome) -> tuple[str, int]:
-        path = re.sub("/slots/.*", "/slots/{id_slot}", outcome.request.path)
+        path = outcome.request.path
         path = "answer-now" if "answer-now" in path else path
         verb = outcome.request.verb
         return path if verb == "POST" else verb, outcome.answer.status

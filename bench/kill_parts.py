@@ -1,4 +1,4 @@
-"""What must survive SIGKILL, apart from an evaluation: a conversation, saved slots, accepted edits.
+"""What must survive SIGKILL, apart from an evaluation: a conversation, accepted edits.
 
 Each part starts the real command in a folder of its own, uses it as a person or a client does,
 kills its whole process group at a random moment, starts it again, and so on. It returns a line
@@ -24,9 +24,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import httpx
-from target import Target, start
 
 from tgr_local.chat import store
 
@@ -166,82 +163,6 @@ def _check_chat(folder: Path, turns: list[tuple[str, bool]], query: str, seen: S
     seen.add("turns compared", len(turns))
 
 
-# ---- a server ----
-
-
-def _serve(folder: Path) -> Target:
-    """`tgr-local serve` with a folder for slots."""
-    (folder / "slots").mkdir(exist_ok=True)
-    flags = ["--method=base", "--n-threads=1", f"--slot-save-path={folder}/slots"]
-    return start(flags, env=environment(folder), own_group=True)
-
-
-def _post(target: Target, path: str, body: dict[str, Any]) -> Any:
-    response = httpx.post(target.url + path, json=body, timeout=WAIT)
-    if response.status_code != 200:
-        raise ValueError(f"{path}: {response.status_code} {response.text}")
-    return response.json()
-
-
-def server(folder: Path, kills: int, draw: random.Random) -> Seen:
-    """A slot counts as saved from the response on; the same file is saved again and again."""
-    seen = Seen()
-    saved: dict[str, tuple[str, int]] = {}
-    """file -> the text whose slot was saved last, and its tokens."""
-    typical = 0.0
-    """Seconds of three requests with their slots; measured before the first kill."""
-    while seen.kills < kills:
-        target = _serve(folder)
-        _check_slots(target, saved, seen)
-        begun = time.monotonic()
-        timer = later(draw.uniform(0, 2 * typical), target.process) if typical else None
-        for n in range(10**6):
-            if not timer and n == 3:
-                typical = time.monotonic() - begun
-                timer = later(draw.uniform(0, 2 * typical), target.process)
-            name = f"slot{n % 3}.bin"
-            text = f"[{draw.randrange(10**6)}] " + "1+2=3, " * draw.randint(20, 200)
-            flight: tuple[str, int] | None = None
-            try:
-                body = {"prompt": text, "n_predict": 4, "id_slot": n % 3}
-                _post(target, "/completion", body)
-                flight = (text, 0)
-                answer = _post(target, f"/slots/{n % 3}?action=save", {"filename": name})
-                saved[name] = (text, answer["n_saved"])
-            except httpx.HTTPError:
-                if flight and name in saved:  # the file is that of before, or the new one
-                    del saved[name]
-                break
-        if timer:
-            timer.join()
-        seen.kills += 1
-        for path in (folder / "slots").iterdir():
-            if path.name.startswith("."):
-                seen.add("unfinished files")
-    target = _serve(folder)
-    _check_slots(target, saved, seen)
-    hidden = [path.name for path in (folder / "slots").iterdir() if path.name.startswith(".")]
-    if hidden:
-        seen.losses.append(f"{len(hidden)} unfinished files stay: {hidden[:3]}")
-    kill(target.process)
-    return seen
-
-
-def _check_slots(target: Target, saved: dict[str, tuple[str, int]], seen: Seen) -> None:
-    """Restores every file: it has what was saved, and its text is not read again."""
-    for name, (text, n_tokens) in saved.items():
-        try:
-            answer = _post(target, "/slots/0?action=restore", {"filename": name})
-            if answer["n_restored"] != n_tokens:
-                raise ValueError(f"{answer['n_restored']} tokens instead of {n_tokens}")
-            reply = _post(target, "/completion", {"prompt": text, "n_predict": 1})
-            if reply["tokens_cached"] < reply["tokens_evaluated"] - 2:
-                raise ValueError(f"{reply['tokens_cached']} of {reply['tokens_evaluated']} cached")
-            seen.add("slots restored")
-        except ValueError as error:
-            seen.losses.append(f"{name}: {error}")
-
-
 # ---- the code assistant ----
 
 DEFECT = "def add(a, b):\n    return a - b\n"
@@ -341,6 +262,5 @@ def _is_repaired(text: str) -> bool:
 
 PARTS: dict[str, Callable[[Path, int, random.Random], Seen]] = {
     "chat": chat,
-    "server": server,
     "code": code,
 }

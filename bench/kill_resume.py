@@ -1,12 +1,12 @@
 """Kills tgr-local at random moments and checks that nothing is lost that was there.
 
-    python bench/kill_resume.py [--kills 25] [--seed 1] [--parts evaluation,chat,server,code]
+    python bench/kill_resume.py [--kills 25] [--seed 1] [--parts evaluation,chat,code]
 
 Every kill is a SIGKILL to the whole process group, from the first import to the last line. An
 evaluation is resumed and compared with an undisturbed one: samples must be equal in all but their
 seconds, and so must every table and case of the report. One sample is made at a time
 (`--parallel 1`), so that each is computed in the same batch both times. The other parts are in
-kill_parts.py: the turns of a conversation, the saved slots of a server, accepted edits of code.
+kill_parts.py: the turns of a conversation, accepted edits of code.
 """
 
 from __future__ import annotations

@@ -121,7 +121,6 @@ def launch(
     *,
     cap_bytes: int = 0,
     env: Mapping[str, str] | None = None,
-    own_group: bool = False,
 ) -> Target:
     """A server as soon as a line of its stderr matches `ready`, with at most so much address space
     (0 = any). Its address is the one that a line names. It ends with the thread that started it.
@@ -136,7 +135,7 @@ def launch(
 
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
-        env=env, start_new_session=own_group, preexec_fn=limit,
+        env=env, preexec_fn=limit,
     )  # fmt: skip
     target, ended, is_ready = Target(process), threading.Event(), threading.Event()
 

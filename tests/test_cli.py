@@ -363,6 +363,7 @@ def test_a_file_that_is_too_long_is_refused(capsys, double: None, tmp_path):
         ("run x --no-common-noise", 2, "--no-common-noise has left the search; remove it"),
         ("run x --draft-model small", 2, "--draft-model has left the engine; remove it"),
         ("serve --draft-tokens=4", 2, "--draft-tokens has left the engine; remove it"),
+        ("serve --slot-save-path=x", 2, "--slot-save-path has left the server; remove it"),
         ("run x --sigma", 2, "argument --sigma: expected one argument; see tgr-local run --help"),
         (
             "run x --quantum",

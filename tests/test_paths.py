@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tgr_local.options.config import ServerConfig
-from tgr_local.server.slots import SlotFiles
 from tgr_local.system.paths import remove_abandoned, write_whole
 
 LONG_AGO = time.time() - 10**5
@@ -50,16 +48,6 @@ def test_what_cannot_be_removed_stops_nothing(tmp_path):
     write_whole(tmp_path / "a", b"1")
     remove_abandoned(tmp_path / "absent", "*")
     assert (tmp_path / "a").read_bytes() == b"1"
-
-
-def test_given_up_files_of_slots_take_no_room(tmp_path):
-    files = SlotFiles(ServerConfig(slot_save_path=str(tmp_path)))
-    given_up, young = tmp_path / ".a.bin.abcd_123.part", tmp_path / ".b.bin.abcd_123.part"
-    for path in (given_up, young):
-        path.write_bytes(b"12345")
-    os.utime(given_up, (LONG_AGO, LONG_AGO))
-    assert files.left(tmp_path / "c.bin") == files.most - 5
-    assert not given_up.exists() and young.exists()
 
 
 @pytest.mark.parametrize("number", [0, errno.EINVAL, errno.EIO])

@@ -31,7 +31,6 @@ from tgr_local.options.config import SearchConfig
 from tgr_local.server.models import ModelRequest
 from tgr_local.server.ollama import OllamaEmbeddingsRequest, OllamaEmbedRequest, OllamaShowRequest
 from tgr_local.server.rendering import RenderRequest
-from tgr_local.server.slots import SlotRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is absent")
@@ -54,7 +53,7 @@ def settings(n_examples: int) -> Any:
 def fuzzed(model: Callable[..., Path], tmp_path_factory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("fuzz")
     limits = {"request_seconds": 0.1, "max_choices": 4, "max_body": 10**6}
-    with served(model(), folder, slot_save_path=folder, **limits) as running:
+    with served(model(), folder, **limits) as running:
         yield running
         running.until(running.is_free)
         assert not any("Traceback" in line for line in running.lines)
@@ -73,7 +72,6 @@ BODIES = {
     "/tokenize": TokenizeRequest,
     "/detokenize": DetokenizeRequest,
     "/render": RenderRequest,
-    "/slots/{id_slot}": SlotRequest,
     "/models/load": ModelRequest,
     "/api/chat": OllamaChatRequest,
     "/api/generate": OllamaGenerateRequest,
@@ -169,8 +167,6 @@ def only(properties: dict[str, Any]) -> dict[str, Any]:
 
 def reach(fuzzed: Served, path: str, cases: Any, reached: set[str]) -> None:
     """Sends generated bodies to `path` and adds the names of their parameters to `reached`."""
-
-    path = path.replace("{id_slot}", "0?action=restore")
 
     @settings(max(2, N_EXAMPLES // 4))
     @hypothesis.given(case=cases)

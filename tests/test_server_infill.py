@@ -54,7 +54,7 @@ def test_infill_takes_what_editors_send(coder: Path, tmp_path):
         answer = server.client.post("/infill", json=body).json()
         assert answer["content"] and answer["timings/predicted_n"] <= 4
         assert set(answer["tgr"]["ignored"]) == {
-            "samplers", "cache_prompt", "t_max_prompt_ms", "n_cache_reuse",
+            "samplers", "cache_prompt", "id_slot", "t_max_prompt_ms", "n_cache_reuse",
         }  # fmt: skip
         warm = body | {"n_predict": 0, "samplers": [], "response_fields": None}
         answer = server.client.post("/infill", json=warm).json()

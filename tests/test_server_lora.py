@@ -149,35 +149,23 @@ def _text(answer: Any) -> str:
     return str(answer["content"] if isinstance(answer["content"], str) else answer["content"][0])
 
 
-def test_saved_slots_and_kept_prompts_are_those_of_their_scales(
-    model: Any, adapter: Path, tmp_path
-):
-    (slots := tmp_path / "slots").mkdir()
+def test_kept_prompts_are_those_of_their_scales(model: Any, adapter: Path, tmp_path):
     (kept := tmp_path / "kept").mkdir()
     prompt = "tell me of the fox and the dog, " * 20
-    folders = {"slot_save_path": slots, "prompt_cache": kept}
 
     def cached(server: Served, **more: Any) -> int:
-        body = BODY | {"prompt": prompt, "id_slot": 0} | more
+        body = BODY | {"prompt": prompt} | more
         usage = server.client.post("/v1/completions", json=body).json()["usage"]
         return int(usage["prompt_tokens_details"]["cached_tokens"])
 
-    def act(server: Served, action: str) -> int:
-        path = f"/slots/0?action={action}"
-        return int(server.client.post(path, json={"filename": "a.bin"}).status_code)
-
-    with adapted(model, adapter, tmp_path, prefix_cells=4096, **folders) as server:
+    with adapted(model, adapter, tmp_path, prefix_cells=4096, prompt_cache=kept) as server:
         assert cached(server) == 0 and cached(server) > 256
-        assert act(server, "save") == 200
         server.until(lambda: len(list(kept.glob("*.prompt"))) == 1)
         server.client.post("/lora-adapters", json=one(1.0))
-        assert act(server, "restore") == 400
         assert cached(server) == 0 and cached(server) > 256
         server.until(lambda: len(list(kept.glob("*.prompt"))) == 2)
         assert cached(server, lora=one(0.5)) > 256  # from its file
         assert cached(server) > 256
-        server.client.post("/lora-adapters", json=one(0.5))
-        assert act(server, "restore") == 200
         assert not any("is not used" in line for line in server.lines)
 
 
@@ -198,8 +186,7 @@ def test_a_server_without_adapters_says_so(model: Any, tmp_path):
 def test_who_waits_for_scales_delays_nobody_and_gets_the_time_that_is_left(
     model: Any, adapter: Path, tmp_path
 ):
-    (slots := tmp_path / "slots").mkdir()
-    options = {"start": LIMITED, "request_seconds": 1000, "slot_save_path": slots}
+    options = {"start": LIMITED, "request_seconds": 1000}
     with adapted(model, adapter, tmp_path, **options) as server:
         post, times, held = server.client.post, list[float](), server.hold()
 
@@ -213,17 +200,17 @@ def test_who_waits_for_scales_delays_nobody_and_gets_the_time_that_is_left(
                     assert post("/tokenize", json={"content": "he"}).status_code == 200
                     times.append(time.monotonic())
 
-        def restored() -> int:
+        def embedded() -> int:
             server.until(server.is_held)
-            return post("/slots/0?action=restore", json={"filename": "no.bin"}).status_code
+            return post("/v1/embeddings", json={"input": "he"}).status_code
 
         def late() -> None:
             server.until(server.is_held)
             wrote(server)
 
         body = long_text(max_tokens=8, lora=one(1.0), stream=True)
-        made = in_threads(watched, lambda: server.chat("he", **body), restored, restored, late)
-        assert made[0] is None and made[2:] == [400, 400, None], made
+        made = in_threads(watched, lambda: server.chat("he", **body), embedded, embedded, late)
+        assert made[0] is None and made[2:] == [200, 200, None], made
         said = [line for line in server.lines if line.startswith("max_seconds:")]
         first, second = (float(line.split()[1]) for line in said)
         assert first <= 1000 and 0 < second <= 1000 - (times[-1] - times[0])

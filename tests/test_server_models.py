@@ -37,14 +37,13 @@ def folder(tmp_path_factory) -> Path:
     gguf_models.write_vocab_only(folder / "words.gguf")
     shutil.copy(folder / "one.gguf", root / "outside.gguf")
     (folder / "linked.gguf").symlink_to("../outside.gguf")
-    (root / "slots").mkdir()
     return folder
 
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Served]:
     options = {
-        "models_dir": folder, "alias": "gpt-*=two", "slot_save_path": folder.parent / "slots",
+        "models_dir": folder, "alias": "gpt-*=two",
         "prefix_cells": 4096, "ping_seconds": 0.05, "max_running": 4,
     }  # fmt: skip
     with served(None, folder.parent, start=HELD, **options) as running:
@@ -211,7 +210,10 @@ def test_models_are_described(server: Served):
     assert entries["two"]["architecture"]["input_modalities"] == ["text"]
     assert get("/props", params={"model": "garbage"}).status_code == 400
     assert get("/slots", params={"model": "two"}).json()["error"]["code"] == "model_not_loaded"
-    assert len(get("/slots").json()) == 4
+    assert [slot["id"] for slot in get("/slots").json()] == [0, 1, 2, 3]
+    assert get("/slots", params={"fail_on_no_slot": 1}).status_code == 200
+    refused = post("/slots/0?action=save", json={"filename": "x"})
+    assert refused.status_code == 501 and "--prompt-cache" in refused.json()["error"]["message"]
     assert get("/tokenizer_info").json()["eos_token"]
     assert post("/models/load", json={"model": "two"}).json() == {"success": True}
     server.until(lambda: states(server)["two"] == "loaded")
@@ -273,22 +275,6 @@ def test_other_endpoints_use_the_model_too(server: Served):
         assert post("/detokenize", json={"tokens": tokens, "model": name}).json()["content"] == "he"
     assert vectors["one"] != vectors["two"]
     assert post("/tokenize", json={"content": "he", "model": "three"}).status_code == 404
-
-
-def test_slots_belong_to_their_model(server: Served):
-    def act(action: str, name: str, **body: Any) -> httpx.Response:
-        path = f"/slots/1?action={action}&model={name}"
-        return server.client.post(path, content=json.dumps(body))
-
-    text = "tell me of the fox and the dog, " * 3
-    for name in NAMES:
-        assert server.chat(text, model=name, id_slot=1, **BASE).status_code == 200
-        assert act("save", name, filename=f"{name}.bin").json()["n_saved"] > 50
-    assert act("restore", "one", filename="two.bin").status_code == 400  # another model's
-    assert act("restore", "one", filename="one.bin").json()["n_restored"] > 50
-    usage = server.chat(text, model="one", **BASE).json()["usage"]
-    assert usage["prompt_tokens_details"]["cached_tokens"] > 50
-    assert act("erase", "one").json()["n_erased"] > 50
 
 
 def test_a_model_of_the_start_answers_requests_without_a_name(

@@ -1,5 +1,5 @@
 """What the requests of one API key have read, no other key notices: not by the counts of a
-response, while it is being read or later, nor in slots and files."""
+response, while it is being read or later, nor in files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from engines import KEEPING
@@ -78,37 +77,6 @@ def test_a_flag_shares_the_cache_and_so_does_a_single_key(
         one, other = ("first", "second") if "share_cache" in options else ("first", "first")
         read(server, one, f"{KNOWN}{SECRET}. Keep it.")
         assert guessed(server, other)[0] == SECRET
-
-
-def act(server: Served, key: str, action: str, name: str = "", slot: int = 0) -> httpx.Response:
-    headers = {"Authorization": f"Bearer {key}"}
-    body = {"filename": name} if name else {}
-    return server.client.post(f"/slots/{slot}?action={action}", json=body, headers=headers)
-
-
-def test_slots_and_their_files_belong_to_a_key(start: Callable[..., Any], tmp_path):
-    (tmp_path / "slots").mkdir()
-    with start(slot_save_path=tmp_path / "slots") as server:
-        read(server, "first", LONG)
-        refused = act(server, "second", "save", "mine")
-        assert refused.status_code == 400 and "nothing is remembered" in refused.text
-        saved = act(server, "first", "save", "mine").json()
-        assert saved["n_saved"] > 50
-        refused = act(server, "second", "restore", "mine")
-        assert refused.status_code == 400 and "there is no file" in refused.text
-        read(server, "second", LONG + "and more")
-        assert act(server, "second", "save", "mine").json()["n_saved"] > saved["n_saved"]
-        restored = act(server, "first", "restore", "mine", slot=3).json()
-        assert restored["n_restored"] == saved["n_saved"]
-        for key, n in (("first", saved["n_saved"]), ("second", 0)):
-            shown = server.client.get("/slots", headers={"Authorization": f"Bearer {key}"}).json()
-            assert shown[3]["n_prompt_tokens"] == n
-        assert act(server, "second", "erase", slot=3).json()["n_erased"] == 0
-        folders = sorted((tmp_path / "slots").iterdir())
-        assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700] * 2
-    with start(slot_save_path=tmp_path / "slots") as server:
-        assert act(server, "first", "restore", "mine").status_code == 200
-        assert read(server, "second", LONG)[0] == 0 < read(server, "first", LONG)[0]
 
 
 def test_kept_prompts_serve_the_key_that_they_were_read_for(start: Callable[..., Any], tmp_path):

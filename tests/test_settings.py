@@ -103,7 +103,7 @@ def test_paths_in_the_users_file_begin_at_that_file(folder: Path, capsys, small:
     (folder / "weights").mkdir()
     (own.parent / "mine.jinja").write_text("x")
     paths = {
-        "models_dir": "weights", "slot_save_path": "slots", "prompt_cache": "../kept",
+        "models_dir": "weights", "prompt_cache": "../kept",
         "log_file": "log", "api_key_file": "keys",
         "chat_template": "mine.jinja",
     }  # fmt: skip
@@ -159,10 +159,10 @@ def test_values_have_the_types_of_toml(capsys):
 def test_names_and_empty_values_in_the_users_file_stay(capsys):
     own = settings.user_file()
     own.parent.mkdir(parents=True)
-    own.write_text('chat_template = "chatml"\nslot_save_path = ""\n')
+    own.write_text('chat_template = "chatml"\nprompt_cache = ""\n')
     rows = _rows(capsys, "serve")
     assert rows["chat_template"] == ["chatml", str(own)]
-    assert rows["slot_save_path"] == ["none", str(own)]
+    assert rows["prompt_cache"] == ["none", str(own)]
 
 
 @pytest.mark.parametrize("name", ["lora", "models_dir", "prompt_cache", "model"])

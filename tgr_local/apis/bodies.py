@@ -28,7 +28,6 @@ from tgr_local.apis.tools import as_choice, as_tool, function_call
 from tgr_local.apis.validation import AT_FAULT, OpenObject, with_fields
 from tgr_local.options.fields import INT_MAX
 
-SLOTS_MAX = 256
 CHOICES_MAX = 128
 PROMPTS_MAX = 128
 FILES_MAX = 1024
@@ -291,9 +290,6 @@ class GenerationRequest(SampledRequest):
         "llama.cpp's name for the schema of response_format"
     )
     guided_json: dict[str, Any] | None = optional("vLLM's name for the schema of response_format")
-    id_slot: int | None = whole_field(
-        "the server's slot whose text this is, for /slots; -1 = none", most=SLOTS_MAX - 1
-    )
     stream_options: StreamOptions | None = None
     return_progress: bool | None = optional("a stream also says how much of the prompt is read")
 

@@ -73,10 +73,10 @@ _IGNORED_NAMES = (
     "prompt_cache_retention", "prompt_cache_options", "moderation", "verbosity", "prediction",
     # llama.cpp's: its cache and slots, its report; limits of lines, which texts without a chat
     # template have (`bodies.TextRequest`); a limit that llama-server ignores too
-    "cache_prompt", "n_cache_reuse", "n_keep", "n_discard", "n_indent", "t_max_predict_ms",
-    "t_max_prompt_ms", "timings_per_token", "return_progress", "return_tokens", "response_fields",
-    "post_sampling_probs", "reasoning_format", "parse_tool_calls", "backend_sampling",
-    "sse_ping_interval", "verbose",
+    "cache_prompt", "id_slot", "n_cache_reuse", "n_keep", "n_discard", "n_indent",
+    "t_max_predict_ms", "t_max_prompt_ms", "timings_per_token", "return_progress",
+    "return_tokens", "response_fields", "post_sampling_probs", "reasoning_format",
+    "parse_tool_calls", "backend_sampling", "sse_ping_interval", "verbose",
     # llama.cpp's: the order of the samplers, which is fixed here; numbers of those that are refused
     "samplers", "mirostat_tau", "mirostat_eta", "adaptive_decay", "smoothing_curve",
     # vLLM's

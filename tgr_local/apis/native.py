@@ -141,11 +141,10 @@ class NativeTranslation(Translation):
 
     def _about(self, index: int) -> JsonObject:
         prompt = self._request.prompts[index // self._request.n]
-        id_slot = -1 if self._request.id_slot is None else self._request.id_slot
         return {
             "model": self._request.model,
             "tokens": [],
-            "id_slot": id_slot,
+            "id_slot": -1,
             "tokens_evaluated": len(prompt),
         }
 

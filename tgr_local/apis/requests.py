@@ -89,8 +89,6 @@ class PreparedRequest:
     """A stream also says how much of the prompt is read, as llama-server does."""
     ignored: tuple[str, ...] = ()
     """Parameters of the body that have no effect."""
-    id_slot: int | None = None
-    """The server's slot whose text this is."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Additional data for the translation of its API."""
     form: ReplyFormat | None = None
@@ -303,7 +301,6 @@ def _prepared(
         progress=bool(body.tgr and body.tgr.progress),
         return_progress=bool(body.return_progress),
         ignored=body.ignored(),
-        id_slot=body.id_slot,
     )
 
 

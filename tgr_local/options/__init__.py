@@ -7,7 +7,7 @@ anything; the default of an option exists only in config.py and groups.py.
 config.py       EngineConfig, SearchConfig, ChatConfig, CodeConfig, ServerConfig
 groups.py       the options of a reply, in groups by what uses them
 fields.py       a field with documentation and bounds; checking and parsing values
-former.py       options that have left the search and the engine
+former.py       options that have left
 resolve.py      the user's setting, else the model file's recommendation, else the default
 settings.py     options from files and the environment
 flags.py        the command line's parser, and flags made from config fields

@@ -415,12 +415,6 @@ class ServerConfig:
         "stop when stdin is closed, as it is once the program that started the server has ended",
     )
     ping_seconds: float = option(5.0, "seconds without data before a ping", low=0.05)
-    slot_save_path: str = option(
-        "", "folder for slots that clients save; empty = clients cannot save them"
-    )
-    slot_save_mib: int = option(
-        8192, "maximum MiB of the files in slot_save_path together", low=1, high=1 << 30
-    )
     prompt_cache: str = option(
         "",
         "folder in which prompts that were read are kept, so that they are not read again after a "

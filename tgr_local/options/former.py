@@ -19,6 +19,7 @@ FORMER: Mapping[str, Any] = {
     "exit_prefix": "The answer is \\boxed{", "exit_tokens": 20,
     "exit_threshold": 0.95, "vote_keep": 0, "keep_head": 0, "power_blocks": 16, "answer_tokens": 0,
     "draft_model": "", "draft_tokens": 0, "probe": "", "main_gpu": -1,
+    "slot_save_path": "", "slot_save_mib": 8192,
 }  # fmt: skip
 """Their defaults: what the search and the engine do now."""
 FORMER_VALUES: Mapping[str, Mapping[Any, Any]] = {
@@ -27,7 +28,8 @@ FORMER_VALUES: Mapping[str, Mapping[Any, Any]] = {
 """Values that have left, and the default that takes their place."""
 FORMER_METHODS = {"early-exit": "base"}
 """Methods that have left, and what takes their place."""
-_OF_THE_ENGINE = ("draft_model", "draft_tokens")
+_LEFT = {"draft_model": "engine", "draft_tokens": "engine", "slot_save_path": "server",
+         "slot_save_mib": "server"}  # fmt: skip
 _NEW_NAMES = {"main_gpu": "device"}
 
 
@@ -48,7 +50,7 @@ def departed(name: str) -> str:
         return ""
     if name in _NEW_NAMES:
         return f"is called {_NEW_NAMES[name]} now"
-    return f"has left the {'engine' if name in _OF_THE_ENGINE else 'search'}"
+    return f"has left the {_LEFT.get(name, 'search')}"
 
 
 def removed_option_error(name: str, written: str = "") -> str:

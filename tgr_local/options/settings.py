@@ -30,7 +30,7 @@ PROJECT_FILE = Path("tgr-local.toml")
 MAX_BYTES = 1 << 14  # the TOML parser needs quadratic time and memory for a dotted key
 _PROJECT_OPTIONS = {"method", *(spec.name for spec in dataclasses.fields(SearchConfig))}
 _PATHS = {
-    "models_dir", "slot_save_path", "prompt_cache", "log_file", "api_key_file", "lora",
+    "models_dir", "prompt_cache", "log_file", "api_key_file", "lora",
 }  # fmt: skip
 """Options that are paths."""
 _NAMES = {"model", "chat_template"}

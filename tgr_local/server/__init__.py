@@ -27,7 +27,7 @@ parameter means: `tgr_local.apis` has the bodies, their meaning and the response
     errors.py      every error as a status and a body
     log.py         one line for each request
     metrics.py     counts and times for Prometheus
-    tokens.py slots.py    endpoints that write no replies
+    tokens.py      endpoints that write no replies
     prompt_cache.py        prompts that were read, kept in files
     page_files.py page/          the page at /: its files
     rendering.py markup.py       /render: Markdown as HTML for the page

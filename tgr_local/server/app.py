@@ -38,7 +38,6 @@ from tgr_local.server.page_files import add_page
 from tgr_local.server.rendering import RenderRequest
 from tgr_local.server.replies import add_replies
 from tgr_local.server.service import Service
-from tgr_local.server.slots import SlotRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 from tgr_local.server.wire import JsonResponse, failure
 from tgr_local.system.errors import TgrError
@@ -155,34 +154,25 @@ def _add_state(app: Application, service: Service) -> None:
         return JsonResponse({"status": "ok", "model": None, **about})
 
     @app.get("/slots", **ANSWERS)
-    async def slots(request: Request, model: str = "", fail_on_no_slot: str = "") -> Response:
+    async def slots(model: str = "", fail_on_no_slot: str = "") -> Response:
         n_running = service.jobs.running
         if fail_on_no_slot and n_running >= service.limits.max_running:
             raise ApiError(503, "no slot available")
-        loaded = await service.models.find(model)
-        engine = loaded.engine_of(service.reader(request.scope))
-        return JsonResponse(loaded.slots.shown(engine, loaded.context, n_running))
+        slot = {"n_ctx": (await service.models.find(model)).context, "speculative": False}
+        return JsonResponse(
+            [
+                {"id": number, **slot, "is_processing": number < n_running}
+                for number in range(service.limits.max_running)
+            ]
+        )
 
-    @app.post("/slots/{id_slot}", **app.takes(SlotRequest))
-    async def slot_action(
-        id_slot: str, request: Request, action: str = "", model: str = ""
-    ) -> Response:
-        number = service.models.slot_files.number(id_slot, action)
-        reader = service.reader(request.scope)
-        if action == "erase":
-            loaded = await service.models.find(model)
-            return JsonResponse(loaded.slots.erase(loaded.engine_of(reader), number))
-
-        def make(loaded: LoadedModel, body: SlotRequest, cancel: Cancel) -> Any:
-            engine = loaded.engine_of(reader)
-            if action == "restore":
-                return loaded.slots.restore(engine, number, body.filename, cancel)
-            with loaded.scales.held_as_they_are(cancel):
-                return loaded.slots.save(engine, number, body.filename, cancel)
-
-        quick = action == "save"  # a restore waits for the scales
-        result = await service.run(request, SlotRequest, make, model=model or None, quick=quick)
-        return JsonResponse(result)
+    @app.post("/slots/{id_slot}", include_in_schema=False)
+    async def slot_action(id_slot: str) -> Response:
+        raise ApiError(
+            501,
+            "This server does not support slots action: nothing has to be saved. With "
+            "`--prompt-cache FOLDER` it keeps what it has read",
+        )
 
     @app.get("/props", **ANSWERS)
     async def props(model: str = "") -> Response:

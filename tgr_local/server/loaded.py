@@ -1,4 +1,4 @@
-"""One loaded model: its engine, its options, and the memory and slots that its requests share."""
+"""One loaded model: its engine, its options, and the memory that its requests share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from tgr_local.options.resolve import resolve
 from tgr_local.server.limits import RequestMemory, cache_line, limit_cache, longest_conversation
 from tgr_local.server.lora import ScaleTurns
 from tgr_local.server.prompt_cache import PromptCache, PromptFolder
-from tgr_local.server.slots import SlotFiles, Slots
 from tgr_local.system.errors import TgrError
 
 _STATS_SECONDS = 0.25  # for the engine to answer
@@ -48,7 +47,6 @@ class LoadedModel:
         name: str,
         path: Path,
         setup: Setup,
-        files: SlotFiles,
         prompts: PromptFolder,
         cancel: Cancel,
     ) -> None:
@@ -64,7 +62,6 @@ class LoadedModel:
             self.cache = cache_line(engine)
             """Size of its KV cache, as a line for the owner."""
             self.memory = RequestMemory(engine, setup.limits)
-            self.slots = Slots(files)
             self.scales = ScaleTurns(engine)
             self.last_stats = engine.stats()
             hold = self.scales.held_as_they_are

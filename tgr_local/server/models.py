@@ -26,14 +26,13 @@ from tgr_local.server.loaded import LoadedModel, Setup, spare_collector
 from tgr_local.server.lora import LoraScales
 from tgr_local.server.pool import Pool, is_out_of_memory
 from tgr_local.server.prompt_cache import PromptFolder
-from tgr_local.server.slots import SlotFiles
 from tgr_local.system import confined
 from tgr_local.system.errors import ModelError, describe
 from tgr_local.system.versions import __version__
 
 _BAD_SECONDS = 60.0
 _Key = tuple[int, int] | None
-_SECRET = ("api_key", "api_key_file", "log_file", "slot_save_path", "prompt_cache", "models_dir")
+_SECRET = ("api_key", "api_key_file", "log_file", "prompt_cache", "models_dir")
 
 
 class ModelRequest(RequestBody):
@@ -54,7 +53,6 @@ class Models:
         """`first` is loaded at the start; None = each model when a request names it."""
         limits = setup.limits
         self._setup = setup
-        self.slot_files = SlotFiles(limits)
         self.lora = LoraScales(setup.engine_config.lora)
         self._prompts = PromptFolder(limits, setup.engine_config.prefix_cells, tell)
         self.catalog = Catalog(limits, first)
@@ -100,7 +98,7 @@ class Models:
 
     def load(self, name: str, path: Path, cancel: Cancel) -> LoadedModel:
         try:
-            model = LoadedModel(name, path, self._setup, self.slot_files, self._prompts, cancel)
+            model = LoadedModel(name, path, self._setup, self._prompts, cancel)
         except ModelError as error:
             if not is_out_of_memory(error):
                 self._bad[path] = (_key(path), str(error), time.monotonic() + _BAD_SECONDS)

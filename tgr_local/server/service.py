@@ -143,15 +143,13 @@ class Service:
         make: Callable[[LoadedModel, Any, Cancel], Any] = lambda _, value, __: value,
         *,
         read: Callable[[Engine, AnyBody], Any] = lambda _, body: body,
-        model: str | None = None,
         quick: bool = False,
     ) -> Any:
         """Applies `read`, then `make`, to a body of this kind in a job, and returns the result;
-        long bodies are read one at a time. `model` is for bodies that name none. `quick` jobs have
-        a queue of their own, which does not wait for replies; `make` of others runs with the
-        default scales. Raises ApiError."""
+        long bodies are read one at a time. `quick` jobs have a queue of their own, which does not
+        wait for replies; `make` of others runs with the default scales. Raises ApiError."""
         body = await self.body(request)
-        lease = await self._lease(request, body, model)
+        lease = await self._lease(request, body)
 
         def work(cancel: Cancel, put: Put) -> None:
             loaded = lease.model
@@ -192,10 +190,10 @@ class Service:
             (result,) = await job.first(None)
         return result
 
-    async def _lease(self, request: Request, body: Body, model: str | None = None) -> Lease:
+    async def _lease(self, request: Request, body: Body) -> Lease:
         """A lease on the model that a request names. Raises ApiError."""
-        if model is not None or not self.models.catalog.folder:
-            return await self.models.lease(model)
+        if not self.models.catalog.folder:
+            return await self.models.lease(None)
         if body.fields is not None:
             return await self.models.lease(body.fields.get("model"))
         name = await self._quick(request, functools.partial(body.peek, "model"))
@@ -239,7 +237,6 @@ class Service:
                 facts.update(model=prepared.model, how=prepared.method.name, stream=prepared.stream)
                 n_ctx = loaded.last_stats.n_ctx
                 prepared = within_limits(engine, prepared, self.limits, n_ctx)
-                loaded.slots.note(engine, prepared.id_slot, prepared.prompts[0])
             del fields, asked
             translation = api.translate(engine, prepared)
 
