@@ -41,9 +41,6 @@ from tgr_local.options import settings
 from tgr_local.options.model_files import embedded_model
 from tgr_local.system.errors import TgrError
 
-SESSION = "0123456789abcdef" * 2
-UPDATE = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "done"}}
-
 
 @dataclass(frozen=True)
 class Kind:
@@ -139,17 +136,6 @@ def _parquet(folder: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), folder / "a.parquet")
 
 
-def _session(folder: Path) -> None:
-    from tgr_local.code.acp import store as sessions
-    from tgr_local.code.acp.store import PromptEntry
-
-    header = sessions.SessionHeader("/project", "ask", "pytest -q", ("a.py",), "a title")
-    with _state(folder):
-        sessions.save(
-            SESSION, header, [PromptEntry("repair it", [UPDATE]), PromptEntry("and now?", [UPDATE])]
-        )
-
-
 BEFORE, AFTER = "a = 1\n", "a = 2\n"
 
 
@@ -210,14 +196,6 @@ def _use_data(folder: Path) -> None:
         row.text("question", "answer")
 
 
-def _use_session(folder: Path) -> None:
-    from tgr_local.code.acp import store as sessions
-
-    with _state(folder):
-        sessions.listed("/project")
-        sessions.load(SESSION, "/project")
-
-
 def _use_journal(folder: Path) -> None:
     project = folder / "state" / "project"
     try:
@@ -242,6 +220,5 @@ KINDS = (
     *(Kind(f"task data {ending}", _data(ending), _use_data)
       for ending in (".jsonl", ".json", ".csv", ".jsonl.gz")),
     *([Kind("task data .parquet", _parquet, _use_data)] if find_spec("pyarrow") else []),
-    Kind("session of an editor", _session, _use_session),
     Kind("journal of changes", _journal, _use_journal, stays=True),
 )  # fmt: skip

@@ -83,6 +83,7 @@ def test_the_question_comes_after_the_model(double: None, folder: Path, capsys):
         ("run|here.gguf|--quantum|x", 2, "unknown argument '--quantum'"),
         ("chat|-m|f.gguf|here.gguf", 2,
          "unknown argument 'here.gguf'; name a model with -m; tgr-local run asks one question"),
+        ("acp|--no-save", 2, "unknown argument '--no-save'; nothing is saved here; leave it out"),
         ("acp|x|y", 2, "unknown argument 'x'; tgr-local acp --help shows what it takes"),
         ("run|x|y", 2, "unknown argument 'y'; put a text of several words in quotes, and name a "
          "model with -m; there is no model x, to download one from Hugging Face, type: tgr-local"),

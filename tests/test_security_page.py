@@ -126,8 +126,7 @@ HELD: list[tuple[str, str]] = [
      "chat_files::every_turn_is_saved_and_the_latest_conversations_are_resumed"),
     ("They are readable by you alone", "prefix_files::only_the_owner_reads_it "
      "security_page::typed_lines_are_the_persons_alone"),
-    ("`--no-save` keeps", "security_page::without_saving_a_chat_writes_nothing "
-     "acp::without_saving_nothing_is_kept"),
+    ("`--no-save` keeps", "security_page::without_saving_a_chat_writes_nothing"),
     ("The server logs no prompts", "server_states::a_log_has_no_prompts_unless_it_is_asked_for"),
     ("Copies of a project", "code_copies::copies_are_removed"),
     ("Where the cache folder cannot be written",

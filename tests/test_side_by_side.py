@@ -193,20 +193,6 @@ def test_what_a_full_disk_refuses_is_written_when_there_is_room(home: Path, monk
     assert questions(home) == {"one", "two", "three", "dropped", "four", "five"}
 
 
-def test_two_editors_on_one_session_keep_the_prompts_of_both(tmp_path, home: Path):
-    acp = pytest.importorskip("tgr_local.code.acp.store")
-    header, session = acp.SessionHeader(str(tmp_path), "ask", "", (), "a title"), acp.new_id()
-    start = acp.save(session, header, [acp.PromptEntry("origin")])
-    first = acp.save(session, header, [*start, acp.PromptEntry("one")], len(start))
-    second = acp.save(session, header, [*start, acp.PromptEntry("two")], len(start))
-    third = acp.save(session, header, [*first, acp.PromptEntry("three")], len(first))
-    assert [entry.prompt for entry in second] == ["origin", "one", "two"]
-    assert [entry.prompt for entry in third] == ["origin", "one", "two", "three"]
-    assert acp.load(session, str(tmp_path))[1] == third
-    (path,) = home.rglob(f"{session}.jsonl")
-    assert list(path.parent.iterdir()) == [path]  # no lock stays
-
-
 def test_two_evaluations_in_one_folder(tmp_path, monkeypatch, capsys):
     from tgr_local.lab.eval.store import Store
 

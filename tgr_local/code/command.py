@@ -55,7 +55,8 @@ def add_options(parser: Parser, of_chat: Collection[str]) -> None:
     parser.add_show_config()
     add_config_flags(parser, CodeConfig, "the edits and their tests", folded=True)
     add_config_flags(parser, SearchConfig, "how an edit is generated", folded=True)
-    add_config_flags(parser, ChatConfig, "the session", only=of_chat, folded=True)
+    if of_chat:
+        add_config_flags(parser, ChatConfig, "the session", only=of_chat, folded=True)
     add_config_flags(parser, EngineConfig, "how the model is loaded", folded=True)
 
 

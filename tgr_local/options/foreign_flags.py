@@ -50,6 +50,7 @@ _SAID = {
     "--keepalive --insecure --nowordwrap --no-warmup --warmup --log-disable --simple-io "
     "--no-display-prompt --display-prompt --jinja --no-jinja -cb --cont-batching "
     "--no-cont-batching --no-perf --perf --numa -lv": "it has no effect here; leave it out",
+    "--save --no-save": "nothing is saved here; leave it out",
     "--ignore-eos --mirostat --mirostat-ent --mirostat-lr --samplers --sampler-seq "
     "--sampling-seq --typical --dynatemp-range --dynatemp-exp --top-nsigma --repeat-last-n --keep "
     "--rope-freq-base --rope-freq-scale --rope-scaling "

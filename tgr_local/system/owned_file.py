@@ -7,7 +7,6 @@ import contextlib
 import errno
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from tgr_local.system.files import NOFOLLOW, Lock
@@ -85,24 +84,6 @@ class OwnedFile:
         """Ends the ownership, so that another process may have it."""
         self._lock.release()
         self.is_owned = False
-
-
-@contextlib.contextmanager
-def changing(path: Path) -> Iterator[bool]:
-    """Inside, no other process that asks likewise changes the file; it gets whether that is sure.
-    It is not where another one has held the file for a minute, or the file system has no locks.
-    Raises OSError if the folder cannot be written."""
-    lock = Lock(private(path).with_name(f".{path.name}.lock"))
-    try:
-        is_sure = lock.take()
-    except OSError as error:
-        if error.errno not in WITHOUT_LOCKS:
-            raise
-        is_sure = False
-    try:
-        yield is_sure
-    finally:
-        lock.release()
 
 
 def digest(path: Path) -> bytes | None:

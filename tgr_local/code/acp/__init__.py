@@ -11,5 +11,4 @@ In: the protocol's messages on stdin. Out: its messages on stdout; a prompt runs
     turn.py       one prompt: a command, or a task whose edit the person allows
     follower.py   a task under way as a plan, tool calls and thoughts
     editor.py     messages and requests from that thread to the client
-    store.py      sessions as files, with their prompts and answers
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
+import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,25 +19,21 @@ from typing import Any
 from acp import PROTOCOL_VERSION, helpers, schema
 from acp.connection import Connection
 
-from tgr_local.code.acp import blocks, store
+from tgr_local.code.acp import blocks
 from tgr_local.code.acp.editor import Editor
-from tgr_local.code.acp.store import PromptEntry
 from tgr_local.code.acp.turn import PromptRun, available_commands
 from tgr_local.code.session import CodeSession
 from tgr_local.code.workplace import Workplace
-from tgr_local.console.command_table import is_command
-from tgr_local.console.wrap import shortened
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import Method
 from tgr_local.options.config import CodeConfig
-from tgr_local.system.errors import CancelledError, describe
+from tgr_local.system.errors import CancelledError
 from tgr_local.system.versions import __version__
 
 ASK, ACCEPT = "ask", "accept"
 """Modes: ask before every edit; accept an edit that passes the tests without asking."""
 MAX_SESSIONS = 32
 """Open sessions at most; a further one closes the session that was used least recently."""
-_TITLE = 80  # characters
 _MODES = [
     schema.SessionMode(id=ASK, name="Ask", description="asks before it changes files"),
     schema.SessionMode(
@@ -56,7 +52,6 @@ class AgentSettings:
     method: Method
     code: CodeConfig
     mode: str
-    saves: bool
 
 
 @dataclass
@@ -69,13 +64,6 @@ class OpenSession:
     mode: str
     code: CodeSession | None = None
     """Session of the assistant; set from the first prompt on."""
-    test: str = ""
-    named_paths: tuple[str, ...] = ()
-    title: str = ""
-    model: str = ""
-    entries: list[PromptEntry] = field(default_factory=list)
-    n_kept: int = 0
-    """Number of first entries that its file has."""
     notes: list[str] = field(default_factory=list)
     """Notes to send with the next prompt."""
     cancel: Cancel | None = None
@@ -105,11 +93,7 @@ class Agent:
                 name="tgr-local", title="tgr-local", version=__version__
             ),
             agent_capabilities=schema.AgentCapabilities(
-                load_session=self._settings.saves,
                 prompt_capabilities=schema.PromptCapabilities(embedded_context=True),
-                session_capabilities=schema.SessionCapabilities(
-                    list=schema.SessionListCapabilities() if self._settings.saves else None
-                ),
             ),
         )
 
@@ -118,43 +102,9 @@ class Agent:
     async def new_session(
         self, cwd: str, mcp_servers: Any = None, additional_directories: Any = None, **_: Any
     ) -> schema.NewSessionResponse:
-        session = await self._open_session(store.new_id(), cwd, self._settings.mode)
-        session.test = self._settings.code.test
+        session = await self._open_session(cwd)
         self._greet(session, mcp_servers, additional_directories)
         return schema.NewSessionResponse(session_id=session.id, modes=_modes(session))
-
-    async def load_session(
-        self,
-        cwd: str,
-        session_id: str,
-        mcp_servers: Any = None,
-        additional_directories: Any = None,
-        **_: Any,
-    ) -> schema.LoadSessionResponse:
-        if not self._settings.saves:
-            raise ValueError("sessions are not kept here: --no-save")
-        header, entries = await asyncio.to_thread(store.load, session_id, cwd)
-        mode = header.mode if header.mode in (ASK, ACCEPT) else self._settings.mode
-        session = await self._open_session(session_id, cwd, mode)
-        session.test = header.test or self._settings.code.test
-        session.title, session.model = header.title, header.model
-        session.entries, session.n_kept = entries, len(entries)
-        for path in header.named:
-            with contextlib.suppress(Exception):  # it may have gone since
-                session.named_paths += session.workplace.named_paths([path])
-        for entry in entries:
-            await self._update(session, helpers.update_user_message_text(entry.prompt))
-            for update in entry.updates:
-                params = {"sessionId": session.id, "update": update}
-                await self.connection.send_notification("session/update", params)
-        self._greet(session, mcp_servers, additional_directories)
-        return schema.LoadSessionResponse(modes=_modes(session))
-
-    async def list_sessions(
-        self, cwd: str | None = None, cursor: str | None = None, **_: Any
-    ) -> schema.ListSessionsResponse:
-        sessions = await asyncio.to_thread(store.listed, cwd) if self._settings.saves else []
-        return schema.ListSessionsResponse(sessions=sessions)
 
     async def set_session_mode(
         self, session_id: str, mode_id: str, **_: Any
@@ -165,20 +115,18 @@ class Agent:
         session.mode = mode_id
         return schema.SetSessionModeResponse()
 
-    async def _open_session(self, session_id: str, cwd: str, mode: str) -> OpenSession:
+    async def _open_session(self, cwd: str) -> OpenSession:
         if not os.path.isabs(cwd):
             raise ValueError(f"cwd is {cwd!r:.200}, but must be an absolute path")
         workplace = await asyncio.to_thread(Workplace, Path(cwd), self._settings.code)
-        session = OpenSession(session_id, os.path.normpath(cwd), workplace, mode)
-        if session_id in self._sessions:
-            _check_free(self._sessions[session_id])
-            del self._sessions[session_id]
+        mode = self._settings.mode
+        session = OpenSession(uuid.uuid4().hex, os.path.normpath(cwd), workplace, mode)
         idle = [opened for opened in self._sessions.values() if opened.job is None]
         if len(self._sessions) >= MAX_SESSIONS:
             if not idle:
                 raise ValueError(f"{MAX_SESSIONS} sessions are open; end a prompt of one")
             del self._sessions[idle[0].id]
-        self._sessions[session_id] = session
+        self._sessions[session.id] = session
         if not self._prefetches and not self._end.is_set():
             self._prefetches = True
             self._worker.submit(self._prefetch)
@@ -186,8 +134,7 @@ class Agent:
 
     def _session(self, session_id: str) -> OpenSession:
         if session_id not in self._sessions:
-            text = f"there is no open session {session_id!r:.80}; session/load opens a saved one"
-            raise ValueError(text)
+            raise ValueError(f"there is no open session {session_id!r:.80}; begin a new one")
         session = self._sessions[session_id] = self._sessions.pop(session_id)  # now the latest
         return session
 
@@ -239,39 +186,21 @@ class Agent:
 
     def _carry_out(self, session: OpenSession, cancel: Cancel, prompt: Any) -> schema.StopReason:
         task = blocks.read(prompt, session.cwd, session.workplace)
-        code = session.code or self._code_session(session, cancel)
-        entry = PromptEntry(task.text)
-        editor = Editor(self.connection, self._loop, session.id, entry, cancel)
+        code = session.code = session.code or self._code_session(session, cancel)
+        editor = Editor(self.connection, self._loop, session.id, cancel)
         for note in (*session.notes, *task.notes):
             editor.say(note)
         session.notes = []
-        try:
-            return PromptRun(code, editor, session.cwd, lambda: session.mode == ACCEPT).run(task)
-        finally:
-            session.test, session.named_paths = code.code.test, code.named_paths
-            if not session.title and not is_command(task.text):
-                session.title = shortened(task.text, _TITLE)
-            if self._settings.saves:
-                session.entries.append(entry)
-                _save(session)
+        return PromptRun(code, editor, session.cwd, lambda: session.mode == ACCEPT).run(task)
 
     def _code_session(self, session: OpenSession, cancel: Cancel) -> CodeSession:
         settings = self._settings
         if recovered := session.workplace.recover():
             session.notes.append(recovered)
-        engine = self._load_engine(cancel)
-        if session.model not in ("", str(engine.path)):
-            last, now = Path(session.model).name, engine.path.name
-            session.notes.append(f"Until now this session was with {last}; {now} goes on.")
-        session.model = str(engine.path)
-        code = CodeSession(
-            engine, settings.user_options, settings.method, settings.code,
-            session.workplace, session.named_paths, on_stdout=False,
+        return CodeSession(
+            self._load_engine(cancel), settings.user_options, settings.method, settings.code,
+            session.workplace, on_stdout=False,
         )  # fmt: skip
-        if session.test != settings.code.test:
-            code.set_option("test", session.test or "none")
-        session.code = code
-        return code
 
     # ---- the model ----
 
@@ -290,17 +219,6 @@ class Agent:
         await asyncio.to_thread(self._worker.shutdown, cancel_futures=True)
         if self._engine is not None:
             await asyncio.to_thread(self._engine.close)
-
-
-def _save(session: OpenSession) -> None:
-    header = store.SessionHeader(
-        session.cwd, session.mode, session.test, session.named_paths, session.title, session.model
-    )
-    try:
-        session.entries = store.save(session.id, header, session.entries, session.n_kept)
-        session.n_kept = len(session.entries)
-    except OSError as error:  # which costs nothing but the history
-        print(f"tgr-local: the session is not kept: {describe(error)}", file=sys.stderr)
 
 
 def _check_free(session: OpenSession) -> None:

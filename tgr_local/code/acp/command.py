@@ -23,7 +23,7 @@ def add_to(parser: Parser) -> None:
     acp = parser.add_command("acp", run, text, " [MODEL]")
     text = "accept an edit that passes the tests without a question, until the editor says else"
     acp.add_argument("--yes", action="store_true", help=text)
-    code_command.add_options(acp, ("save",))
+    code_command.add_options(acp, ())
 
 
 def run(args: Arguments) -> int:
@@ -53,6 +53,5 @@ def run(args: Arguments) -> int:
         method=method_named(args.method),
         code=args.code,
         mode=agent.ACCEPT if args.yes else agent.ASK,
-        saves=args.chat.save,
     )
     return server.run(settings)

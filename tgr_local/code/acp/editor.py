@@ -1,7 +1,7 @@
 """Messages and requests from the thread of a prompt to the client.
 
-In: updates of the protocol, from any thread. Out: they are sent, in their order, and go into the
-history. A client that does not read makes the thread wait, until its prompt is cancelled.
+In: updates of the protocol, from any thread. Out: they are sent, in their order. A client that does
+not read makes the thread wait, until its prompt is cancelled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from acp import RequestError, helpers, schema
 from acp.connection import Connection
 from pydantic import ValidationError
 
-from tgr_local.code.acp.store import PromptEntry
 from tgr_local.engine import Cancel
 from tgr_local.system.errors import CancelledError
 from tgr_local.system.sanitize import printable
@@ -33,11 +32,9 @@ class Editor:
         connection: Connection,
         loop: asyncio.AbstractEventLoop,
         session_id: str,
-        entry: PromptEntry,
         cancel: Cancel,
     ) -> None:
         self._connection, self._loop, self._session_id = connection, loop, session_id
-        self._entry = entry
         self.cancel = cancel
 
     def say(self, text: str) -> None:
@@ -51,7 +48,6 @@ class Editor:
     def send(self, update: Any) -> None:
         """An update. It is lost where the prompt is cancelled and the client does not read."""
         value = update.model_dump(mode="json", by_alias=True, exclude_none=True)
-        self._entry.add(value)
         params = {"sessionId": self._session_id, "update": value}
         try:
             self._wait(self._connection.send_notification("session/update", params))
