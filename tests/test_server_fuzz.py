@@ -82,7 +82,7 @@ BODIES = {
 OPERATIONS = tuple(BODIES)
 SETTABLE = {spec.name for spec in dataclasses.fields(SearchConfig) if not spec.metadata["is_path"]}
 """Options of ``tgr``."""
-ALIKE = ("/apply-template", "/v1/responses/input_tokens", "/models/unload", "/lora-adapters")
+ALIKE = ("/apply-template", "/v1/responses/input_tokens", "/models/unload")
 """Those that take a body of another one, or a part of it."""
 
 

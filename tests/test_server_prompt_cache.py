@@ -7,7 +7,6 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +17,8 @@ import pytest
 from command_line import run
 from engines import KEEPING, greedy_task
 from gguf_models import N_PLAIN, write_mamba
-from lora_files import pairs_for, write_adapter
 from serving import served
 from surroundings import HANG
-from threads import wait_until
 
 from tgr_local.engine import Cancel, Engine
 from tgr_local.engine.prefix_files import load_prefix, remembered
@@ -99,7 +96,6 @@ class Kept:
         folder: Path,
         mib: int = 64,
         hashed: bool = True,
-        hold: Callable[[Engine], AbstractContextManager[None]] = nullcontext,
         **options: Any,
     ) -> None:
         self.lines: list[str] = []
@@ -108,7 +104,7 @@ class Kept:
         self.folder = PromptFolder(limits, 1, self.lines.append)
         if hashed:
             assert self.engine.model_hash  # is known by now, so the cache looks at once
-        self.cache = PromptCache(self.engine, self.folder, lambda: hold(self.engine))
+        self.cache = PromptCache(self.engine, self.folder)
         assert self.cache.has_looked() or not hashed
 
     def read(self, tokens: list[int]) -> None:
@@ -438,60 +434,8 @@ def test_a_model_that_leaves_is_not_hashed_for_it(
     assert not files(folder) and "model_hash" not in one.engine.__dict__
 
 
-# --- with adapters, whose scales change ---
-
-
-@pytest.fixture
-def adapter(small: Path, tmp_path) -> Path:
-    return write_adapter(tmp_path / "adapter.gguf", pairs_for(small))
-
-
-def test_each_text_is_written_with_the_scales_that_read_it_or_lost(
-    small: Path, kept: Callable[..., Kept], folder: Path, tmp_path, adapter: Path
-):
-    """Others wait for one text, and never while the files of the model are hashed."""
-    known: list[bool] = []
-    scales = [0.5]  # of another request, which comes once
-
-    @contextmanager
-    def hold(engine: Engine) -> Iterator[None]:
-        known.append(engine.known_hash is not None)
-        yield
-        if scales and len(files(folder)) == 1:
-            engine.set_adapter_scales([scales.pop()])
-
-    def unhashed(name: str) -> Kept:
-        shutil.copy(small, tmp_path / name)
-        one = kept(tmp_path / name, lora=(str(adapter),), hashed=False, hold=hold)
-        wait_until(lambda: one.cache.has_looked())
-        return one
-
-    first = unhashed("first.gguf")
-    known.clear()  # there was no file to look at
-    first.read(text(1))
-    first.read(text(2))
-    first.cache.save()
-    assert len(files(folder)) == 1 and not first.lines
-    unhashed("second.gguf").cache.save()
-    assert known and all(known)
-
-
-def test_files_are_known_for_the_latest_scales(kept: Callable[..., Kept], adapter: Path):
-    one = kept(lora=(str(adapter),))
-    one.keep(text(1))
-    scales = [i / 16 for i in range(1, 18)]
-    for scale in [1.0, *scales[:15], 1.0, *scales[15:]]:
-        one.engine.set_adapter_scales([scale])
-        assert (one.restored(text(1)) >= 399) == (scale == 1)
-    for scale, has_looked in ((1.0, True), (scales[-1], True), (scales[0], False)):
-        one.engine.set_adapter_scales([scale])
-        assert one.cache.has_looked() == has_looked
-
-
-def test_a_request_that_looks_for_files_can_be_cancelled(
-    kept: Callable[..., Kept], adapter: Path, monkeypatch
-):
-    one, cancel, looked = kept(lora=(str(adapter),)), Cancel(), list[Path]()
+def test_a_request_that_looks_for_files_can_be_cancelled(kept: Callable[..., Kept], monkeypatch):
+    one, cancel, looked = kept(), Cancel(), list[Path]()
     one.keep(text(1))
     one.keep(text(2))
 
@@ -499,11 +443,10 @@ def test_a_request_that_looks_for_files_can_be_cancelled(
         looked.append(path)
         cancel.cancel()
 
-    one.engine.set_adapter_scales([0.5])
     monkeypatch.setattr(prompt_cache, "saved_tokens", looks)
     with pytest.raises(CancelledError, match="were looked for"):
-        one.cache.restore([text(1)], cancel)
-    assert len(looked) == 1 and not one.cache.has_looked()
+        one.cache.restore([text(1)], cancel, b"another owner")
+    assert len(looked) == 1 and not one.cache.has_looked(b"another owner")
 
 
 # --- other models ---

@@ -248,7 +248,7 @@ SAMPLING = (
 _HIDDEN = "hidden"
 _SAME = (
     "model", "tgr", "method", "temperature", "top_p", "top_k", "seed", "stream",
-    "chat_template_kwargs", "lora",
+    "chat_template_kwargs",
 )  # fmt: skip
 
 

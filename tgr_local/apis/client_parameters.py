@@ -14,8 +14,7 @@ from typing import Annotated, Any
 from pydantic import GetCoreSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
-from tgr_local.apis.search_options import optional
-from tgr_local.apis.validation import Model, OpenObject, RequestBody, RequestError, with_fields
+from tgr_local.apis.validation import Model, RequestBody, RequestError, with_fields
 
 _IGNORED = "ignored"
 Ignored = Annotated[Any, _IGNORED]
@@ -57,16 +56,6 @@ def ignoring(*names: str) -> Callable[[type[Model]], type[Model]]:
     return with_fields(dict.fromkeys(names, (Ignored, None)))
 
 
-ADAPTERS_MAX = 256
-
-
-class LoraScale(OpenObject):
-    """The scale of a LoRA adapter, by its number in /lora-adapters."""
-
-    id: int
-    scale: float
-
-
 _IGNORED_NAMES = (
     # OpenAI's
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
@@ -101,7 +90,7 @@ _REFUSED: tuple[tuple[tuple[Any, ...], str], ...] = (
     ((), "audio web_search_options prompt_logprobs chat_template guided_regex guided_grammar "
          "structured_outputs"),
     (([],), "functions image_data logits_processor stopping_criteria stop_token_ids bad_words "
-            "allowed_token_ids documents guided_choice"),
+            "allowed_token_ids documents guided_choice lora"),
     ((False,), "ignore_eos use_beam_search include_stop_str_in_output safe_prompt"),
     ((1,), "tfs_z n_cmpl"),
     ((0,), "mirostat mirostat_mode smoothing_factor n_probs min_tokens top_a"),
@@ -123,9 +112,3 @@ _REFUSED: tuple[tuple[tuple[Any, ...], str], ...] = (
 )
 class ClientParameters(Ignoring):
     """Parameters that clients send in addition to those that have an effect."""
-
-    lora: list[LoraScale] | None = optional(
-        "the server's LoRA adapters for this request alone; those that are not named "
-        "have the scale 0",
-        max_length=ADAPTERS_MAX,
-    )

@@ -263,12 +263,6 @@ def _prepared(
 ) -> PreparedRequest:
     """A request without its prompts; `limit` is the number of new tokens, 0 = nothing is written,
     None = as many as the config allows."""
-    if body.lora:  # a server has followed it, and taken it out
-        raise RequestError(
-            "lora is for requests to tgr-local serve; set the scale of an adapter where the model "
-            "is loaded",
-            "lora",
-        )
     base = advised(engine, config)
     changes = _changes(body, thinking) | {"top_logprobs": logprobs or 0}
     if grammar := requested_grammar(body, cancel) or changes.get("grammar", ""):

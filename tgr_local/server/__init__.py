@@ -15,7 +15,6 @@ parameter means: `tgr_local.apis` has the bodies, their meaning and the response
     pool.py        … which are in memory, who uses them, which goes
     lease.py       … one of them, and a request's claim to it
     loaded.py      a loaded model, and what its requests share
-    lora.py        … and whose LoRA scales it has now
     model_routes.py    /v1/models, /models/load, /models/unload, /models/sse, /lora-adapters
     model_events.py    … what happens to them, for clients that watch
     jobs.py        work in threads: how many run, how many wait, when they are cancelled

@@ -48,17 +48,16 @@ class Bodies:
         self._lock = threading.Lock()
         self.turn = Turnstile(1)  # to parse a long one
 
-    async def read(self, request: Request, listed: str = "", *, streams: bool = False) -> Body:
+    async def read(self, request: Request, *, streams: bool = False) -> Body:
         """The body of a request. A long one is not read from the socket while others use up the
-        limit. With `listed` it is a list, which becomes the field of that name. `streams` = one
-        that does not say whether it wants a stream does.
+        limit. `streams` = one that does not say whether it wants a stream does.
 
         Raises ApiError for a body that is too long, too late, or short and not JSON.
         """
         if request.scope.get("state", {}).get(LATE):
             raise _too_late()
         self._loop = asyncio.get_running_loop()
-        body = Body(self, listed, streams)
+        body = Body(self, streams)
         try:
             await asyncio.wait_for(self._fill(body, request), BODY_SECONDS)
             encoding = request.headers.get("content-encoding") or "identity"
@@ -130,14 +129,14 @@ class Bodies:
 class Body:
     """One body. Its reservation ends when it is used or garbage-collected."""
 
-    def __init__(self, bodies: Bodies, listed: str = "", streams: bool = False) -> None:
+    def __init__(self, bodies: Bodies, streams: bool = False) -> None:
         self.data = bytearray()
         self.n_reserved = 0
         self.fields: Fields | None = None
         """Fields of a short body; a long one is parsed when it is used."""
         self.streams: bool | None = None
         """Whether it asks for a stream; None = it was not parsed yet."""
-        self._bodies, self._listed, self._default = bodies, listed, streams
+        self._bodies, self._default = bodies, streams
 
     @contextlib.contextmanager
     def used(self, cancel: Cancel) -> Iterator[Fields]:
@@ -165,7 +164,7 @@ class Body:
 
     def parsed(self) -> Fields:
         """The body as a JSON object. Raises ApiError."""
-        fields = parsed(self.data, self._listed)
+        fields = parsed(self.data)
         wanted = fields.get("stream")
         self.streams = self._default if wanted is None else wanted is True
         return fields
@@ -210,9 +209,8 @@ async def _drop(parts: AsyncIterator[bytes], most: int) -> None:
         await asyncio.wait_for(read(), _DROP_SECONDS)
 
 
-def parsed(data: bytes | bytearray, listed: str = "") -> Fields:
-    """A body as a JSON object, or with `listed` a list as the field of that name. Raises
-    ApiError."""
+def parsed(data: bytes | bytearray) -> Fields:
+    """A body as a JSON object. Raises ApiError."""
     if (n := data.count(b"[") + data.count(b"{")) > _PARTS_MOST:
         raise ApiError(
             400, f"the body has {n} opening brackets, but may have {_PARTS_MOST}; shorten it"
@@ -223,11 +221,8 @@ def parsed(data: bytes | bytearray, listed: str = "") -> Fields:
         raise ApiError(400, "the body is nested too deeply") from None
     except ValueError as error:
         raise ApiError(400, f"the body is not valid JSON: {without_advice(str(error))}") from None
-    if listed and isinstance(body, list):
-        return {listed: body}
-    if listed or not isinstance(body, dict):
-        wanted = "a list" if listed else "an object"
-        raise ApiError(400, f"the body is a JSON {_kind(body)}, but must be {wanted}")
+    if not isinstance(body, dict):
+        raise ApiError(400, f"the body is a JSON {_kind(body)}, but must be an object")
     return body
 
 

@@ -18,7 +18,6 @@ from tgr_local.generation import Method
 from tgr_local.options.config import EngineConfig, ServerConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.server.limits import RequestMemory, cache_line, limit_cache, longest_conversation
-from tgr_local.server.lora import ScaleTurns
 from tgr_local.server.prompt_cache import PromptCache, PromptFolder
 from tgr_local.system.errors import TgrError
 
@@ -62,10 +61,8 @@ class LoadedModel:
             self.cache = cache_line(engine)
             """Size of its KV cache, as a line for the owner."""
             self.memory = RequestMemory(engine, setup.limits)
-            self.scales = ScaleTurns(engine)
             self.last_stats = engine.stats()
-            hold = self.scales.held_as_they_are
-            self.prompts = PromptCache(engine, prompts, hold) if prompts.path else None
+            self.prompts = PromptCache(engine, prompts) if prompts.path else None
         except BaseException:
             engine.close()
             raise

@@ -1,18 +1,16 @@
-"""The addresses of the models: a list, one of them, load and unload, and the scales of their LoRA
-adapters, as with llama-server."""
+"""The addresses of the models: a list, one of them, load and unload, and their LoRA adapters, as
+with llama-server."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 from fastapi import Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from tgr_local.server.errors import no_model
-from tgr_local.server.lora import ScalesRequest
+from tgr_local.server.errors import ApiError, no_model
 from tgr_local.server.models import ModelRequest
-from tgr_local.server.openapi import ANSWERS, Application, takes_list_of
+from tgr_local.server.openapi import ANSWERS, Application
 from tgr_local.server.service import Service
 from tgr_local.server.wire import OPENAI, STREAM_HEADERS, JsonResponse
 
@@ -56,14 +54,13 @@ def add_models(app: Application, service: Service) -> None:
         return JsonResponse({"success": True})
 
     @app.get("/lora-adapters", **ANSWERS)
-    async def scales() -> Response:
-        return JsonResponse(await run_in_threadpool(models.lora.listed))
+    async def adapters() -> Response:
+        return JsonResponse(models.lora)
 
-    @app.post("/lora-adapters", **takes_list_of("LoraScale"))
-    async def set_scales(request: Request) -> Response:
-        fields = await service.small(request, "numbers and scales", "adapters")
-        models.lora.set(ScalesRequest.parse(fields).adapters)
-        return JsonResponse({"success": True})
+    @app.post("/lora-adapters", include_in_schema=False)
+    async def set_scales() -> Response:
+        message = "this server does not change scales: tgr-local serve --lora FILE:SCALE sets one"
+        raise ApiError(501, message)
 
     async def asked(request: Request) -> str:
         return ModelRequest.parse(await service.small(request, "the name of a model")).model

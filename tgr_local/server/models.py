@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from tgr_local.apis.bodies import SAMPLERS, SAMPLING
 from tgr_local.apis.validation import RequestBody
-from tgr_local.engine import Cancel, MemoryNeed, free_memory, memory_need
+from tgr_local.engine import Cancel, MemoryNeed, free_memory, memory_need, named_adapters
 from tgr_local.generation import METHODS
 from tgr_local.options import model_files
 from tgr_local.options.config import RANDOM_SEED
@@ -23,7 +23,6 @@ from tgr_local.server.errors import ApiError
 from tgr_local.server.lease import Lease, without_folder
 from tgr_local.server.limits import longest_conversation
 from tgr_local.server.loaded import LoadedModel, Setup, spare_collector
-from tgr_local.server.lora import LoraScales
 from tgr_local.server.pool import Pool, is_out_of_memory
 from tgr_local.server.prompt_cache import PromptFolder
 from tgr_local.system import confined
@@ -53,7 +52,11 @@ class Models:
         """`first` is loaded at the start; None = each model when a request names it."""
         limits = setup.limits
         self._setup = setup
-        self.lora = LoraScales(setup.engine_config.lora)
+        self.lora = [
+            {"id": number, "path": adapter.path.name, "scale": adapter.scale}
+            for number, adapter in enumerate(named_adapters(setup.engine_config.lora))
+        ]
+        """The LoRA adapters as llama-server lists them, without their folders."""
         self._prompts = PromptFolder(limits, setup.engine_config.prefix_cells, tell)
         self.catalog = Catalog(limits, first)
         self.pool = Pool(self, limits.models_max, limits.idle_seconds, tell=tell)
@@ -248,7 +251,7 @@ class Models:
             "description": engine.description,
             "n_ctx": model.context,
             "devices": sorted(set(engine.devices())),
-            "lora": await run_in_threadpool(self.lora.listed),
+            "lora": self.lora,
         }
 
     async def _file_props(self, name: str) -> dict[str, Any]:

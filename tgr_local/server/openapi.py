@@ -68,11 +68,6 @@ ANSWERS: dict[str, Any] = {"responses": _ERRORS}
 """The arguments of a route without a body."""
 
 
-def takes_list_of(name: str) -> dict[str, Any]:
-    """The arguments of a route whose body is a list of what the bodies have under that name."""
-    return _with_body({"type": "array", "items": _reference(name)})
-
-
 def _with_body(schema: dict[str, Any]) -> dict[str, Any]:
     body = {"required": True, "content": {"application/json": {"schema": schema}}}
     return ANSWERS | {"openapi_extra": {"requestBody": body}}

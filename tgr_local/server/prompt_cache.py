@@ -5,8 +5,7 @@ read for one owner serves that owner alone.
 In: a loaded engine, the prompts of each request before it begins, a call when requests have ended.
 Out: remembered prefixes in the engine, and files of `prefix_files` in the folder, which together
 keep within a bound; the least recently used go first. A file that cannot be used is passed over.
-A text is written when it is new by half, and when its model rests or leaves. A request with other
-LoRA scales waits for the one that is being written, and the others are lost. One whose file had to
+A text is written when it is new by half, and when its model rests or leaves. One whose file had to
 go is written again once it is used again. No failure of the disk or of memory ends a request, the
 thread that writes, or the unloading of a model.
 """
@@ -18,6 +17,7 @@ import hashlib
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tgr_local.engine import Adapter, Cancel, Engine, check_cancelled
+from tgr_local.engine import Cancel, Engine, check_cancelled
 from tgr_local.engine.prefix_files import (
     TEMPORARY,
     load_prefix,
@@ -43,7 +43,6 @@ LEAST_TOKENS = 256  # fewer are read again in a few seconds
 ENDING = ".prompt"
 PAUSE_SECONDS = 10.0  # for a file that found no room, as it is read whole before that is known
 _FILES_MOST = 4096  # whose prompts are known, the latest used
-_SCALES_MOST = 16  # sets of scales whose files are known for an owner, the latest used
 _HEADER = 1 << 16  # bytes of a file without its data, at most
 _HALF, _QUARTER = 2, 4  # 1/share of a text that must be new, so that it is written again
 _LEAST_SHARE = 4  # 1/share of a file that a prompt must have, so that all of it is read
@@ -98,7 +97,7 @@ class PromptFolder:
 
 @dataclass
 class _Known:
-    """Known prompt files of one set of scales, for one owner."""
+    """Known prompt files of one owner."""
 
     prompts: dict[Path, _Tokens] = field(default_factory=dict)
     has_looked: bool = False
@@ -106,19 +105,12 @@ class _Known:
 
 
 class PromptCache:
-    """The prompts of one model. Any thread; files are written by one of its own. Inside `hold` the
-    scales of the model's adapters do not change. A `digest` is `Engine.prefix_digest` of an owner's
-    view of the engine, and tells what it may have."""
+    """The prompts of one model. Any thread; files are written by one of its own. A `digest` is
+    `Engine.prefix_digest` of an owner's view of the engine, and tells what it may have."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        folder: PromptFolder,
-        hold: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
-    ) -> None:
-        self._engine, self._folder, self._hold = engine, folder, hold
-        # by digest and scales, the latest used last
-        self._known_of: dict[bytes, dict[tuple[Adapter, ...], _Known]] = {}
+    def __init__(self, engine: Engine, folder: PromptFolder) -> None:
+        self._engine, self._folder = engine, folder
+        self._known: dict[bytes, _Known] = defaultdict(_Known)  # by digest
         self._no_room: dict[Path, float] = {}  # when they found none
         self._lock, self._loading = threading.Lock(), Turnstile(1)
         self._changed, self._closed = threading.Event(), False
@@ -128,28 +120,15 @@ class PromptCache:
         self._writer.start()
 
     def has_looked(self, digest: bytes = b"") -> bool:
-        """Whether the files of the folder are known that the present scales have."""
+        """Whether the files of the folder are known."""
         with self._lock:
-            return self._known(digest).has_looked
-
-    def _known(self, digest: bytes) -> _Known:
-        """Known files of the present scales, for one owner. The caller holds the lock."""
-        adapters, of_all = self._engine.adapters, self._known_of.setdefault(digest, {})
-        known = of_all[adapters] = of_all.pop(adapters, _Known())
-        while len(of_all) > _SCALES_MOST:
-            del of_all[next(iter(of_all))]
-        return known
-
-    def _present(self) -> list[_Known]:
-        """Known files of the present scales, for all owners. The caller holds the lock."""
-        adapters = self._engine.adapters
-        return [of_all[adapters] for of_all in self._known_of.values() if adapters in of_all]
+            return self._known[digest].has_looked
 
     def restore(
         self, prompts: Sequence[Sequence[int]], cancel: Cancel, digest: bytes = b""
     ) -> None:
         """Loads for each prompt the file that saves it the most reading. Raises CancelledError."""
-        if not self.has_looked(digest) and self._engine.known_hash:  # the first request with these
+        if not self.has_looked(digest) and self._engine.known_hash:  # the owner's first request
             self._look(digest, cancel)
         for prompt in prompts:
             text = _OwnedPrompt(np.array(prompt, np.int32), digest)
@@ -166,18 +145,16 @@ class PromptCache:
         try:
             for tokens, digest in remembered(self._engine):
                 if len(tokens) >= LEAST_TOKENS:
-                    _ = self._engine.model_hash  # may take long: before the scales are held
-                with self._hold():
-                    text = _OwnedPrompt(np.array(tokens, np.int32), digest)
-                    if not self.has_looked(digest) and self._engine.known_hash:
-                        self._look(digest)
-                    path, n_kept = self._best(text, _n_worth)
-                    having.add(path)
-                    n_new = len(tokens) - n_kept
-                    if n_new >= max(LEAST_TOKENS, len(tokens) // share):
-                        self._write(tokens, digest)
-            with self._hold():
-                self._forget_removed(having)
+                    _ = self._engine.model_hash  # without which no file can be looked at
+                text = _OwnedPrompt(np.array(tokens, np.int32), digest)
+                if not self.has_looked(digest) and self._engine.known_hash:
+                    self._look(digest)
+                path, n_kept = self._best(text, _n_worth)
+                having.add(path)
+                n_new = len(tokens) - n_kept
+                if n_new >= max(LEAST_TOKENS, len(tokens) // share):
+                    self._write(tokens, digest)
+            self._forget_removed(having)
         except (TgrError, OSError, MemoryError) as error:
             if not isinstance(error, CancelledError):  # the model is leaving
                 self._folder.tell(f"a prompt is not kept: {describe(error)}")
@@ -197,9 +174,8 @@ class PromptCache:
         if not self.has_looked():
             if self._folder.files():
                 with contextlib.suppress(TgrError, OSError, MemoryError):  # `_look` says so
-                    _ = self._engine.model_hash  # as in `save`
-            with self._hold():
-                self._look()
+                    _ = self._engine.model_hash
+            self._look()
         while not self._closed:
             self._changed.wait()
             self._changed.clear()
@@ -221,13 +197,13 @@ class PromptCache:
             else:
                 if tokens is not None:
                     with self._lock:
-                        self._known(digest).prompts[path] = np.array(tokens, np.int32)
+                        self._known[digest].prompts[path] = np.array(tokens, np.int32)
         with self._lock:
-            self._known(digest).has_looked = True
+            self._known[digest].has_looked = True
 
     def _write(self, tokens: list[int], digest: bytes) -> None:
         assert self._folder.path is not None
-        if (tokens, digest) not in remembered(self._engine):  # it had to go, or the scales changed
+        if (tokens, digest) not in remembered(self._engine):  # it had to go
             return
         path = self._folder.path / f"{self._name(tokens, digest)}{ENDING}"
         engine = self._engine
@@ -253,7 +229,7 @@ class PromptCache:
             whole = _OwnedPrompt(np.array(saved.tokens, np.int32), digest)
             parts = self._parts(path, whole)
             with self._lock:
-                self._known(digest).prompts[path] = whole.tokens
+                self._known[digest].prompts[path] = whole.tokens
             for part in parts:
                 self._forget(part)
                 part.unlink(missing_ok=True)
@@ -268,7 +244,7 @@ class PromptCache:
         with self._lock:
             return [
                 other_path
-                for other_path, known in self._known(whole.digest).prompts.items()
+                for other_path, known in self._known[whole.digest].prompts.items()
                 if other_path != path and _n_worth(whole.tokens, known) == len(known)
             ]
 
@@ -288,7 +264,7 @@ class PromptCache:
         with self._lock:
             candidates = [
                 (n_same(known, text.tokens), -len(known), path)
-                for path, known in self._known(text.digest).prompts.items()
+                for path, known in self._known[text.digest].prompts.items()
             ]
         n, _, path = max(candidates, default=(0, 0, None), key=lambda candidate: candidate[:2])
         return path, n
@@ -348,7 +324,7 @@ class PromptCache:
 
     def _forget(self, path: Path) -> None:
         with self._lock:
-            for known in self._present():
+            for known in self._known.values():
                 known.prompts.pop(path, None)
             self._no_room.pop(path, None)
 
@@ -356,7 +332,7 @@ class PromptCache:
         """Forgets removed files but those of remembered texts, which would be written again at
         once; `restore` forgets these when they are used."""
         with self._lock:
-            known = [path for owner in self._present() for path in owner.prompts]
+            known = [path for owner in self._known.values() for path in owner.prompts]
         others = [path for path in known if path not in having]
         for path in others:
             if not os.path.lexists(path):

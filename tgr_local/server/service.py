@@ -33,7 +33,6 @@ from tgr_local.server.lease import Lease, without_folder
 from tgr_local.server.limits import RequestMemory, memory_needed, within_limits, within_time
 from tgr_local.server.loaded import LoadedModel, Setup
 from tgr_local.server.log import Facts, Log, facts_of
-from tgr_local.server.lora import ScaleTurns
 from tgr_local.server.metrics import Metrics
 from tgr_local.server.models import Models
 from tgr_local.server.openapi import Respond
@@ -54,14 +53,13 @@ WAITS: tuple[tuple[str, str, Callable[..., object]], ...] = (
     ("thread", "one of `--max-running`, and those before it", Jobs.submit),
     ("parsing", "a long body: those before it, which are parsed one at a time", Body.used),
     ("template", "one of the two processes that read chat templates", confined.apply_template),
-    ("scales", "requests with other LoRA scales, and those before it", ScaleTurns.held),
     ("memory", "its share of `--request-memory`, and those before it", RequestMemory.held),
     ("kept prompt", "a prompt that another request loads from a file", PromptCache.restore),
     ("cells", "its cells of the KV cache, and those before it", Engine.session),
 )
 """Waits of a request for replies, in order: name, reason, and the function that waits. It keeps
-its thread, the scales and its memory until the reply has ended. As every request takes them in this
-order, no two wait for each other."""
+its thread and its memory until the reply has ended. As every request takes them in this order, no
+two wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -120,18 +118,18 @@ class Service:
         """Owner whose requests alone reuse what this one reads; empty = all do."""
         return b"" if self.limits.share_cache else owner_of(scope)
 
-    async def body(self, request: Request, listed: str = "", *, streams: bool = False) -> Body:
+    async def body(self, request: Request, *, streams: bool = False) -> Body:
         """The body of a request to a model, as `Bodies.read` has it. Raises ApiError."""
         self.models.check_started()  # before that, nothing is read
-        body = await self._bodies.read(request, listed, streams=streams)
+        body = await self._bodies.read(request, streams=streams)
         if body.fields is None and await request.is_disconnected():  # a long one costs a lot
             raise ApiError(499, "the client disconnected")
         return body
 
-    async def small(self, request: Request, needed: str, listed: str = "") -> Fields:
+    async def small(self, request: Request, needed: str) -> Fields:
         """The fields of a body that need not be long. Raises ApiError, which names what they are,
         for a long one."""
-        body = await self.body(request, listed)
+        body = await self.body(request)
         if body.fields is None:
             raise ApiError(413, f"the body is too long; it needs only {needed}")
         return body.fields
@@ -147,7 +145,7 @@ class Service:
     ) -> Any:
         """Applies `read`, then `make`, to a body of this kind in a job, and returns the result;
         long bodies are read one at a time. `quick` jobs have a queue of their own, which does not
-        wait for replies; `make` of others runs with the default scales. Raises ApiError."""
+        wait for replies. Raises ApiError."""
         body = await self.body(request)
         lease = await self._lease(request, body)
 
@@ -156,9 +154,7 @@ class Service:
             with body.used(cancel) as fields:
                 value = read(loaded.engine, kind.parse(fields))
             del fields
-            default = self.models.lora.default
-            with contextlib.nullcontext() if quick else loaded.scales.held(default, cancel):
-                put(make(loaded, value, cancel))
+            put(make(loaded, value, cancel))
 
         jobs = self._quick_jobs if quick else self.jobs
         async with self._job(request, work, jobs, lease) as job:
@@ -232,7 +228,6 @@ class Service:
                     put(b"")
                     put(api.frames.event(whole) if body.streams else encoded(whole))
                     return
-                scales = self.models.lora.of_request(asked.lora)
                 prepared = self._prepared(loaded, asked, api, cancel)
                 facts.update(model=prepared.model, how=prepared.method.name, stream=prepared.stream)
                 n_ctx = loaded.last_stats.n_ctx
@@ -250,7 +245,6 @@ class Service:
 
             with (
                 self.running.known(request.scope, (translation.id,), cancel),
-                loaded.scales.held(scales, cancel),
                 loaded.memory.held(memory_needed(engine, prepared), cancel),
             ):
                 put(events.opening(translation) if prepared.stream else b"")
@@ -316,7 +310,7 @@ class Service:
     ) -> PreparedRequest:
         """The request with this server's options. Raises RequestError, ApiError and others."""
         name, method = self.models.catalog.name_and_method(body.model)
-        own: dict[str, Any] = {"model": name, "lora": None}
+        own: dict[str, Any] = {"model": name}
         if isinstance(body, SampledRequest):
             tgr = body.tgr.options() if body.tgr else {}
             own["seed"] = loaded.seed if body.seed is None and "seed" not in tgr else body.seed
