@@ -9,7 +9,7 @@ each did: seconds, statuses, memory, whether /health answered; exit code 1 where
 2. 40 clients that send one of the expensive ones and leave: the server must be idle again after
    the same time.
 3. Model files with a hostile chat template, each on a server of its own.
-4. Connections: silent, slow, half closed, cut off, pipelined, requests with two ends; pages of
+4. Connections: silent, slow, cut off, pipelined, requests with two ends; pages of
    other sites; a key that guesses what another key has sent.
 5. SIGTERM while each expensive request runs: the process must end within `--shutdown-seconds` and
    `SLACK` seconds.
@@ -191,17 +191,6 @@ def trickle(first: bytes, n: int = 50) -> Run:
     return run
 
 
-def half_closed(target: Target, seconds: float) -> list[Answer]:
-    answers = []
-    for path, body in (("/tokenize", b'{"content": "a"}'), ("/v1/completions", SHORT)):
-        begun = time.monotonic()
-        with target.connect(seconds) as link:
-            link.sendall(target.request(path, body))
-            link.shutdown(socket.SHUT_WR)
-            answers.append(_read(link, begun))
-    return answers
-
-
 SHORT = b'{"prompt": "a", "max_tokens": 8, "tgr": {"method": "base"}}'
 
 
@@ -209,8 +198,6 @@ def _read(link: socket.socket, begun: float) -> Answer:
     """The status of the reply on a socket."""
     with contextlib.suppress(OSError):
         data = link.recv(1 << 16)
-        while data.startswith(b"HTTP/1.1 100"):
-            data = data.partition(b"\r\n\r\n")[2] or link.recv(1 << 16)
         if data.startswith(b"HTTP/1.1 "):
             return Answer(int(data[9:12]), time.monotonic() - begun)
     return Answer(0, time.monotonic() - begun, "no reply")
@@ -325,7 +312,6 @@ CONNECTIONS = [
     Attack("silence is ended", trickle(b"", 1), frozenset({408}), HEAD_SECONDS),
     Attack("slow heads", trickle(HEAD + b"X-A: "), frozenset({408}), HEAD_SECONDS),
     Attack("slow bodies", trickle(BODY), frozenset({408}), 70),
-    Attack("half closed after a whole request", half_closed, frozenset({200})),
     Attack("hang up in a body", hang_up, _GONE),
     Attack("500 pipelined requests", pipelined(500), frozenset({200}), 20),
     Attack("pipelined, never read", pipelined(20000, "/", read=False), _GONE, 20),

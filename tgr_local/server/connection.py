@@ -3,9 +3,9 @@
 uvicorn closes a connection that stays silent after a reply. This one is also closed when a request
 does not arrive in time or a reply is not read; and when there are many connections, a new one
 closes the one that has waited longest for its client. A request costs little until it is whole, or
-more of it has come than is buffered: only then the application begins with it. A client that has
-closed its sending half still gets its reply. A request of which two servers in a row could see
-different ends is refused, and its connection closed.
+more of it has come than is buffered: only then the application begins with it. A client that ends
+its side of the connection has left. A request of which two servers in a row could see different
+ends is refused, and its connection closed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from tgr_local.server import bodies
 from tgr_local.server.bodies import BODY_SECONDS
 from tgr_local.server.errors import ApiError
-from tgr_local.server.wire import HALF_CLOSED, failure
+from tgr_local.server.wire import failure
 
 HEAD_SECONDS = 10.0  # for the head of a request, from the start or the last reply
 REST_SECONDS = BODY_SECONDS + 5.0  # for a body, whether or not it is read here
 READ_SECONDS = 60.0  # for the client to read a reply
-LEAVE_SECONDS = 1.0  # for a reply in HTTP/1.0 after the client has closed its sending half
-_PROBE_SECONDS = 0.3
 CROWD = 256  # connections, with more of which bodies that do not come are dropped unanswered
 
 
@@ -36,7 +34,6 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._timer: asyncio.TimerHandle | None = None
         self._awaited: tuple[str, float] | None = None
-        self._half_closed = False
         self._application, self.app = self.app, self._begin
         super().connection_made(cast(asyncio.Transport, transport))
         self._watch()
@@ -51,16 +48,6 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._watch()
-
-    def eof_received(self) -> bool:  # type: ignore[override]
-        """Whether the connection stays open: if a complete request has no complete reply yet."""
-        self._half_closed = self._request_is_whole and not self.cycle.response_complete
-        if self._half_closed:
-            self.cycle.keep_alive = False
-            self.cycle.scope["state"][HALF_CLOSED] = True
-            self.loop.call_later(_PROBE_SECONDS, self._probe)
-            self._watch()
-        return self._half_closed
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -132,8 +119,6 @@ class Connection(H11Protocol):
             return "send a head", HEAD_SECONDS
         if self.conn.their_state is h11.SEND_BODY:
             return "send a body", REST_SECONDS
-        if self._half_closed and self.conn.their_http_version == b"1.0":
-            return "leave", LEAVE_SECONDS
         return None
 
     def _watch(self) -> None:
@@ -167,20 +152,6 @@ class Connection(H11Protocol):
         ]
         if waiting:
             min(waiting, key=lambda pair: pair[0])[1]._drop()
-
-    def _probe(self) -> None:
-        """Checks whether the client is still connected.
-
-        A client that has disconnected looks like one that has closed its sending half until
-        something is sent to it: an interim response, which every HTTP/1.1 client skips, or the
-        events of a stream.
-        """
-        if self.transport.is_closing() or self.conn.our_state is not h11.SEND_RESPONSE:
-            return
-        if self.conn.their_http_version != b"1.0":
-            interim = h11.InformationalResponse(status_code=100, headers=[], reason="Continue")
-            self.transport.write(self.conn.send(interim))
-            self.loop.call_later(_PROBE_SECONDS, self._probe)
 
 
 def _two_ends(scope: Scope) -> ApiError | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -14,10 +14,6 @@ from starlette.types import Receive, Scope, Send
 
 from tgr_local.server.errors import ApiError
 from tgr_local.server.jobs import Job
-
-HALF_CLOSED = "half_closed"  # set in a scope's state once the client has ended its side
-_PROBE_SECONDS = 0.5
-
 
 _json = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
@@ -39,8 +35,6 @@ class Frames:
     failure: Callable[[ApiError], Any] = attrgetter("body")
     """The event of an error before anything is written."""
     media_type: str = "text/event-stream"
-    probe: bytes = b":\n\n"
-    """Bytes without a meaning, sent between two events."""
 
     def comment(self, text: bytes) -> bytes:
         """Returns a text as a comment, which clients skip."""
@@ -68,7 +62,6 @@ OLLAMA = Lines(
     ping=b"",
     failure=attrgetter("ollama_body"),
     media_type="application/x-ndjson",
-    probe=b" ",
 )
 # the second is for nginx, which would hold the events back
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -97,7 +90,7 @@ class EventStream(Response):
     def __init__(self, job: Job, events: AsyncIterator[bytes], frames: Frames) -> None:
         super().__init__(None, headers=STREAM_HEADERS, media_type=frames.media_type)
         del self.headers["content-length"]
-        self._job, self._events, self._frames = job, events, frames
+        self._job, self._events = job, events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def write(data: bytes, more: bool = True) -> None:
@@ -107,22 +100,11 @@ class EventStream(Response):
             {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         )
         watcher = asyncio.create_task(self._job.watch(receive))
-        prober = asyncio.create_task(_probe(scope, write, self._frames.probe))
         try:
             async for events in self._events:
                 if events:
                     await write(events)
         finally:
             watcher.cancel()
-            prober.cancel()
             self._job.end(ApiError(499, "nobody reads the reply"))
         await write(b"", more=False)
-
-
-async def _probe(scope: Scope, write: Callable[[bytes], Awaitable[None]], probe: bytes) -> None:
-    """Writes what means nothing to a client that has closed its sending half: if it has gone, that
-    fails."""
-    while True:
-        await asyncio.sleep(_PROBE_SECONDS)
-        if scope.get("state", {}).get(HALF_CLOSED):
-            await write(probe)
