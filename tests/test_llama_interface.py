@@ -24,7 +24,7 @@ from tgr_local.options.config import SearchConfig
 from tgr_local.options.model_files import embedded_model
 from tgr_local.system.errors import ModelError
 
-SAME = ("tokenize", "detokenize", "embed", "generate")
+SAME = ("tokenize", "detokenize", "embed")
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +79,6 @@ def test_a_parameter_of_another_type_is_named_with_its_value(llama: TgrLlama):
     for name in ("control_vector", "cancel"):
         with pytest.raises(ValueError, match=f"^{name} is 3, but must be of type "):
             llama("a", max_tokens=1, **{name: 3})
-    for tokens in (3, None, "abc", [1.5]):
-        with pytest.raises(ValueError, match=r"^tokens is .*, but must be a list of token numbers"):
-            next(llama.generate(tokens))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^top_k is 'x'"):
-        llama.generate([1], top_k="x")  # type: ignore[arg-type]
     for given in ((None, "*"), ("a/b", 3), ("a/b", "*", None, 3)):
         with pytest.raises(ValueError, match=r"^(repo_id|filename|local_dir) is "):
             TgrLlama.from_pretrained(*given)  # type: ignore[arg-type]
@@ -95,10 +90,6 @@ def test_the_parameters_of_a_method_are_theirs_in_their_order(name: str):
     assert [*ours][: len(theirs)] == [*theirs]
     positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
     assert all(ours[one].kind == positional for one in theirs)
-    if name == "generate":
-        assert {one: ours[one].default for one in theirs} == {
-            one: theirs[one].default for one in theirs
-        }
 
 
 def test_an_unknown_or_repeated_parameter_is_refused_as_python_does(llama: TgrLlama):
@@ -222,49 +213,16 @@ def test_a_grammar_from_each_source(llama: TgrLlama, tmp_path):
         LlamaGrammar.from_file(tmp_path / "nosuch")
 
 
-# ---- tokens ----
-
-
-def test_tokens_are_generated_one_by_one(llama: TgrLlama):
-    prompt = llama.tokenize(b"12 + 23 = ")
-    expected = llama(prompt, max_tokens=100, temperature=0.0, repeat_penalty=1.0)
-    tokens = []
-    for token in llama.generate(prompt, temp=0.0, min_p=0.0, top_k=0, top_p=1.0):
-        if token == llama.token_eos() or len(tokens) == 100:
-            break
-        tokens.append(token)
-    assert llama.detokenize(tokens).decode() == expected["choices"][0]["text"]
-    drawn = [
-        [token for token, _ in zip(llama.generate(prompt, temp=2.0), range(80), strict=False)]
-        for _ in range(2)
-    ]
-    assert drawn[0] == drawn[1] and len(drawn[0]) == 80  # the seed of the instance
-    told = [*llama.generate(prompt, grammar=LlamaGrammar.from_string('root ::= "12"'))]
-    assert llama.detokenize(told).decode() == "12"
-    for bad, message in (
-        ({"mirostat_mode": 2}, "mirostat_mode is 2, which is not supported"),
-        ({"logits_processor": [len]}, "logits_processor is not supported"),
-        ({"temp": -1.0}, "temperature is -1.0, but must be at least 0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            [*llama.generate(prompt, **bad)]
-    with pytest.raises(ValueError, match="tokens is empty"):
-        [*llama.generate([])]
-
-
 @pytest.mark.parametrize("name", ["logits_processor", "stopping_criteria"])
 def test_functions_for_each_token_are_refused(llama: TgrLlama, name: str):
-    for call in (llama, llama.create_chat_completion, llama.generate):
+    for call in (llama, llama.create_chat_completion):
         with pytest.raises(RequestError, match=f"^{name} is not supported, since tokens are drawn"):
             call([], **{name: [len]})  # type: ignore[operator]
     for empty in ([], None, llama_cpp.LogitsProcessorList()):
         assert llama("1", max_tokens=1, **{name: empty})["object"] == "text_completion"
 
 
-def test_the_tokenizer_and_what_does_nothing(llama: TgrLlama):
-    tokenizer = llama.tokenizer()
-    assert tokenizer.decode(tokenizer.encode("12 + 5", add_bos=False)) == "12 + 5"
-    assert tokenizer.encode("12") == llama.tokenize(b"12", special=True)
+def test_what_does_nothing(llama: TgrLlama):
     assert llama.detokenize([llama.token_nl()]) == b"\n"
     llama.set_cache(llama_cpp.LlamaRAMCache(capacity_bytes=2 << 30))
     llama.reset()

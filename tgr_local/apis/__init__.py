@@ -36,7 +36,6 @@ embeddings.py         /v1/embeddings: a vector for each text
 rerank.py             /v1/rerank: how relevant documents are
 llama.py              TgrLlama, a replacement of llama_cpp.Llama
 llama_options.py      … options and names of llama_cpp that are not there; LlamaGrammar
-llama_tokens.py       … texts token by token
 llama_types.py        … the types of its parameters
 aio.py                generation and responses for asyncio
 """

@@ -34,7 +34,6 @@ from tgr_local.apis.llama_options import (
     check_types,
 )
 from tgr_local.apis.llama_options import LlamaGrammar as LlamaGrammar
-from tgr_local.apis.llama_tokens import Tokenizer, continued
 from tgr_local.apis.llama_types import ChatParameters, CompletionParameters, Prompt
 from tgr_local.apis.requests import PreparedRequest, chat_request, completion_request
 from tgr_local.apis.rerank import RerankRequest, rerank_response
@@ -228,10 +227,6 @@ class TgrLlama:
         """The token of a line break; -1 = none."""
         return next(iter(self.tokenize(b"\n", add_bos=False)[-1:]), -1)
 
-    def tokenizer(self) -> Tokenizer:
-        """An object with `encode` and `decode`."""
-        return Tokenizer(self.tokenize, self.detokenize)
-
     def set_seed(self, seed: int | None) -> None:
         """Makes `seed` that of every request without one; None = a random seed for each."""
         self.seed = None if seed == RANDOM_SEED else seed
@@ -324,45 +319,6 @@ class TgrLlama:
         if isinstance(response, dict):
             return ChatCompletion(**response)
         return (ChatCompletionChunk(**chunk) for chunk in response)
-
-    def generate(
-        self,
-        tokens: Seq[int],
-        top_k: int = 40,
-        top_p: float = 0.95,
-        min_p: float = 0.05,
-        typical_p: float = 1.0,
-        temp: float = 0.8,
-        repeat_penalty: float = 1.0,
-        reset: bool = True,
-        frequency_penalty: float = 0.0,
-        presence_penalty: float = 0.0,
-        tfs_z: float = 1.0,
-        mirostat_mode: int = 0,
-        mirostat_tau: float = 5.0,
-        mirostat_eta: float = 0.1,
-        penalize_nl: bool = True,
-        logits_processor: None = None,
-        stopping_criteria: None = None,
-        grammar: Any = None,
-    ) -> Iterator[int]:
-        """Yields the tokens that continue `tokens`, one by one, until the context is full or the
-        iterator is closed; an end token is yielded, and what follows it too. Defaults are those of
-        ``llama_cpp.Llama.generate``; nothing can be sent to the iterator. Raises ValueError for a
-        bad parameter."""
-        check_callbacks(logits_processor=logits_processor, stopping_criteria=stopping_criteria)
-        check_types({"top_k": top_k}, {"top_k": int})
-        refused = {"tfs_z": (tfs_z, 1.0), "mirostat_mode": (mirostat_mode, 0)}
-        for name, (value, neutral) in refused.items():
-            if value != neutral:
-                raise ValueError(f"{name} is {value!r}, which is not supported; leave it out")
-        config = SearchConfig(
-            top_k=max(top_k, 0), top_p=top_p, min_p=min_p, typical_p=typical_p, temperature=temp,
-            repeat_penalty=repeat_penalty, frequency_penalty=frequency_penalty,
-            presence_penalty=presence_penalty, grammar=getattr(grammar, "_grammar", grammar) or "",
-            seed=-1 if self.seed is None else self.seed,
-        )  # fmt: skip
-        return continued(self.engine, tokens, config)
 
     def _body(self, parameters: dict[str, Any]) -> JsonObject:
         """The parameters as the body of a request, in the types that JSON has."""

@@ -60,8 +60,10 @@ NEUTRAL = {n: only.accepted[0] for n, only in ONLY.items() if n != "pooling_type
 """The options that change nothing here, and their defaults."""
 
 ABSENT: Mapping[str, str] = {
-    "eval": "generate(tokens) yields what continues them",
-    "sample": "generate(tokens) yields what continues them",
+    **dict.fromkeys(
+        ("generate", "eval", "sample"), "create_completion(tokens, stream=True) yields what follows"
+    ),
+    "tokenizer": "tokenize and detokenize are here",
     "save_state": "a request takes what earlier ones have read of its prompt from the cache",
     "load_state": "a request takes what earlier ones have read of its prompt from the cache",
     "scores": "create_completion has logprobs",
