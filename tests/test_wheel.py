@@ -108,6 +108,19 @@ def test_what_is_in_it(site: Path):
             assert str(folder).encode() not in path.read_bytes(), path
 
 
+def test_the_extensions_are_named_for_the_processor_of_the_wheel():
+    """Also in a wheel for another one, of csrc/wheel_arm.sh: else Python does not find them."""
+    wheels = [*(ROOT / "dist").glob("tgr_local-*-manylinux_*.whl")]
+    if not wheels:
+        pytest.skip("dist/ has no wheel for Linux; make wheel builds it")
+    for wheel in wheels:
+        (processor,) = re.findall(r"manylinux_\d+_\d+_(\w+)\.whl$", wheel.name)
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if re.match(r"tgr_local/_.*\.so$", name)]
+        assert len(names) == 2, names
+        assert all(f"-{processor}-linux" in name for name in names), names
+
+
 def test_vulkan_is_loaded_on_demand_alone(site: Path):
     """The other libraries do without libvulkan, which need not be there."""
     library = site / "tgr_local" / "lib" / "vulkan" / "libggml-vulkan.so"
