@@ -287,7 +287,7 @@ def mended(outcome: TaskOutcome) -> float:
     if before is None or after is None:
         return 0.0
     n_failed = max(before.total, after.total) - before.passed
-    return max(0, after.passed - before.passed) / n_failed if n_failed else 1.0
+    return max(0, after.passed - before.passed) / n_failed if n_failed else float(after.passes)
 
 
 def percent(values: Sequence[float]) -> str:
