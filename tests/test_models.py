@@ -158,6 +158,7 @@ TEXT = struct.pack("<Q", 1 << 20) + bytes(1 << 20)
         (struct.pack("<QQ", 0, 1 << 23), r"it has 8388608 entries, but at most 4194304 are read"),
         (struct.pack("<QQ", 1 << 63, 0), "it has .* entries, but at most"),
         (KEY + struct.pack("<IIQ", 9, 8, 1 << 23), "it has .* entries, but at most"),
+        (KEY + struct.pack("<IIQ", 9, 8, 1 << 21), "it ends too early"),
         (KEY + struct.pack("<I", 13), "a value is of type 13, but"),
         (KEY + struct.pack("<IIQ", 9, 77, 1), "a value is of type 77, but must be of 0 to 12"),
         (
@@ -169,7 +170,7 @@ TEXT = struct.pack("<Q", 1 << 20) + bytes(1 << 20)
             "its texts have more than 16777216 characters together",
         ),
     ],
-    ids=["keys", "tensors", "texts", "type", "items", "elements", "characters"],
+    ids=["keys", "tensors", "texts", "end", "type", "items", "elements", "characters"],
 )  # fmt: skip
 def test_a_header_that_claims_too_much_is_refused(tmp_path, header: bytes, message: str):
     path = tmp_path / "large.gguf"
@@ -269,6 +270,8 @@ def test_a_local_model_is_found_by_name(shelf: Path):
     (shelf.parent / "small.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelError, match="names several models"):
         model_files.find("small")
+    found = [model_files.find(facts["name"]) for facts in model_files.listed()]
+    assert found == model_files.local()  # each by the name that the list has
 
 
 def test_a_file_in_the_current_folder_does_not_hide_a_model_of_its_name(

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tgr_local.system.errors import describe
+from tgr_local.system.files import naming
 from tgr_local.system.paths import remove_abandoned, write_whole
 
 LONG_AGO = time.time() - 10**5
@@ -69,3 +71,13 @@ def test_the_bytes_are_on_the_disk_before_the_file_has_its_name(tmp_path, monkey
         write_whole(path, b"newer")
     assert done[0] == 5 and ("named" in done) == (number != errno.EIO)
     assert path.read_bytes() == (b"old" if number == errno.EIO else b"newer")
+
+
+def test_an_error_of_writing_names_the_file(tmp_path):
+    """As where the disk is full: Python's error names no file then."""
+    with pytest.raises(OSError) as error, naming("a.jsonl"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert describe(error.value) == "a.jsonl: No space left on device"
+    with pytest.raises(OSError) as error, naming("a.jsonl"):
+        (tmp_path / "b").read_bytes()
+    assert error.value.filename == str(tmp_path / "b")

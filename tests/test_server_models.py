@@ -137,6 +137,18 @@ def test_an_unload_waits_for_a_running_stream(server: Served, alone: dict[str, s
     assert states(server) | {"one": "unloaded", "two": "loaded"} == states(server)
 
 
+def test_a_parameter_in_the_address_is_refused_as_one_in_a_body(server: Served):
+    refused = server.client.get("/v1/models?memory=perhaps")
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert error["message"] == "memory is 'perhaps', but must be true or false"
+    assert error["param"] == "memory"
+    refused = server.client.get("/v1/chat/completions")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+    why = "/v1/chat/completions is not for GET; use POST"
+    assert refused.json()["error"]["message"] == why
+
+
 @pytest.mark.parametrize(
     ("name", "status", "why"),
     [

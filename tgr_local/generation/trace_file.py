@@ -25,6 +25,7 @@ from tgr_local.search.diagnostics import Diagnostics as Diagnostics
 from tgr_local.search.diagnostics import Geometry, measure, summary
 from tgr_local.search.steps import Counts, Step
 from tgr_local.system.errors import TgrError
+from tgr_local.system.files import naming
 from tgr_local.system.json_checks import require_type
 from tgr_local.system.json_values import from_json_value, to_json_value
 from tgr_local.system.versions import versions
@@ -238,12 +239,9 @@ def write_events(
 
 def _write_line(file: TextIO, record: Header | Boundary | Footer, vectors: bool) -> None:
     line = {"kind": type(record).__name__.lower(), **to_json_value(record, vectors)}
-    try:
+    with naming(getattr(file, "name", "the trace")):
         file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
         file.flush()
-    except OSError as error:
-        error.filename = file.name
-        raise
 
 
 def read(path: str | os.PathLike[str]) -> tuple[list[Trace], TgrError | None]:

@@ -107,7 +107,7 @@ def read(path: Path) -> GgufHeader:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return _HeaderReader(data, os.fstat(file.fileno()).st_size).header()
-            except (struct.error, ValueError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:
                 raise ModelError(f"{path} has a damaged header: {error}") from None
 
 
@@ -207,8 +207,9 @@ class _HeaderReader:
             )
 
     def _number(self, kind: str) -> Any:
-        (value,) = struct.unpack_from("<" + kind, self._data, self._at)
-        self._at += struct.calcsize(kind)
+        begin = self._at
+        self._skip(struct.calcsize(kind))
+        (value,) = struct.unpack_from("<" + kind, self._data, begin)
         return value
 
     def _skip(self, n: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import importlib.util
 import os
@@ -207,8 +208,13 @@ _FACT_LENGTH = 1000  # characters
 
 
 def listed() -> list[dict[str, Any]]:
-    """The facts of every local model, or the error for a file that cannot be read."""
-    return [_facts(path) for path in local()]
+    """The facts of every local model, or the error for a file that cannot be read. The name of one
+    of several with the same name is its path, which `find` takes."""
+    models = [_facts(path) for path in local()]
+    n_named = collections.Counter(facts["name"] for facts in models)
+    return [
+        facts | {"name": facts["path"]} if n_named[facts["name"]] > 1 else facts for facts in models
+    ]
 
 
 def _facts(path: Path) -> dict[str, Any]:

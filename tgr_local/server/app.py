@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -22,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tgr_local.apis import embeddings
 from tgr_local.apis.embeddings import EmbeddingsRequest
 from tgr_local.apis.rerank import RerankRequest, rerank_response
-from tgr_local.apis.validation import RequestError
+from tgr_local.apis.validation import RequestError, shown
 from tgr_local.engine import Cancel, Engine
 from tgr_local.server import rendering, tokens
 from tgr_local.server.answer_now import add_answer_now
@@ -83,7 +84,8 @@ def create_app(
     app.add_middleware(Addresses)
     app.add_middleware(Observe, log=service.log, metrics=service.metrics)
     # MemoryError: as another Exception it would be a traceback
-    for kind in (ApiError, TgrError, RequestError, HTTPException, MemoryError, Exception):
+    kinds = (ApiError, TgrError, RequestError, HTTPException, MemoryError, Exception)
+    for kind in (*kinds, RequestValidationError):
         app.add_exception_handler(kind, _failed)
     add_replies(app, service)
     add_answer_now(app, service.running)
@@ -103,7 +105,14 @@ async def _failed(request: Request, error: Exception) -> Response:
         if error.status_code == 404:
             routes = (getattr(route, "path", "") for route in request.app.routes)
             detail = unknown(request.url.path, routes)
+        elif error.status_code == 405:
+            path = request.url.path[:_SHOWN]
+            detail = f"{path} is not for {request.method:.20}; use {headers.get('Allow', 'POST')}"
         error = ApiError(error.status_code, detail, headers=headers)
+    elif isinstance(error, RequestValidationError):  # a parameter in the address, all yes or no
+        name, value = (error.errors()[0][key] for key in ("loc", "input"))
+        why = f"{name[-1]} is {shown(value)}, but must be true or false"
+        error = ApiError(400, why, param=str(name[-1]))
     return failure(api_error(error), request.url.path)
 
 

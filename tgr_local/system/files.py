@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -44,6 +45,17 @@ def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
     """Opens a file to read its bytes; follows no link, and waits for no pipe. Raises OSError."""
     # by an opener, since open() does not close a descriptor that it is given and cannot use
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | NOFOLLOW | NONBLOCK))
+
+
+@contextlib.contextmanager
+def naming(path: object) -> Iterator[None]:
+    """Names a file in an OSError of the block that names none, as where the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def lock(descriptor: int) -> None:

@@ -24,6 +24,7 @@ from tgr_local.options.resolve import resolve
 from tgr_local.search import strength
 from tgr_local.system import paths
 from tgr_local.system.errors import CapacityError
+from tgr_local.system.files import naming
 from tgr_local.system.json_values import to_json_value
 from tgr_local.system.progress import ProgressLine
 from tgr_local.system.versions import versions
@@ -149,7 +150,8 @@ def _rollout_lens(engine: Engine, request: EvaluationRequest, task: str) -> dict
 
 def _write_prompts(folder: Path, problems: dict[str, list[Problem]]) -> None:
     """Writes the prompts and groups, for the cases and profiles of a report."""
-    with (folder / "problems.jsonl").open("w", encoding="utf-8") as file:
+    path = folder / "problems.jsonl"
+    with naming(path), path.open("w", encoding="utf-8") as file:
         for task, some in problems.items():
             for problem in some:
                 prompt = problem.messages[-1]["content"] if problem.messages else problem.raw

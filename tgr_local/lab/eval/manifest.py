@@ -29,6 +29,7 @@ from tgr_local.options.former import FORMER, FORMER_VALUES, departed
 from tgr_local.options.strength_files import Strength
 from tgr_local.system import cores, json_checks
 from tgr_local.system.errors import TgrError, describe
+from tgr_local.system.files import naming
 from tgr_local.system.json_checks import Count
 from tgr_local.system.json_values import from_json_value, to_json_value
 from tgr_local.system.sandbox import backends
@@ -254,7 +255,7 @@ def _write(folder: Path, manifest: Manifest) -> Manifest:
     path = folder / NAME
     new = path.with_suffix(".new")
     text = json.dumps(to_json_value(manifest), ensure_ascii=False, indent=1)
-    with new.open("w", encoding="utf-8") as file:
+    with naming(new), new.open("w", encoding="utf-8") as file:
         file.write(text + "\n")
         file.flush()
         os.fsync(file.fileno())

@@ -22,6 +22,7 @@ from typing import Any
 from tgr_local.search.seeds import derived_seed
 from tgr_local.system import json_checks
 from tgr_local.system.errors import TgrError
+from tgr_local.system.files import naming
 from tgr_local.system.json_checks import Count
 
 Key = tuple[str, str, str, int, int]
@@ -137,7 +138,7 @@ def read(path: Path) -> list[Sample]:
 
 def append(path: Path, record: dict[str, Any]) -> None:
     """Adds a JSON line to a file; an incomplete last line, of a killed run, is removed first."""
-    with path.open("ab+") as file:
+    with naming(path), path.open("ab+") as file:
         file.seek(0)
         file.truncate(file.read().rfind(b"\n") + 1)
         file.write(json.dumps(record).encode() + b"\n")
