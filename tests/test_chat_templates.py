@@ -78,6 +78,7 @@ def test_a_template_is_named_or_in_a_file(model: Callable[..., Path], load: Any,
     [
         (None, ValueError, "but must be plain or chatml, or a file"),
         (b"a\xff", ModelError, "is not UTF-8 text: byte 1"),
+        (b" \n", ModelError, "is empty; write a template in it, or name another file"),
         (b"x" * ((1 << 20) + 1), ModelError, "more than 1048576 bytes, too many for a template"),
     ],
 )

@@ -66,6 +66,8 @@ def named(name: str) -> ChatTemplate | None:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise ModelError(f"{path} has more than {MOST_BYTES} bytes, too many for a template")
+        if not data.strip():
+            raise ModelError(f"{path} is empty; write a template in it, or name another file")
         return ChatTemplate(utf8_text(data))
     except UnicodeDecodeError as error:
         raise ModelError(f"{path} is not UTF-8 text: byte {error.start}") from None
@@ -73,7 +75,7 @@ def named(name: str) -> ChatTemplate | None:
 
 def of_model(of_file: str, path: Path) -> ChatTemplate:
     """The template of the model file at `path`, or if it has none the plain one."""
-    if of_file:
+    if of_file.strip():
         return ChatTemplate(of_file)
     return NAMED["plain"]._replace(
         warning=f"{path.name} has no chat template, as base models have none; questions and "
