@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from numbers import Integral
 from typing import Any
 
 from tgr_local.apis.validation import RequestError, shown
@@ -11,16 +12,14 @@ from tgr_local.engine import Engine
 TokenBiases = tuple[tuple[int, float], ...]
 """Token ids, each with what is added to its logit."""
 _TEXT_MOST = 256  # characters of a text that names tokens
+_DIGITS_MOST = 10  # of an id
 
 
 def token_biases(engine: Engine, bias: Mapping[Any, Any] | list[Any]) -> TokenBiases:
     """Biases that are added to the logits of tokens. Raises RequestError."""
     pairs = []
     for key, value in bias.items() if isinstance(bias, Mapping) else _listed(engine, bias):
-        try:
-            token = int(key)
-        except (TypeError, ValueError):
-            token = -1
+        token = _id(key)
         if not 0 <= token < engine.n_vocab:
             raise RequestError(
                 f"logit_bias names token {shown(key, 40)}, but must name one between 0 and "
@@ -40,6 +39,17 @@ def token_biases(engine: Engine, bias: Mapping[Any, Any] | list[Any]) -> TokenBi
     return tuple(pairs)
 
 
+def _id(key: Any) -> int:
+    """The token id that a number or a text of digits is; -1 for anything else."""
+    if isinstance(key, str):
+        return int(key) if _is_number(key) and len(key) <= _DIGITS_MOST else -1
+    return int(key) if isinstance(key, Integral) and not isinstance(key, bool) else -1
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
 def _listed(engine: Engine, pairs: list[Any]) -> Iterator[tuple[Any, Any]]:
     """llama.cpp's pairs of a token, or a text of several, and a number, or false for never."""
     for pair in pairs:
@@ -50,7 +60,7 @@ def _listed(engine: Engine, pairs: list[Any]) -> Iterator[tuple[Any, Any]]:
             )
         key, value = pair
         value = -100 if value is False else value
-        is_text = isinstance(key, str) and not key.isdecimal()
+        is_text = isinstance(key, str) and not _is_number(key)
         if is_text and len(key) > _TEXT_MOST:
             raise RequestError(
                 f"logit_bias names a text of {len(key)} characters, but it may have {_TEXT_MOST}",
