@@ -122,7 +122,8 @@ def test_no_injection_and_a_zero_injection_are_llama_cpp_itself(
 def test_the_engine_uses_our_products_and_agrees_with_ggmls(
     model: Model, load: Load, use_products: Callable[[str], None]
 ):
-    path, found = model(dtype="Q8_0"), {}
+    # an output of an odd number of rows: of fours ggml for ARM has products with the bits of ours
+    path, found = model(dtype="Q8_0", n_extra=1), {}
     for kind in ("ggml", "avx2", "best"):
         use_products(kind)
         options = {"n_generate": 12, "sampling": GREEDY, "ignore_eog": True}

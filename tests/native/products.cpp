@@ -277,6 +277,10 @@ TEST(avx_vnni_has_the_products_of_avx2) {
         }
     }
 }
+#else
+TEST(avx_vnni_has_the_products_of_avx2) {
+    SKIP("the processor has no AVX-512 VNNI");
+}
 #endif
 
 TEST(rows_may_be_interleaved_in_part) {
