@@ -249,8 +249,10 @@ TEST(interleaved_rows_have_the_products_of_those_in_the_file) {
 namespace evex {
 Products products(ggml_type type);
 }
+#endif
 
 TEST(avx_vnni_has_the_products_of_avx2) {
+#ifdef __x86_64__
     const Chosen chosen;
     if (!__builtin_cpu_supports("avx512vnni") || !__builtin_cpu_supports("avx512vl")) {
         SKIP("the processor has no AVX-512 VNNI");
@@ -276,12 +278,10 @@ TEST(avx_vnni_has_the_products_of_avx2) {
             }
         }
     }
-}
 #else
-TEST(avx_vnni_has_the_products_of_avx2) {
     SKIP("the processor has no AVX-512 VNNI");
-}
 #endif
+}
 
 TEST(rows_may_be_interleaved_in_part) {
     const Chosen chosen;
