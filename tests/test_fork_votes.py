@@ -1,4 +1,4 @@
-"""bench/fork_votes.py: what it records, and its rules on texts whose result is known."""
+"""bench/fork_votes.py, fork_record.py: recorded texts, and rules on texts whose result is known."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def module(name: str) -> ModuleType:
 
 
 module("oracle_statistics")
-fork_votes = module("fork_votes")
+fork_record, fork_votes = module("fork_record"), module("fork_votes")
 
 
 def text(answer: str, likelihood: float = -0.5, cost: int = 10) -> fork_votes.Text:
@@ -40,7 +40,7 @@ def text(answer: str, likelihood: float = -0.5, cost: int = 10) -> fork_votes.Te
 def test_a_fork_is_its_text_up_to_the_place_and_costs_what_follows():
     problem = tasks.get("arithmetic4").load(limit=1, seed=1)[0]
     with load() as engine:
-        greedy, *others = fork_votes.written(engine, problem, 5, 3)
+        greedy, *others = fork_record.written(engine, problem, 5, 3)
         samples = [other for other in others if "kinds" not in other]
         forks = [other for other in others if "kinds" in other]
 
@@ -60,13 +60,13 @@ def test_a_fork_is_its_text_up_to_the_place_and_costs_what_follows():
 def test_the_tokens_of_a_place_are_completed_with_the_same_seeds():
     problem = tasks.get("arithmetic4").load(limit=1, seed=1)[0]
     with load() as engine:
-        texts = fork_votes.completed(engine, problem, 5)
+        texts = fork_record.completed(engine, problem, 5)
 
-    assert len(texts) == fork_votes.N_TOKENS * fork_votes.N_COMPLETIONS
+    assert len(texts) == fork_record.N_TOKENS * fork_record.N_COMPLETIONS
     at = texts[0]["at"]
     assert len({tuple(text["logprobs"][:at]) for text in texts}) == 1
     tokens = [text["logprobs"][at] for text in texts]
-    assert len(set(tokens)) == fork_votes.N_TOKENS
+    assert len(set(tokens)) == fork_record.N_TOKENS
     assert tokens == sorted(tokens, reverse=True)
 
 
