@@ -14,8 +14,7 @@ from method_runs import RESIDUAL
 from tgr_local.engine import Engine
 from tgr_local.lab.eval import phases, samples, systems
 from tgr_local.lab.eval.making import Phase
-from tgr_local.lab.eval.samples import Sample, SamplePlan
-from tgr_local.lab.eval.store import Store
+from tgr_local.lab.eval.samples import Sample, SamplePlan, Store
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.options.config import SearchConfig
 

@@ -12,8 +12,7 @@ from tgr_local.lab.eval import comparison, manifest, run_folder, summary
 from tgr_local.lab.eval.comparison import Comparison
 from tgr_local.lab.eval.manifest import Manifest
 from tgr_local.lab.eval.outcome import Outcome
-from tgr_local.lab.eval.samples import Sample
-from tgr_local.lab.eval.store import Store
+from tgr_local.lab.eval.samples import Sample, Store
 from tgr_local.options.config import SearchConfig
 from tgr_local.system.json_values import to_json_value
 

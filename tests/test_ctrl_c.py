@@ -25,8 +25,8 @@ from surroundings import HANG
 from tgr_local.console.dialog import until_left
 from tgr_local.engine import Cancel
 from tgr_local.generation.threads import streamed
+from tgr_local.lab.eval.samples import Store
 from tgr_local.lab.eval.sampling import Sampler
-from tgr_local.lab.eval.store import Store
 from tgr_local.system.progress import ProgressLine
 
 # the removal of a dead thread from a WeakSet may be what is interrupted

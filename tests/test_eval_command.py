@@ -21,8 +21,7 @@ from judge_server import judge_server
 from surroundings import ROOT
 
 from tgr_local.lab.eval import manifest, programs, samples
-from tgr_local.lab.eval.samples import Sample
-from tgr_local.lab.eval.store import Store
+from tgr_local.lab.eval.samples import Sample, Store
 
 
 @pytest.fixture
@@ -460,7 +459,7 @@ def test_a_folder_that_is_not_a_run_is_refused(tmp_path, capsys):
 KILLED = """if True:
     import os, signal, sys, threading, time
     from tgr_local.commands.cli import main
-    from tgr_local.lab.eval.store import Store
+    from tgr_local.lab.eval.samples import Store
     def kill(store):
         while not store.known:
             time.sleep(0.001)

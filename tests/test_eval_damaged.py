@@ -15,8 +15,7 @@ import pytest
 from run_folders import both, write
 
 from tgr_local.lab.eval import manifest, report, run_folder, samples
-from tgr_local.lab.eval.samples import Sample, SamplePlan
-from tgr_local.lab.eval.store import Store
+from tgr_local.lab.eval.samples import Sample, SamplePlan, Store
 from tgr_local.system import json_checks
 from tgr_local.system.errors import TgrError
 

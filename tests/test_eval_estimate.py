@@ -10,11 +10,9 @@ from run_folders import sample
 
 from tgr_local.engine import Engine
 from tgr_local.lab.eval import phases, samples
-from tgr_local.lab.eval.estimate import FIRST, Estimate, MissingWork, clock, tokens
-from tgr_local.lab.eval.live import Live
+from tgr_local.lab.eval.live import FIRST, Estimate, Live, MissingWork, clock, tokens
 from tgr_local.lab.eval.making import prompt_of
-from tgr_local.lab.eval.samples import SamplePlan
-from tgr_local.lab.eval.store import Store
+from tgr_local.lab.eval.samples import SamplePlan, Store
 
 PLAN = SamplePlan(2, (42, 7))
 

@@ -17,8 +17,7 @@ from tgr_local.engine import Cancel, Engine
 from tgr_local.lab.eval import manifest, phases, ray_nodes, samples
 from tgr_local.lab.eval.making import EngineMaker, Job, Phase
 from tgr_local.lab.eval.ray_nodes import ATTEMPTS, NodeLostError, NodePool
-from tgr_local.lab.eval.samples import ENGINE, Key, Sample, SamplePlan
-from tgr_local.lab.eval.store import Store
+from tgr_local.lab.eval.samples import ENGINE, Key, Sample, SamplePlan, Store
 from tgr_local.system.errors import CancelledError, InstallError, TgrError
 
 

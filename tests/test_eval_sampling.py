@@ -19,8 +19,7 @@ from tgr_local.lab.eval import evaluation, making, phases, samples, systems
 from tgr_local.lab.eval.boundaries import N_JUDGED
 from tgr_local.lab.eval.live import Live
 from tgr_local.lab.eval.request import EvaluationRequest
-from tgr_local.lab.eval.samples import Sample, SamplePlan, seed_of
-from tgr_local.lab.eval.store import Store
+from tgr_local.lab.eval.samples import Sample, SamplePlan, Store, seed_of
 from tgr_local.lab.eval.task import Problem
 from tgr_local.options.config import SearchConfig
 from tgr_local.system.errors import TgrError

@@ -20,7 +20,7 @@ from serving import Served, served
 from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Cancel
 from tgr_local.server import markup
-from tgr_local.server.rendering import TEXT_MOST, RenderRequest, render
+from tgr_local.server.page_files import TEXT_MOST, RenderRequest, render
 from tgr_local.system import confined
 
 TEXT_TAGS = {

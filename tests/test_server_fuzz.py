@@ -30,7 +30,7 @@ from tgr_local.apis.responses import ResponsesRequest
 from tgr_local.options.config import SearchConfig
 from tgr_local.server.models import ModelRequest
 from tgr_local.server.ollama import OllamaEmbeddingsRequest, OllamaEmbedRequest, OllamaShowRequest
-from tgr_local.server.rendering import RenderRequest
+from tgr_local.server.page_files import RenderRequest
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
 
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is absent")

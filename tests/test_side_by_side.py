@@ -23,7 +23,7 @@ from tgr_local.chat import store
 from tgr_local.chat.session import ChatSession
 from tgr_local.system import files, paths
 from tgr_local.system.errors import TgrError
-from tgr_local.system.owned_file import OwnedFile
+from tgr_local.system.files import OwnedFile
 
 CHATS = 3
 
@@ -194,7 +194,7 @@ def test_what_a_full_disk_refuses_is_written_when_there_is_room(home: Path, monk
 
 
 def test_two_evaluations_in_one_folder(tmp_path, monkeypatch, capsys):
-    from tgr_local.lab.eval.store import Store
+    from tgr_local.lab.eval.samples import Store
 
     path = tmp_path / "samples.jsonl"
     with Store(path), pytest.raises(TgrError, match="written by another process"):
@@ -208,8 +208,7 @@ def test_two_evaluations_in_one_folder(tmp_path, monkeypatch, capsys):
 
 
 def test_lines_that_a_full_disk_refuses_are_kept(tmp_path, monkeypatch):
-    from tgr_local.console.history_file import HistoryFile
-    from tgr_local.console.pastes import Pastes
+    from tgr_local.console.input_line import HistoryFile, Pastes
 
     path = tmp_path / "state/history"
     history = HistoryFile(path, Pastes())

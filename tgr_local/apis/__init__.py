@@ -11,13 +11,10 @@ client_parameters.py  parameters of clients that are ignored or not supported
 search_options.py     the `tgr` part, made from the fields of SearchConfig
 validation.py         pydantic's errors as one line
 requests.py           a body and an engine → a PreparedRequest
-inputs.py             messages, tools and prompts
+inputs.py             messages, tools, prompts and those for the text of a gap; `logit_bias` in its
+                      two forms; the grammar, also made from a JSON schema
 tools.py              tools and the choice among them, in the forms of all clients
-thoughts.py           the thinking of earlier messages, in the spellings of all clients
-other_parts.py        parts of a conversation that are not text, as text
-infill.py             prompts for the text of a gap
-logit_bias.py         `logit_bias` in its two forms
-grammars.py           the grammar of a request, also made from a JSON schema
+other_parts.py        parts of a conversation that are not text, as text; earlier thinking
 events.py             what happens while a response is written, without any API's format
 writing.py            a PreparedRequest → its events and its Response, which the APIs translate
 completions.py        OpenAI's chats and completions, whole or as a stream
@@ -35,7 +32,6 @@ logprobs.py           tokens with their log-probabilities
 embeddings.py         /v1/embeddings: a vector for each text
 rerank.py             /v1/rerank: how relevant documents are
 llama.py              TgrLlama, a replacement of llama_cpp.Llama
-llama_options.py      … options and names of llama_cpp that are not there; LlamaGrammar
-llama_types.py        … the types of its parameters
+llama_options.py      … options and names of llama_cpp that are not there; types; LlamaGrammar
 aio.py                generation and responses for asyncio
 """

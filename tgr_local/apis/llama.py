@@ -27,6 +27,9 @@ from tgr_local.apis.llama_options import (
     NEUTRAL,
     POOLINGS,
     RANDOM_SEED,
+    ChatParameters,
+    CompletionParameters,
+    Prompt,
     as_path,
     as_shares,
     check_callbacks,
@@ -34,7 +37,6 @@ from tgr_local.apis.llama_options import (
     check_types,
 )
 from tgr_local.apis.llama_options import LlamaGrammar as LlamaGrammar
-from tgr_local.apis.llama_types import ChatParameters, CompletionParameters, Prompt
 from tgr_local.apis.requests import PreparedRequest, chat_request, completion_request
 from tgr_local.apis.rerank import RerankRequest, rerank_response
 from tgr_local.engine import Cancel, Engine

@@ -28,10 +28,9 @@ from tgr_local.apis.bodies import (
 )
 from tgr_local.apis.client_parameters import ignoring
 from tgr_local.apis.inputs import content_text, needed
-from tgr_local.apis.other_parts import part_text
+from tgr_local.apis.other_parts import earlier_thinking, is_thought, part_text
 from tgr_local.apis.requests import PreparedRequest, chat_request
 from tgr_local.apis.search_options import optional, whole_field
-from tgr_local.apis.thoughts import earlier_thinking, is_thought
 from tgr_local.apis.tools import chat_tools, function_call
 from tgr_local.apis.validation import OpenObject, RequestError, shown
 from tgr_local.engine import Engine

@@ -1,4 +1,5 @@
-"""Parts of a conversation that are not text, as text: images, files, tools of other servers.
+"""Parts of a conversation that are not text, as text: images, files, tools of other servers; and
+the thinking of earlier messages, in the spellings of every client.
 
 A client sends its whole history with every request, so that one part which is refused would end
 the conversation forever. What can be read becomes text; in the place of what cannot, a line says
@@ -110,3 +111,58 @@ def _without_data(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list) and depth <= _DEPTH_MOST:
         return [_without_data(inner, depth + 1) for inner in value]
     return value if isinstance(value, str | int | float | bool | None) else None
+
+
+# ---- thinking ----
+
+_FIELDS = ("reasoning_content", "reasoning", "reasoning_text", "reasoning_details",
+           "thinking_blocks", "thinking")  # fmt: skip
+_KINDS = {"thinking", "redacted_thinking", "reasoning", "reasoning_content", "reasoning_text",
+          "reasoning.text", "reasoning.summary", "reasoning.encrypted"}  # fmt: skip
+_THOUGHT_TEXTS = ("thinking", "text", "reasoning", "reasoning_content", "reasoning_text", "content",
+          "summary")  # fmt: skip
+_THOUGHT_LEVELS = 4
+
+
+def is_thought(part: Any) -> bool:
+    """Whether a part of a content is thinking."""
+    return isinstance(part, Mapping) and part.get("type") in _KINDS
+
+
+def thought_text(value: Any, _depth: int = 0) -> str:
+    """The thinking that a value holds: a text, a part, or a list of either."""
+    if isinstance(value, str):
+        return value
+    if _depth > _THOUGHT_LEVELS:
+        return ""
+    if isinstance(value, list):
+        return "".join(thought_text(part, _depth + 1) for part in value)
+    if not isinstance(value, Mapping):
+        return ""
+    texts = (thought_text(value.get(key), _depth + 1) for key in _THOUGHT_TEXTS)
+    return next(filter(None, texts), "")
+
+
+def earlier_thinking(where: str, message: Mapping[str, Any], unread: list[str]) -> str:
+    """The thinking of a message; the same under two names counts once. Where there is some that
+    cannot be read, and no other, its places are added to `unread`."""
+    fields = {name: message[name] for name in _FIELDS if message.get(name)}
+    content = message.get("content")
+    parts = {
+        f"content[{j}]": part
+        for j, part in enumerate(content if isinstance(content, list) else ())
+        if is_thought(part)
+    }
+    named = next(filter(None, map(thought_text, fields.values())), "")
+    own = thought_text(list(parts.values()))
+    if not named and not own:
+        unread += [f"{where}.{name}" for name in (*fields, *parts)]
+    return named if own in named else "\n\n".join(filter(None, (named, own)))
+
+
+def without_thinking(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message without its thinking."""
+    rest = {key: value for key, value in message.items() if key not in _FIELDS}
+    if isinstance(content := rest.get("content"), list):
+        rest["content"] = [part for part in content if not is_thought(part)]
+    return rest

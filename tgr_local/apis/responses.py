@@ -24,11 +24,10 @@ from tgr_local.apis.bodies import (
 )
 from tgr_local.apis.client_parameters import Only, ignoring
 from tgr_local.apis.inputs import content_text, needed
-from tgr_local.apis.other_parts import part_text
+from tgr_local.apis.other_parts import earlier_thinking, part_text, thought_text, without_thinking
 from tgr_local.apis.requests import PreparedRequest, chat_request
 from tgr_local.apis.response_store import ResponseStore
 from tgr_local.apis.search_options import optional, whole_field
-from tgr_local.apis.thoughts import earlier_thinking, thought_text, without_thinking
 from tgr_local.apis.tools import chat_tools, function_call
 from tgr_local.apis.validation import OpenObject, RequestError, shown
 from tgr_local.engine import Engine

@@ -10,10 +10,8 @@ autosave.py          writes the conversation's file after every turn, and copies
 prefixes.py          what the model has read of a conversation, as files
 context.py           the end of the context: turns dropped or summarised
 session.py           a conversation with its front end and its file; the protocol of a front end
-commands.py          the table of slash commands; what a line of input does
+commands.py          the slash commands; those about options and reports; what a line of input does
 turn_commands.py     commands that ask, change, copy, remove, save or continue turns
-option_commands.py   /model, /method, /set, /think, /markdown, /budget
-report_commands.py   /show, /trace, /stats
 terminal.py          the front end on a terminal, and what its input line completes
 piped.py             the front end through pipes: lines in, plain text out
 """

@@ -12,7 +12,7 @@ from tgr_local.chat import store
 from tgr_local.chat.conversation import Conversation
 from tgr_local.console.dialog import print_note
 from tgr_local.system.errors import describe
-from tgr_local.system.owned_file import OwnedFile
+from tgr_local.system.files import OwnedFile
 
 
 class Autosave:

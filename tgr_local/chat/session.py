@@ -18,7 +18,7 @@ from tgr_local.console.dialog import print_note
 from tgr_local.console.live import Events, OnReplyEvent
 from tgr_local.generation import Reply, text_in_cache
 from tgr_local.system.errors import CapacityError
-from tgr_local.system.owned_file import OwnedFile
+from tgr_local.system.files import OwnedFile
 
 
 class FrontEnd(Protocol):

@@ -17,7 +17,7 @@ from tgr_local.console.render import plural
 from tgr_local.console.wrap import shortened, terminal_width
 from tgr_local.options import model_files
 from tgr_local.system.errors import TgrError
-from tgr_local.system.owned_file import OwnedFile
+from tgr_local.system.files import OwnedFile
 from tgr_local.system.sanitize import printable
 from tgr_local.system.text_files import read_file
 

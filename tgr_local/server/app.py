@@ -25,7 +25,7 @@ from tgr_local.apis.embeddings import EmbeddingsRequest
 from tgr_local.apis.rerank import RerankRequest, rerank_response
 from tgr_local.apis.validation import RequestError, shown
 from tgr_local.engine import Cancel, Engine
-from tgr_local.server import rendering, tokens
+from tgr_local.server import page_files, tokens
 from tgr_local.server.answer_now import add_answer_now
 from tgr_local.server.auth import Auth, origin_pattern
 from tgr_local.server.bodies import Fields
@@ -35,8 +35,6 @@ from tgr_local.server.log import Observe
 from tgr_local.server.model_routes import add_models
 from tgr_local.server.ollama import add_ollama
 from tgr_local.server.openapi import ANSWERS, Application
-from tgr_local.server.page_files import add_page
-from tgr_local.server.rendering import RenderRequest
 from tgr_local.server.replies import add_replies
 from tgr_local.server.service import Service
 from tgr_local.server.tokens import DetokenizeRequest, TokenizeRequest
@@ -95,7 +93,7 @@ def create_app(
     _add_tokens(app, service)
     add_models(app, service)
     _add_state(app, service)
-    add_page(app)
+    page_files.add_page(app)
     return app
 
 
@@ -141,10 +139,10 @@ def _add_tokens(app: Application, service: Service) -> None:
     detokenize = service.answers(DetokenizeRequest, read=tokens.detokenize, quick=True)
     app.add("detokenize", DetokenizeRequest, detokenize, "/detokenize")
 
-    @app.post("/render", **app.takes(RenderRequest))
+    @app.post("/render", **app.takes(page_files.RenderRequest))
     async def render(request: Request) -> Response:
         def make(fields: Fields, cancel: Cancel) -> bytes:
-            return rendering.render(RenderRequest.parse(fields), cancel)
+            return page_files.render(page_files.RenderRequest.parse(fields), cancel)
 
         return JsonResponse(await service.make(request, make))
 

@@ -1,7 +1,9 @@
-"""The page's own files: HTML, CSS and JavaScript in the folder ``page``, served as they are.
+"""The page's own files: HTML, CSS and JavaScript in the folder ``page``, served as they are; and
+/render: a reply's Markdown as HTML that is safe in the page.
 
 They contain no data, so they need no key. The page loads nothing from elsewhere and runs no inline
-script: its security policy says so to the browser.
+script: its security policy says so to the browser. `markup` makes the HTML in the process for
+untrusted input, with its limits of time and memory.
 
     index.html          its frame
     main.js             … wires the parts together
@@ -32,8 +34,15 @@ import hashlib
 from pathlib import Path
 
 from fastapi import FastAPI, Request
+from pydantic import Field
 from starlette.responses import Response
 from starlette.routing import Route
+
+from tgr_local.apis.validation import RequestBody, RequestError
+from tgr_local.engine import Cancel
+from tgr_local.system import confined
+from tgr_local.system.confined import ConfinedError
+from tgr_local.system.turnstile import Turnstile
 
 _FOLDER = Path(__file__).with_name("page")
 _TYPES = {
@@ -76,3 +85,27 @@ class _PageFile:
         if request.headers.get("if-none-match") == self._headers["ETag"]:
             return Response(status_code=304, headers=self._headers)
         return Response(self._data, headers=self._headers)
+
+
+# ---- Markdown ----
+
+TEXT_MOST = 1 << 16
+"""Characters of a text: about a second. The page sends a longer one in parts."""
+_TURN = Turnstile(1)  # one text at a time: the other processes are for the templates of chats
+_MARKUP = Path(__file__).with_name("markup.py")
+
+
+class RenderRequest(RequestBody):
+    """The body of /render."""
+
+    text: str = Field(max_length=TEXT_MOST, description="Markdown, with LaTeX")
+
+
+def render(body: RenderRequest, cancel: Cancel) -> bytes:
+    """The response to /render, as JSON. Raises RequestError for a text that takes too much."""
+    try:
+        with _TURN.taken(cancel):
+            blocks = confined.call(_MARKUP, {"text": body.text}, cancel)
+    except ConfinedError as error:
+        raise RequestError(f"text {error}; show it as it is", "text") from None
+    return b'{"blocks":' + blocks.encode() + b"}"

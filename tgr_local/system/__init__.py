@@ -10,9 +10,8 @@ paths.py             the XDG folders; a file written whole or not at all
 cores.py             the cores that this process may use, within its CPU quota
 versions.py          versions of the installed parts, the processor
 file_hash.py         the sha256 of a file, computed once
-files.py             flags and marks of files, where systems differ; locks between processes
+files.py             files where systems differ; locks between processes; files with one writer
 text_files.py        texts that a person names or pipes
-owned_file.py        files that one process at a time writes whole
 json_checks.py       checks values read from JSON
 json_values.py       records ↔ JSON values
 answers.py           the final answer in a text, as votes and graders compare it

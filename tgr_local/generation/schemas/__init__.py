@@ -6,7 +6,6 @@ model may call, the name of what is not followed. Work is counted and bounded. I
 requests or models.
 
 normal.py         a schema as alternatives of one type each
-ways.py           each schema read once: what was found, and what leads to it
 keywords.py       what each keyword says of every type
 alternatives.py   Alternative: the values of one type
 references.py     where each part of a schema stands, and what its references lead to
@@ -14,7 +13,8 @@ grammar.py        schema_grammar: GBNF of a schema
 json_text.py      json_grammar: GBNF of JSON, by a schema as people write it
 numbers.py        GBNF of the numbers between two bounds
 patterns.py       GBNF of the texts that a regular expression matches
-work.py           StepBudget: how much is left to do, for all schemas of a request
+work.py           StepBudget: how much is left to do, for all schemas of a request; each is read
+                  once: what was found, and what leads to it
 functions.py      followable: parameters of functions as shapes for a chat template, and their rules
 """
 

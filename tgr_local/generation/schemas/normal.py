@@ -28,8 +28,7 @@ from tgr_local.generation.schemas.alternatives import (
 )
 from tgr_local.generation.schemas.keywords import Keywords, Unfollowed, checked
 from tgr_local.generation.schemas.references import References, below
-from tgr_local.generation.schemas.ways import NOWHERE, SchemaResult, Way
-from tgr_local.generation.schemas.work import StepBudget
+from tgr_local.generation.schemas.work import NOWHERE, SchemaResult, StepBudget, Way
 
 _ALTERNATIVES_MOST = 1000
 

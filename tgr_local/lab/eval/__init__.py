@@ -13,10 +13,9 @@ report. Methods do not know that they are evaluated; tasks and graders do not kn
     manifest.py    everything that a run and its grades depend on; checked before it is resumed
     phases.py      what is missing; sampling.py has it made, making.py makes a sample
     ray_nodes.py   the engines of a Ray cluster
-    samples.py     samples: their number, their seeds, as JSON lines; store.py writes them
+    samples.py     samples: their number, their seeds; read and written as JSON lines
     boundaries.py  the measurements of a reply's boundaries
-    estimate.py    forward tokens that a run still takes
-    live.py        the progress of a run on stderr
+    live.py        the progress of a run on stderr; forward tokens that it still takes
     grader.py      grades in worker processes; worker_main.py is the main loop of one
     programs.py    a program of a model in a sandbox: its output and how it ended
     run_folder.py  reads a run folder

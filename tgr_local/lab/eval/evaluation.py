@@ -10,14 +10,12 @@ from typing import Any
 from tgr_local import methods
 from tgr_local.engine import Engine
 from tgr_local.lab.eval import manifest, phases, samples, systems, tasks
-from tgr_local.lab.eval.estimate import Estimate
 from tgr_local.lab.eval.grader import Grader
-from tgr_local.lab.eval.live import Live
+from tgr_local.lab.eval.live import Estimate, Live
 from tgr_local.lab.eval.making import Maker, Phase
 from tgr_local.lab.eval.manifest import Manifest
 from tgr_local.lab.eval.request import EvaluationRequest
-from tgr_local.lab.eval.samples import SamplePlan
-from tgr_local.lab.eval.store import Store
+from tgr_local.lab.eval.samples import SamplePlan, Store
 from tgr_local.lab.eval.task import Problem
 from tgr_local.options.config import SearchConfig
 from tgr_local.options.resolve import resolve

@@ -14,13 +14,11 @@ from typing import Any
 
 from tgr_local import methods
 from tgr_local.engine import Engine
-from tgr_local.lab.eval.estimate import MissingWork, Place
 from tgr_local.lab.eval.grader import Grader
-from tgr_local.lab.eval.live import Live
+from tgr_local.lab.eval.live import Live, MissingWork, Place
 from tgr_local.lab.eval.making import SAMPLE_ERRORS, EngineMaker, Job, Maker, Phase, prompt_of
-from tgr_local.lab.eval.samples import Sample, SamplePlan
+from tgr_local.lab.eval.samples import Sample, SamplePlan, Store
 from tgr_local.lab.eval.sampling import Sampler
-from tgr_local.lab.eval.store import Store
 from tgr_local.lab.eval.systems import System
 from tgr_local.lab.eval.task import Problem
 from tgr_local.options.config import SearchConfig

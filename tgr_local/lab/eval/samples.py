@@ -1,7 +1,7 @@
 """Samples: how many a run makes and with which seeds; as JSON lines, one for each.
 
 A file may end in an incomplete line, where a run was killed in the middle of a write; readers leave
-it out, and `store.Store` cuts it off, so that its sample is made again. Any other line that is not
+it out, and `Store` cuts it off, so that its sample is made again. Any other line that is not
 a sample is an error with its line number. A sample that was made or graded again has a second line:
 the last one counts.
 """
@@ -13,17 +13,22 @@ import hashlib
 import itertools
 import json
 import math
+import os
+import queue
+import threading
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tgr_local.console.dialog import print_note
 from tgr_local.search.seeds import derived_seed
-from tgr_local.system import json_checks
+from tgr_local.system import files, json_checks
 from tgr_local.system.errors import TgrError
-from tgr_local.system.files import naming
+from tgr_local.system.files import WITHOUT_LOCKS, naming
 from tgr_local.system.json_checks import Count
+from tgr_local.system.json_values import to_json_value
 
 Key = tuple[str, str, str, int, int]
 ENGINE = "the engine failed: "
@@ -197,3 +202,114 @@ def seed_of(seed: int, task: str, problem: str, index: int) -> int:
     """The seed of a sample, below 2^63; a function of these four values only."""
     name = hashlib.sha256(json.dumps([task, problem]).encode()).digest()
     return derived_seed(seed, int.from_bytes(name[:8], "big"), index) >> 1
+
+
+class Store:
+    """Appends samples to a file from any thread. Use it in a ``with`` block.
+
+    `known` holds the samples on the disk, without their boundaries, which need most of the memory.
+    Lines that arrive together are synced together. One process at a time may have a file open:
+    TgrError for the second. After an error nothing more is written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.known: dict[Key, Sample] = {}
+        self._path = path
+        self._file = path.open("ab")
+        try:
+            # a second process would make every sample twice
+            files.lock(self._file.fileno())
+        except BlockingIOError:
+            self._file.close()
+            raise TgrError(f"{path} is being written by another process; wait for it") from None
+        except OSError as error:
+            if error.errno not in WITHOUT_LOCKS:
+                self._file.close()
+                raise
+            print_note(
+                f"warning: the file system of {path} has no locks; run this command once at a time"
+            )
+        n_bytes = 0
+        for end, sample in read_lines(path):
+            self.known[sample.key] = _light(sample)
+            n_bytes = end
+        if n_bytes < self._path.stat().st_size:
+            self._file.truncate(n_bytes)  # an incomplete last line
+        # of samples, of queues that get an answer (`flush`), and None at the end; Ctrl-C cannot
+        # leave a SimpleQueue locked
+        self._queue: queue.SimpleQueue[Sample | queue.SimpleQueue[None] | None]
+        self._queue = queue.SimpleQueue()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def add(self, sample: Sample) -> None:
+        """Queues a sample for writing; returns at once. Raises the error of an earlier write."""
+        self._check()
+        self._queue.put(sample)
+
+    def flush(self) -> None:
+        """Waits until every added sample is on the disk. Raises the error of a failed write."""
+        answer: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._queue.put(answer)
+        answer.get()
+        self._check()
+
+    def whole(self, keys: Set[Key]) -> Iterator[Sample]:
+        """These samples as they are on the disk, with their boundaries; each once, also while
+        others are added."""
+        wanted = {key: self.known[key] for key in keys}
+        for _, sample in read_lines(self._path):
+            if wanted.get(sample.key) == _light(sample):
+                del wanted[sample.key]
+                yield sample
+
+    def _check(self) -> None:
+        if isinstance(self._error, OSError):
+            raise TgrError(
+                f"{self._path} cannot be written ({self._error.strerror}); free space, then the "
+                "same command resumes the run"
+            ) from self._error
+        if self._error:
+            raise self._error
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, *trace: object) -> None:
+        self._queue.put(None)
+        self._thread.join()
+        try:
+            self._file.close()
+        except OSError as failure:
+            self._error = self._error or failure
+        if error is None:
+            self._check()
+
+    def _write(self) -> None:
+        closing = False
+        while not closing:
+            batch = [self._queue.get()]
+            while not self._queue.empty():
+                batch.append(self._queue.get())
+            new = [item for item in batch if isinstance(item, Sample)]
+            try:
+                if new and not self._error:
+                    self._file.write(b"".join(map(_line, new)))
+                    self._file.flush()
+                    os.fsync(self._file.fileno())
+                    self.known |= {sample.key: _light(sample) for sample in new}
+            except Exception as error:  # `flush` and `add` raise it
+                self._error = error
+            for item in batch:
+                if isinstance(item, queue.SimpleQueue):
+                    item.put(None)
+            closing = None in batch
+
+
+def _light(sample: Sample) -> Sample:
+    return dataclasses.replace(sample, boundaries=[])
+
+
+def _line(sample: Sample) -> bytes:
+    return json.dumps(to_json_value(sample), ensure_ascii=False, allow_nan=False).encode() + b"\n"

@@ -17,8 +17,7 @@ from tgr_local.engine import Cancel, Workers
 from tgr_local.lab.eval.grader import Grader
 from tgr_local.lab.eval.live import Live
 from tgr_local.lab.eval.making import Job, Maker, Phase
-from tgr_local.lab.eval.samples import Sample
-from tgr_local.lab.eval.store import Store
+from tgr_local.lab.eval.samples import Sample, Store
 from tgr_local.lab.eval.task import Grade, Problem
 from tgr_local.system.errors import CancelledError
 
