@@ -20,6 +20,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tgr_local.apis.events import NewText
+from tgr_local.apis.writing import Choice
 from tgr_local.engine import EngineStats
 from tgr_local.server.jobs import Jobs
 from tgr_local.server.pool import Pool
@@ -173,3 +175,23 @@ class Observe:
             route = scope.get("route")
             self._metrics.count(getattr(route, "path", "other"), facts)
             self._log.write(facts)
+
+
+def said(choice: Choice) -> dict[str, Any]:
+    """A choice as the log has it."""
+    calls = [dataclasses.asdict(call) for call in choice.calls]
+    return {
+        "index": choice.index,
+        "thinking": choice.text("thinking"),
+        "answer": choice.text("answer"),
+    } | ({"calls": calls} if calls else {})
+
+
+def note_text(facts: Facts, part: NewText) -> None:
+    """Notes a part of a stream, which may be cut."""
+    choices: list[dict[str, Any]] = facts.setdefault("reply", [])
+    choice = next((entry for entry in choices if entry["index"] == part.index), None)
+    if choice is None:
+        choices.append(choice := {"index": part.index, "thinking": "", "answer": ""})
+    if part.kind in choice:
+        choice[part.kind] += part.text

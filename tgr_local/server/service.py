@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -32,7 +31,7 @@ from tgr_local.server.jobs import Job, Jobs, Put, Work
 from tgr_local.server.lease import Lease, without_folder
 from tgr_local.server.limits import RequestMemory, memory_needed, within_limits, within_time
 from tgr_local.server.loaded import LoadedModel, Setup
-from tgr_local.server.log import Facts, Log, Metrics, facts_of
+from tgr_local.server.log import Facts, Log, Metrics, facts_of, note_text, said
 from tgr_local.server.models import Models
 from tgr_local.server.openapi import Respond
 from tgr_local.server.pool import Pool
@@ -210,57 +209,12 @@ class Service:
         return respond
 
     async def complete(self, request: Request, api: Api) -> Response:
-        """The response to a request for replies, which passes `WAITS`."""
+        """The response to a request for replies, which passes `WAITS`: the first two here, the
+        others in its job."""
         body = await self.body(request, streams=api.streams)
         lease = await self._lease(request, body)
-        facts, events = facts_of(request.scope), _Events(api.frames)
-        created = time.monotonic()
-
-        def work(cancel: Cancel, put: Put) -> None:
-            start, loaded = time.monotonic(), lease.model
-            engine = loaded.engine_of(self.reader(request.scope))
-            with body.used(cancel) as fields:
-                if self.limits.log_prompts:
-                    facts["request"] = fields
-                asked = api.body.parse(fields)
-                if (whole := api.instead(asked, loaded.name)) is not None:
-                    put(b"")
-                    put(api.frames.event(whole) if body.streams else encoded(whole))
-                    return
-                prepared = self._prepared(loaded, asked, api, cancel)
-                facts.update(model=prepared.model, how=prepared.method.name, stream=prepared.stream)
-                n_ctx = loaded.last_stats.n_ctx
-                prepared = within_limits(engine, prepared, self.limits, n_ctx)
-            del fields, asked
-            translation = api.translate(engine, prepared)
-
-            def pass_on(event: ApiEvent) -> None:
-                if "first_part" not in facts:
-                    facts["first_part"] = round(time.monotonic() - created, 4)
-                    facts["queued"] = round(start - created, 4)
-                if self.limits.log_prompts and isinstance(event, NewText):
-                    _log_text(facts, event)
-                put(events.encoded(event))
-
-            with (
-                self.running.known(request.scope, (translation.id,), cancel),
-                loaded.memory.held(memory_needed(engine, prepared), cancel),
-            ):
-                put(events.opening(translation) if prepared.stream else b"")
-                if loaded.prompts:
-                    loaded.prompts.restore(prepared.prompts, cancel, engine.prefix_digest)
-                prepared = within_time(prepared, self.limits, time.monotonic() - start)
-                on_event = pass_on if prepared.stream else None
-                whole = writing.write(engine, prepared, on_event, cancel=cancel)
-                self._note(facts, whole.usage(), whole.about())
-                if self.limits.log_prompts:
-                    facts["reply"] = [_said(choice) for choice in whole.best()]
-                if not prepared.stream:
-                    put(encoded(translation.whole(whole)))
-            if loaded.prompts:
-                loaded.prompts.request_ended()
-
-        async with self._job(request, work, self.jobs, lease) as job:
+        reply = _ReplyWork(self, request.scope, api, body, lease)
+        async with self._job(request, reply.work, self.jobs, lease) as job:
             begun = await job.first(None if body.streams is False else _FIRST_SECONDS)
             # a request for a stream must not wait in silence
             if begun is None and not await self._streams(request, body):
@@ -270,8 +224,7 @@ class Service:
             first = None if begun is None else await job.first(_FIRST_SECONDS)
             begun = (begun or b"") + (first or b"")
             job.is_taken_over = True
-            stream = events.stream(job, begun, facts, self.limits.ping_seconds)
-            return EventStream(job, stream, api.frames)
+            return EventStream(job, reply.stream(job, begun), api.frames)
 
     async def inspect(
         self, request: Request, api: Api, make: Callable[[Engine, PreparedRequest], Any]
@@ -279,7 +232,7 @@ class Service:
         """Responds with `make` of a chat, which is only prepared and may be of any length."""
 
         def made(loaded: LoadedModel, body: CommonRequest, cancel: Cancel) -> Any:
-            return make(loaded.engine, self._prepared(loaded, body, api, cancel, bounded=False))
+            return make(loaded.engine, self.prepared(loaded, body, api, cancel, bounded=False))
 
         return JsonResponse(await self.run(request, api.body, made, quick=True))
 
@@ -304,7 +257,7 @@ class Service:
                 facts_of(request.scope)["queued"] = round(job.seconds_queued, 4)
                 job.end(ApiError(499, "the client does not wait for the reply"))
 
-    def _prepared(
+    def prepared(
         self, loaded: LoadedModel, body: CommonRequest, api: Api, cancel: Cancel, **options: Any
     ) -> PreparedRequest:
         """The request with this server's options. Raises RequestError, ApiError and others."""
@@ -326,7 +279,8 @@ class Service:
         except ModelError as error:
             raise ModelError(without_folder(str(error), loaded.engine.path)) from None
 
-    def _note(self, facts: Facts, usage: Usage, about: Mapping[str, Any]) -> None:
+    def note(self, facts: Facts, usage: Usage, about: Mapping[str, Any]) -> None:
+        """Notes what a response has cost."""
         facts["prompt_tokens"], facts["completion_tokens"] = usage.prompt, usage.completion
         facts["cached_tokens"] = usage.cached
         for kind in ("forward_tokens", "reused_tokens"):
@@ -336,64 +290,108 @@ class Service:
             facts["ignored"] = sorted(new)
 
 
-class _Events:
-    """The events of one response: what its API sends for them, and the search as comments, which
-    clients skip."""
+class _ReplyWork:
+    """The response to one request for replies: the stages of its job, and the stream of its events,
+    with the search as comments, which clients skip."""
 
-    def __init__(self, frames: Frames) -> None:
-        self._frames = frames
+    def __init__(self, service: Service, scope: Scope, api: Api, body: Body, lease: Lease) -> None:
+        self._service, self._limits, self._api = service, service.limits, api
+        self._scope, self._body, self._lease = scope, body, lease
+        self._facts, self._created = facts_of(scope), time.monotonic()
         self._translation: Translation | None = None
 
-    def opening(self, translation: Translation) -> bytes:
-        """Begins the stream; `translation` has the format of the events that follow."""
-        self._translation = translation
-        return self._sent(translation.opening())
+    # ---- in the job's thread ----
 
-    def encoded(self, event: ApiEvent) -> bytes:
-        """Returns the bytes to send for an event; often none."""
-        assert self._translation is not None
-        parts = self._translation.parts(event)
-        if isinstance(event, Searched) and not parts:
-            return self._frames.comment(b"tgr.step " + encoded(progress_object(event)))
-        return self._sent(parts)
+    def work(self, cancel: Cancel, put: Put) -> None:
+        """All stages: the body is prepared, then the replies are written."""
+        start, loaded = time.monotonic(), self._lease.model
+        engine = loaded.engine_of(self._service.reader(self._scope))
+        if (prepared := self._prepare(loaded, engine, cancel, put)) is None:
+            return
+        translation = self._api.translate(engine, prepared)
+        with (
+            self._service.running.known(self._scope, (translation.id,), cancel),
+            loaded.memory.held(memory_needed(engine, prepared), cancel),
+        ):
+            begun = b""
+            if prepared.stream:
+                self._translation, begun = translation, self._sent(translation.opening())
+            put(begun)
+            if loaded.prompts:
+                loaded.prompts.restore(prepared.prompts, cancel, engine.prefix_digest)
+            self._write(engine, prepared, translation, start, cancel, put)
+        if loaded.prompts:
+            loaded.prompts.request_ended()
 
-    async def stream(
-        self, job: Job, begun: bytes, facts: Facts, ping_seconds: float
-    ) -> AsyncIterator[bytes]:
+    def _prepare(
+        self, loaded: LoadedModel, engine: Engine, cancel: Cancel, put: Put
+    ) -> PreparedRequest | None:
+        """The request within the server's limits; None for one that wants no text, which is
+        answered."""
+        api, body = self._api, self._body
+        with body.used(cancel) as fields:
+            if self._limits.log_prompts:
+                self._facts["request"] = fields
+            asked = api.body.parse(fields)
+            if (whole := api.instead(asked, loaded.name)) is not None:
+                put(b"")
+                put(api.frames.event(whole) if body.streams else encoded(whole))
+                return None
+            prepared = self._service.prepared(loaded, asked, api, cancel)
+            self._facts.update(
+                model=prepared.model, how=prepared.method.name, stream=prepared.stream
+            )
+            return within_limits(engine, prepared, self._limits, loaded.last_stats.n_ctx)
+
+    def _write(
+        self,
+        engine: Engine,
+        prepared: PreparedRequest,
+        translation: Translation,
+        start: float,
+        cancel: Cancel,
+        put: Put,
+    ) -> None:
+        """Writes the replies, as events or whole; the job began at `start`."""
+        facts, shows = self._facts, self._limits.log_prompts
+
+        def pass_on(event: ApiEvent) -> None:
+            if "first_part" not in facts:
+                facts["first_part"] = round(time.monotonic() - self._created, 4)
+                facts["queued"] = round(start - self._created, 4)
+            if shows and isinstance(event, NewText):
+                note_text(facts, event)
+            parts = translation.parts(event)
+            if isinstance(event, Searched) and not parts:
+                put(self._api.frames.comment(b"tgr.step " + encoded(progress_object(event))))
+            else:
+                put(self._sent(parts))
+
+        prepared = within_time(prepared, self._limits, time.monotonic() - start)
+        on_event = pass_on if prepared.stream else None
+        whole = writing.write(engine, prepared, on_event, cancel=cancel)
+        self._service.note(facts, whole.usage(), whole.about())
+        if shows:
+            facts["reply"] = [said(choice) for choice in whole.best()]
+        if not prepared.stream:
+            put(encoded(translation.whole(whole)))
+
+    # ---- in the event loop ----
+
+    async def stream(self, job: Job, begun: bytes) -> AsyncIterator[bytes]:
         """All that is sent, as many events at a time as there are; `begun` is how it begins."""
+        frames = self._api.frames
         try:
             yield begun
-            async for items in job.batches(ping_seconds):
-                yield b"".join(items) if items else self._frames.ping
-            yield self._frames.end
+            async for items in job.batches(self._limits.ping_seconds):
+                yield b"".join(items) if items else frames.ping
+            yield frames.end
         except ApiError as error:
-            facts["failed"] = error.status
-            yield self._failure(error)
-
-    def _failure(self, error: ApiError) -> bytes:
-        if self._translation is None:
-            return self._frames.event(self._frames.failure(error))
-        return self._sent(self._translation.failed(error.body["error"]))
+            self._facts["failed"] = error.status
+            if self._translation is None:
+                yield frames.event(frames.failure(error))
+            else:
+                yield self._sent(self._translation.failed(error.body["error"]))
 
     def _sent(self, parts: Iterable[Any]) -> bytes:
-        return b"".join(map(self._frames.event, parts))
-
-
-def _said(choice: writing.Choice) -> dict[str, Any]:
-    """A choice as the log has it."""
-    calls = [dataclasses.asdict(call) for call in choice.calls]
-    return {
-        "index": choice.index,
-        "thinking": choice.text("thinking"),
-        "answer": choice.text("answer"),
-    } | ({"calls": calls} if calls else {})
-
-
-def _log_text(facts: Facts, part: NewText) -> None:
-    """Notes a part of a stream, which may be cut."""
-    choices: list[dict[str, Any]] = facts.setdefault("reply", [])
-    choice = next((entry for entry in choices if entry["index"] == part.index), None)
-    if choice is None:
-        choices.append(choice := {"index": part.index, "thinking": "", "answer": ""})
-    if part.kind in choice:
-        choice[part.kind] += part.text
+        return b"".join(map(self._api.frames.event, parts))
