@@ -57,7 +57,7 @@ from tgr_local.lab.eval.samples import seed_of
 from tgr_local.lab.eval.task import Problem
 from tgr_local.options.strength_files import Strength
 from tgr_local.search import scoring, strength
-from tgr_local.search.run import Request, Run
+from tgr_local.search.run import Run
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steering import Steering
 from tgr_local.system.errors import TgrError
@@ -100,7 +100,7 @@ class Experiment:
         raw = not self.engine.chat_template
         prompt = problem.raw if raw else problem.messages
         query = query_tokens(self.engine, prompt, config, raw=raw)
-        run = Run(self.engine, Request(query, config))
+        run = Run(self.engine, query, config)
         c = Completions(run, options.parallel, options.lengths)
         with c:
             walk = c.walk(options.begin)

@@ -17,7 +17,7 @@ from tgr_local import methods
 from tgr_local.engine import Engine, Sampling, Sequence
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.branches import Branches
-from tgr_local.search.run import Method, Request, Run
+from tgr_local.search.run import Method, Run
 from tgr_local.search.steps import Counts, Step
 
 PROMPT = TOKENS[:10]
@@ -45,7 +45,7 @@ def steps_of(
     **more: Any,
 ) -> list[Step]:
     """The steps of a method."""
-    return list(methods.get(method).run(Run(engine, Request(prompt, config), **more)))
+    return list(methods.get(method).run(Run(engine, prompt, config, **more)))
 
 
 def group_of(engine: Engine, method: str, config: SearchConfig, k: int) -> list[list[Step]]:
@@ -66,7 +66,7 @@ def group_of(engine: Engine, method: str, config: SearchConfig, k: int) -> list[
 def branches_of(engine: Engine, config: SearchConfig = SMALL, **more: Any) -> Branches:
     """Branches of a run whose reservation fits every test."""
     method = Method("test", lambda run: iter(()), lambda *_: 3000, lambda *_: 60)
-    run = Run(engine, Request(PROMPT, config), **more)
+    run = Run(engine, PROMPT, config, **more)
     return Branches(run, method, limit=config.token_limit, least=1)
 
 

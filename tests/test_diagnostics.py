@@ -15,7 +15,7 @@ from tgr_local.engine import Engine
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry
 from tgr_local.search.diagnostics import Geometry, measure, summary
-from tgr_local.search.run import Request, Run
+from tgr_local.search.run import Run
 from tgr_local.search.steps import Step
 
 X, Y, Z, _ = np.eye(4)
@@ -77,7 +77,7 @@ def test_antipodes_have_no_curvature():
 def test_a_real_run_is_measured_by_its_own_anchors(engine: Engine):
     config = SearchConfig(chunk_len=6, max_chunks=3, n_candidates=4, rollout_len=3, **RESIDUAL)
     method = methods.get("tgr-latent")
-    steps = list(method.run(Run(engine, Request([1, 2, 3], config))))
+    steps = list(method.run(Run(engine, [1, 2, 3], config)))
     first, second, last = measured(steps)
     assert steps[1].origin is not None and steps[0].state is not None
     np.testing.assert_array_equal(steps[0].state, steps[1].origin)

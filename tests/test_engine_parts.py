@@ -13,7 +13,7 @@ from engines import ENDLESS, TOKENS
 from tgr_local.engine import Cancel, Engine, New, Output, Sampling, Session, Task
 from tgr_local.methods import get
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.run import Request, Run
+from tgr_local.search.run import Run
 from tgr_local.search.steps import Step
 from tgr_local.search.trajectory import Trajectory
 from tgr_local.system.errors import CancelledError
@@ -138,7 +138,7 @@ def written(engine: Engine, config: SearchConfig, most: int) -> list[Step]:
     with pytest.MonkeyPatch.context() as patch:
         plain = Trajectory.chunks
         patch.setattr(Trajectory, "chunks", lambda self: plain(self, most))
-        return list(get("base").run(Run(engine, Request(TOKENS, config))))
+        return list(get("base").run(Run(engine, TOKENS, config)))
 
 
 def test_base_writes_the_same_chunks_in_one_task(engine: Engine):

@@ -28,7 +28,7 @@ from tgr_local import methods
 from tgr_local.engine import Cancel, Engine
 from tgr_local.methods import METHODS
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.run import Request, Run
+from tgr_local.search.run import Run
 from tgr_local.search.steps import Progress, Step
 from tgr_local.system.errors import CancelledError, CapacityError
 
@@ -179,7 +179,7 @@ def test_cancel_at_any_stage_leaves_nothing(engine: Engine, method: str, options
 
 @every_method
 def test_a_run_that_is_dropped_or_fails_leaves_nothing(engine: Engine, method: str):
-    stream: Iterator[Step] = methods.get(method).run(Run(engine, Request(PROMPT, SMALL)))
+    stream: Iterator[Step] = methods.get(method).run(Run(engine, PROMPT, SMALL))
     assert not any(held(engine.stats()).values())  # nothing before the first step is asked for
     next(stream)
     del stream

@@ -17,7 +17,7 @@ from tgr_local.engine import Engine
 from tgr_local.generation import generate, query_tokens
 from tgr_local.methods import auto, vote
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.run import Request, Run
+from tgr_local.search.run import Run
 from tgr_local.search.steps import Counts
 
 QUESTION = "What is 7 + 4 * 5 - 12 + 30 - 2 * 6 + 8?"
@@ -32,7 +32,7 @@ def embedded() -> Iterator[Engine]:
 
 def run_of(engine: Engine, prompt: str, config: SearchConfig) -> Run:
     """A run of the vote."""
-    return Run(engine, Request(query_tokens(engine, prompt, config), config))
+    return Run(engine, query_tokens(engine, prompt, config), config)
 
 
 def replied(engine: Engine, **options: Any) -> tuple[Counts, dict[str, float], str, int]:

@@ -17,7 +17,7 @@ from surroundings import ROOT
 
 from tgr_local import EngineConfig, SearchConfig, load
 from tgr_local.generation import query_tokens
-from tgr_local.search.run import Request, Run
+from tgr_local.search.run import Run
 from tgr_local.search.steering import Steering
 
 BENCH = ROOT / "bench"
@@ -217,12 +217,11 @@ def test_a_completion_is_what_the_method_writes(begins: bool):
     config = SearchConfig(**RESIDUAL, chunk_len=12, max_chunks=9, relative_strength=0.6, seed=5)
     with load(None, EngineConfig(**EXACT)) as engine:
         query = query_tokens(engine, "What is 12 + 7 * 3 - 5?", config)
-        request = Request(query, config)
-        with oracle.Completions(Run(engine, request), 3, [4]) as markov:
+        with oracle.Completions(Run(engine, query, config), 3, [4]) as markov:
             boundaries = markov.walk(False)
             text = markov.generated
         assert len(boundaries) >= 3
-        with oracle.Completions(Run(engine, request), 3, [4]) as c:
+        with oracle.Completions(Run(engine, query, config), 3, [4]) as c:
             index, (n, z) = (0, c.walk(True)[0]) if begins else (2, c.walk(False)[1])
             c.return_to(index, n)
             anchors = Steering(c).propose(z, 4)
@@ -243,8 +242,7 @@ def test_equal_texts_of_equal_seeds_are_written_once():
     config = SearchConfig(chunk_len=8, max_chunks=4, seed=5)
     with load(None, EngineConfig(**EXACT)) as engine:
         query = query_tokens(engine, "What is 12 + 7 * 3 - 5?", config)
-        request = Request(query, config)
-        with oracle.Completions(Run(engine, request), 3, [4]) as c:
+        with oracle.Completions(Run(engine, query, config), 3, [4]) as c:
             c.return_to(0, c.walk(True)[0][0])
             (start,) = c.steered([(None, (1,))])
             before = engine.stats().n_positions

@@ -18,7 +18,7 @@ from tgr_local.apis.llama import TgrLlama
 from tgr_local.chat.conversation import Conversation
 from tgr_local.engine import Cancel, Engine, SteeredEngine
 from tgr_local.generation import generate, generate_each, generate_many
-from tgr_local.search.run import Request, Run
+from tgr_local.search.run import Run
 from tgr_local.search.steps import Counts, Progress, Step
 from tgr_local.system.errors import CancelledError
 
@@ -151,7 +151,7 @@ def test_a_run_that_is_cancelled_leaves_its_query(pair: tuple[Engine, Engine]):
                 cancel.cancel()
 
         with pytest.raises(CancelledError):
-            run = Run(engine, Request(prompt, SMALL), on_event=on_event, cancel=cancel)
+            run = Run(engine, prompt, SMALL, on_event=on_event, cancel=cancel)
             list(methods.get(method).run(run))
         assert first(steps_of(engine, method, SMALL, prompt)).reused == len(prompt) - 1, method
 

@@ -26,7 +26,7 @@ from tgr_local.generation.control_vectors import ControlVector
 from tgr_local.options import strength_files
 from tgr_local.options.config import EngineConfig, SearchConfig
 from tgr_local.search import geometry, maps, strength
-from tgr_local.search.run import Request, Run
+from tgr_local.search.run import Run
 from tgr_local.system import file_hash, paths
 from tgr_local.system.errors import CapacityError
 
@@ -436,5 +436,5 @@ def test_a_run_that_stays_plain_reserves_nothing_to_measure(engine: Engine):
     assert method.cells(engine, len(PROMPT), short) <= markov + 2 * SMALL.rollout_len * 8
     assert method.cells(engine, len(PROMPT), LONG) > strength.N_CELLS
     assert method.sequences(engine, LONG) > strength.N_SEQUENCES
-    run = Run(engine, Request(PROMPT, LONG))
+    run = Run(engine, PROMPT, LONG)
     assert run.spent == 0

@@ -23,7 +23,7 @@ from tgr_local import methods
 from tgr_local.engine import Cancel, Engine, Sampling, Task
 from tgr_local.options.config import SearchConfig
 from tgr_local.search import geometry, scoring
-from tgr_local.search.run import Request, Run
+from tgr_local.search.run import Run
 from tgr_local.search.seeds import derived_seed
 from tgr_local.search.steps import Counts, Progress, Seconds
 from tgr_local.search.trajectory import Trajectory
@@ -187,7 +187,7 @@ def test_tgr_latent_follows_the_method_step_by_step(engine: Engine, options: dic
 def test_residual_norms_are_medians_over_the_tokens_of_the_prefix(engine: Engine):
     """The last layer is measured on some tokens of each part."""
     prompt = TOKENS * 6  # 143 in the query's cells: every eighth is measured in the last layer
-    with Trajectory(Run(engine, Request(prompt, SMALL)), TGR_LATENT) as trajectory:
+    with Trajectory(Run(engine, prompt, SMALL), TGR_LATENT) as trajectory:
         trajectory.read_query()
         trajectory.write()
         trajectory.reset()
@@ -200,7 +200,7 @@ def test_residual_norms_are_medians_over_the_tokens_of_the_prefix(engine: Engine
 
 def test_reset_with_q_kept_equals_a_full_rebuild(engine: Engine):
     config = SMALL
-    with Trajectory(Run(engine, Request(PROMPT, config)), TGR_LATENT) as trajectory:
+    with Trajectory(Run(engine, PROMPT, config), TGR_LATENT) as trajectory:
         trajectory.read_query()
         injection = trajectory.injections(np.ones((3, 2, 64)))[0]
         outputs = trajectory.roll_out([injection] * 3)
@@ -212,7 +212,7 @@ def test_reset_with_q_kept_equals_a_full_rebuild(engine: Engine):
         context = PROMPT + trajectory.generated[-config.chunk_len :]
         trajectory.run.index += 1
         kept = trajectory.write()
-    with Trajectory(Run(engine, Request(context, config)), TGR_LATENT) as fresh:
+    with Trajectory(Run(engine, context, config), TGR_LATENT) as fresh:
         fresh.read_query()
         np.testing.assert_allclose(h, fresh.read_state(), atol=1e-5)
         np.testing.assert_allclose(norms, fresh.residual_norms, rtol=1e-5)
@@ -297,7 +297,7 @@ def test_a_stop_text_ends_the_reply_wherever_it_begins(engine: Engine, method: s
 def test_every_chunk_and_every_rollout_draws_with_a_seed_of_its_own(engine: Engine):
     texts = []
     for index in (0, 1):
-        with Trajectory(Run(engine, Request(PROMPT, SMALL)), TGR_LATENT) as trajectory:
+        with Trajectory(Run(engine, PROMPT, SMALL), TGR_LATENT) as trajectory:
             trajectory.read_query()
             trajectory.run.index = index
             (zero, *_) = trajectory.injections(np.zeros((1, 2, 64)))
@@ -445,7 +445,7 @@ def test_resident_memory_does_not_grow_after_chunk_3(engine: Engine):
     """Within 2%, or 4 MiB where that is more: allocators keep arenas per thread."""
     config = SearchConfig(chunk_len=24, n_candidates=8, rollout_len=8, temperature=0.0)
     sizes = []
-    for step in TGR_LATENT.run(Run(engine, Request(PROMPT, config))):
+    for step in TGR_LATENT.run(Run(engine, PROMPT, config)):
         sizes.append(resident_bytes())
         del step
     assert len(sizes) == 24

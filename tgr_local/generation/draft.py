@@ -18,7 +18,7 @@ from tgr_local.generation.reply import MethodRun, OnEvent, Reply
 from tgr_local.generation.request import ReplyRequest, Reserve, length_option, settled
 from tgr_local.generation.text import Kind, TextDelta
 from tgr_local.search.capacity import context_limit, difference
-from tgr_local.search.run import HeldBack, Run
+from tgr_local.search.run import HeldBack
 from tgr_local.search.steps import Counts, Finish, Progress, Step
 from tgr_local.system.errors import BudgetError, CapacityError
 
@@ -109,9 +109,8 @@ class Draft:
             request = request.fitted(self._engine)
             if not self._answering:
                 self._used = request.config
-            run = Run(
+            run = request.run(
                 self._engine,
-                request.of_run(self._engine),
                 participant=participant,
                 on_event=self._on_progress if self._follows else None,
                 cancel=AnswerNow(self._cancel, self._answers_now),

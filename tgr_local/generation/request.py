@@ -1,8 +1,8 @@
 """Requests for replies: what to write, in which format, and what is kept of its limits for the
 answer.
 
-In: the tokens of a prompt, options, a method. Out: the request of a run of the search, and what
-reads its text.
+In: the tokens of a prompt, options, a method. Out: a run of the search, and what reads its
+text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tgr_local.engine import Engine, GrammarTrigger, Sampling
 from tgr_local.generation.text import Kind, LineLimits, TextSplitter, ends_with
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import context_limit, longest_text
-from tgr_local.search.run import Method, Request
+from tgr_local.search.run import Method, Run
 from tgr_local.system.errors import CapacityError
 from tgr_local.system.think_tags import CLOSE_THINK, CLOSING, OPEN_THINK
 
@@ -130,10 +130,10 @@ class ReplyRequest:
             shown=self.shown,
         )
 
-    def of_run(self, engine: Engine) -> Request:
-        """The request of a run that writes all of it."""
+    def run(self, engine: Engine, **options: Any) -> Run:
+        """The run that writes all of it, with options of `Run`."""
         sampling = self._sampling(engine)
-        return Request(self.query, self.config, sampling, self.shown)
+        return Run(engine, self.query, self.config, sampling, self.shown, **options)
 
     def _sampling(self, engine: Engine) -> Sampling:
         """How the tokens after the query are drawn, with the grammar of the format."""

@@ -22,7 +22,6 @@ from tgr_local.generation.runs import write_reply
 from tgr_local.generation.threads import streamed
 from tgr_local.methods import Method
 from tgr_local.options.config import DEFAULT_METHOD, SearchConfig
-from tgr_local.search.run import Run
 from tgr_local.search.steps import Counts, OnProgress, Progress, Step
 from tgr_local.system.errors import CancelledError
 
@@ -90,7 +89,7 @@ def generate_steps(
     """
     config, method = advised(engine, config), methods.get(method)
     request = request_of(engine, prompt, config, method, raw=raw, cancel=cancel).fitted(engine)
-    return method.run(Run(engine, request.of_run(engine), on_event=on_event, cancel=cancel))
+    return method.run(request.run(engine, on_event=on_event, cancel=cancel))
 
 
 def stream(

@@ -1,10 +1,9 @@
 """The search at a chunk boundary, and one run of a method.
 
-In: an engine, a `Request`. Out: a `Step` for each chunk, with everything that was measured. It does
-not know messages, terminals or HTTP, nor which methods exist.
+In: an engine, a query, options. Out: a `Step` for each chunk, with everything that was measured. It
+does not know messages, terminals or HTTP, nor which methods exist.
 
-run.py             Run: reservation, clock, budget, counting, tasks; Request: what to write;
-                   Method: the record of a method
+run.py             Run: reservation, clock, budget, counting, tasks; Method: the record of a method
 trajectory.py      Trajectory: one text in chunks: reset, roll out, choose, write, read the state
 branches.py        Branches: several whole texts after one query
 steering.py        states to anchors, anchors to candidates and injections

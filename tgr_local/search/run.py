@@ -1,10 +1,10 @@
-"""One run of a method on one request, and `Method`, the record of a method.
+"""One run of a method after one query, and `Method`, the record of a method.
 
-`Request` is a query, how tokens are drawn after it, and the limits. `Run` holds the request, the
-engine and the event callback. It reserves the cache, keeps the clock and the budget, counts every
-decoded position, builds the tasks that continue a text, and makes the steps. It does not know what
-a method decides: `Trajectory` (chunks after a query) and `Branches` (several texts after a query)
-are the two policies over it.
+`Run` holds the query, how tokens are drawn after it, the limits, the engine and the event callback.
+It reserves the cache, keeps the clock and the budget, counts every decoded position, builds the
+tasks that continue a text, and makes the steps. It does not know what a method decides:
+`Trajectory` (chunks after a query) and `Branches` (several texts after a query) are the two
+policies over it.
 """
 
 from __future__ import annotations
@@ -99,20 +99,6 @@ class Method:
         return self.fit(engine, n_query, config) if self.fit else config
 
 
-@dataclass(frozen=True, eq=False)
-class Request:
-    """A query, how the tokens after it are drawn, and the limits of one run."""
-
-    query: list[int]
-    """Q, the tokens of the prompt."""
-    config: SearchConfig
-    """The options of the search, and the limits."""
-    sampling: Sampling | None = None
-    """How tokens are drawn, with grammar and biases; None = by the options alone."""
-    shown: tuple[int, ...] = ()
-    """Control tokens that belong to the text."""
-
-
 @dataclass
 class HeldBack:
     """Budget that a run must leave to the runs after it. It may change between two steps."""
@@ -125,11 +111,13 @@ class HeldBack:
 
 
 class Run:
-    """One run of a method: a request goes in, steps come out.
+    """One run of a method: a query goes in, steps come out.
 
-    `participant` places the run in a lockstep group. `on_event` gets a `Progress` for each event
-    inside a step. `cancel` ends the run with CancelledError. Nothing is reserved or decoded before
-    `open`.
+    `query` is Q, the tokens of the prompt, and `config` has the options of the search and the
+    limits. Tokens are drawn by `sampling`, with grammar and biases; None = by the options alone.
+    `shown` are control tokens that belong to the text. `participant` places the run in a lockstep
+    group. `on_event` gets a `Progress` for each event inside a step. `cancel` ends the run with
+    CancelledError. Nothing is reserved or decoded before `open`.
     """
 
     session: Session
@@ -144,18 +132,20 @@ class Run:
     def __init__(
         self,
         engine: Engine,
-        request: Request,
+        query: list[int],
+        config: SearchConfig,
+        sampling: Sampling | None = None,
+        shown: Seq[int] = (),
         *,
         participant: Participant | None = None,
         on_event: OnProgress | None = None,
         cancel: Cancel | None = None,
         held_back: HeldBack | None = None,
     ) -> None:
-        self.engine, self.query = engine, request.query
+        self.engine, self.query, self.config, self.shown = engine, query, config, shown
         self.participant, self.on_event, self.cancel = participant, on_event, cancel
         self.held_back = held_back or HeldBack()
-        self.request, self.config = request, request.config
-        self.sampling = request.sampling or Sampling.of(request.config)
+        self.sampling = sampling or Sampling.of(config)
         self.n_top = min(self.config.top_logprobs, engine.n_vocab)
         """Alternatives reported for each token."""
         self._drafts = self.config.draft_lookup == "auto" and engine.n_params >= LEAST_DRAFTING
@@ -379,7 +369,7 @@ class Run:
             history=penalty_history(context, sampling),
             grammar_history=text if sampling.grammar else (),
             stop=self.config.stop,
-            shown=self.request.shown,
+            shown=self.shown,
             tail=self._stop_tail(text),
             states=states,
             n_top=self.n_top if n_top is None else n_top,
@@ -388,7 +378,7 @@ class Run:
 
     def text(self, tokens: Seq[int] | NDArray[np.int32]) -> bytes:
         """The bytes of tokens of a reply, with the control tokens that belong to it."""
-        return self.engine.detokenize(tokens, shown=self.request.shown)
+        return self.engine.detokenize(tokens, shown=self.shown)
 
     def _stop_tail(self, text: list[int]) -> bytes:
         """The end of the text in which a stop text may have begun."""

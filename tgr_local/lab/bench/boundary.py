@@ -25,7 +25,7 @@ from tgr_local.lab.bench import subject
 from tgr_local.lab.bench.measure import Figure, Floats, Spread, Target, alternate_timed, clock
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.options.config import SearchConfig
-from tgr_local.search.run import Request, Run
+from tgr_local.search.run import Run
 from tgr_local.system.errors import TgrError
 
 Q = 64  # tokens of the query
@@ -129,8 +129,8 @@ def _scoring_seconds(plan: Plan, config: SearchConfig) -> float:
         chunk_len=4, n_candidates=config.n_candidates, rollout_len=config.rollout_len, max_chunks=4
     )
     seconds = []
-    request = Request(subject.prompt(plan.engine, Q), short)
-    steps = methods.get("tgr-latent").run(Run(plan.engine, request))
+    run = Run(plan.engine, subject.prompt(plan.engine, Q), short)
+    steps = methods.get("tgr-latent").run(run)
     start = time.perf_counter()
     for step in steps:
         took, parts = time.perf_counter() - start, step.seconds
@@ -208,8 +208,7 @@ def whole_methods(plan: Plan) -> Iterator[Figure]:
 
 def _second_chunk(plan: Plan, method: str, config: SearchConfig) -> float:
     """Seconds per token of the second chunk, from the end of the first one."""
-    request = Request(subject.prompt(plan.engine, Q), config)
-    steps = methods.get(method).run(Run(plan.engine, request))
+    steps = methods.get(method).run(Run(plan.engine, subject.prompt(plan.engine, Q), config))
     first = next(steps)
     start = time.perf_counter()
     second = next(steps, None)

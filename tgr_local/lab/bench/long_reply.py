@@ -31,7 +31,7 @@ from tgr_local.lab.bench.measure import Figure, Floats, Spread, clock
 from tgr_local.lab.bench.plan import Plan
 from tgr_local.options.config import SearchConfig
 from tgr_local.search.capacity import SPARE_CELLS
-from tgr_local.search.run import Request, Run
+from tgr_local.search.run import Run
 from tgr_local.system.errors import InstallError
 
 CHUNKS = 4  # of the real reply
@@ -80,7 +80,7 @@ def doubling(first: int, last: int) -> list[int]:
 def _chunks(plan: Plan, config: SearchConfig) -> Iterator[Figure]:
     """The first chunk rebuilds nothing, so it has no row."""
     config, method = replace(config, max_chunks=CHUNKS), methods.get("tgr-latent")
-    run = Run(plan.engine, Request(subject.prompt(plan.engine, Q), config))
+    run = Run(plan.engine, subject.prompt(plan.engine, Q), config)
     start = time.perf_counter()
     for i, step in enumerate(method.run(run), 1):
         seconds, start = time.perf_counter() - start, time.perf_counter()
