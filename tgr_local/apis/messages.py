@@ -146,14 +146,12 @@ def _chat_body(body: CountTokensRequest) -> tuple[dict[str, Any], list[str]]:
     if stops := getattr(body, "stop_sequences", None):
         chat["stop"] = stops
     config: Any = body.output_config or {}
-    form = config.get("format") or body.output_format
-    if form:
-        chat["response_format"] = {
-            "type": "json_schema",
-            "json_schema": {"schema": form.get("schema")},
-        }
+    if form := config.get("format") or body.output_format:
+        chat["response_format"] = {"type": "json_schema", "schema": form.get("schema")}
     choice: Any = body.tool_choice or {"type": "auto"}
-    chat["tool_choice"] = _chat_choice(choice)
+    if choice["type"] == "tool":
+        needed("tool_choice", choice, "name")
+    chat["tool_choice"] = choice
     if tools := chat_tools(body.tools or []):
         chat["tools"] = tools
         chat["parallel_tool_calls"] = not choice.get("disable_parallel_tool_use")
@@ -172,15 +170,6 @@ def _check_end(body: CountTokensRequest) -> None:
             f"messages[{i}] ends with {content[-1]!r}; remove it",
             "messages",
         )
-
-
-def _chat_choice(choice: Any) -> Any:
-    kind = choice["type"]
-    if kind != "tool":
-        return {"any": "required"}.get(kind, kind)
-    if not choice.get("name"):
-        raise RequestError("tool_choice.name is missing; add it", "tool_choice")
-    return {"type": "function", "function": {"name": choice["name"]}}
 
 
 def _system(system: str | list[Any]) -> str:

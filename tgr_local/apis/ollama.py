@@ -183,7 +183,7 @@ def _common(body: OllamaRequest) -> dict[str, Any]:
     if body.format == "json":
         given["response_format"] = {"type": "json_object"}
     elif body.format:
-        given["response_format"] = {"type": "json_schema", "json_schema": {"schema": body.format}}
+        given["response_format"] = {"type": "json_schema", "schema": body.format}
     return given
 
 

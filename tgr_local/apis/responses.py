@@ -160,18 +160,13 @@ def _chat_body(
         chat |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
     text: Any = body.text or {}
     if form := text.get("format"):
-        chat["response_format"] = _chat_format(form)
+        schema = {"schema": form.get("schema")} if form.get("type") == "json_schema" else {}
+        chat["response_format"] = {"type": form.get("type")} | schema
     chat["tool_choice"] = _chat_choice(body.tool_choice)
     if tools := _chat_tools(body):
         chat["tools"] = tools
         chat["parallel_tool_calls"] = body.parallel_tool_calls
     return chat, unread
-
-
-def _chat_format(form: dict[str, Any]) -> dict[str, Any]:
-    if form.get("type") == "json_schema":
-        return {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
-    return {"type": form.get("type")}
 
 
 def _chat_tools(body: ResponsesRequest) -> list[Any]:
@@ -195,7 +190,7 @@ def _chat_choice(choice: Any) -> Any:
         raise RequestError(
             f"tool_choice is {shown(choice)}, but must name a function", "tool_choice"
         )
-    return {"type": "function", "function": {"name": choice["name"]}}
+    return {"type": kind, "name": choice["name"]}
 
 
 def _check_depth(name: str, value: Any) -> None:
