@@ -346,6 +346,7 @@ def main() -> int:
         if options.projects
         else repairs(options.humaneval, options.n, options.skip)
     )
+    seeds = {task.name: options.seed + 1000 * i for i, task in enumerate(tasks)}
     tasks = [task for task in tasks if not options.only or task.name in options.only]
     by_row: dict[str, list[Solved]] = {}
     with load(options.model, EngineConfig(n_threads=options.threads)) as engine:
@@ -358,8 +359,8 @@ def main() -> int:
         )
         for name in options.rows:
             rows = by_row[name] = []
-            for i, task in enumerate(tasks):
-                config = dataclasses.replace(own, seed=options.seed + 1000 * i)
+            for task in tasks:
+                config = dataclasses.replace(own, seed=seeds[task.name])
                 rows.append(solved(engine, task, ROWS[name], config, sandbox))
                 last = rows[-1]
                 said = f"{name} {task.name}: {last.n_passed} pass, hidden {last.hidden}"

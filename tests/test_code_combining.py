@@ -288,8 +288,8 @@ def by_name(changes: Sequence[Change], cancel: Cancel) -> Verdict:
 
 def test_where_nothing_gets_further_the_next_begin_with_what_mends_another_test(solved: Solve):
     head = CALC.rstrip().removesuffix(" + b")
-    first, free = [" b\n```\n"], [answer(CALC)]  # the third wave is the first one again
-    coder = Coder(first, free, first, [" b\n\n\ndef sub(a, b):\n    return a - b\n"])
+    first, free = [" b\n```\n"], [answer(CALC)]
+    coder = Coder(first, free, [" b\n\n\ndef sub(a, b):\n    return a - b\n"])
     coder.departures = [f"{head} -", f"{head} *"]
     start = "def add(a, b):\n    return a +"
     climber = Climber(coder, {1: start})
@@ -302,12 +302,12 @@ def test_where_nothing_gets_further_the_next_begin_with_what_mends_another_test(
 def test_what_mends_another_test_and_leads_nowhere_is_left_in_the_next_round(solved: Solve):
     head = CALC.rstrip().removesuffix(" + b")
     first, free = [" b\n```\n"], [answer(CALC)]
-    coder = Coder(first, free, first, [" 0\n```\n"], [" 0\n```\n"], free, free)
+    coder = Coder(first, free, [" 0\n```\n"], free, free)
     coder.departures = [f"{head} -", f"{head} *"]
     climber = Climber(coder, {1: f"{head} - b -"})
     outcome = solved(coder, by=by_name, listener=climber, candidates=4, rounds=2)
     assert climber.heard.count("adopts 1") == 1 and len(outcome.rounds) == 2
-    assert coder.begun[3] == [f"```python\n{head} - b -"] * 2
+    assert coder.begun[2] == [f"```python\n{head} - b -"] * 2
     again = [f"```python\n{CALC}```" in prompt for prompt in coder.prompts[4:] if prompt]
     assert again == sorted(again) and any(again)  # at last the files as they were
 

@@ -3,6 +3,7 @@ the candidates that depart, on doubles."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -12,13 +13,17 @@ import pytest
 from code_folders import needs_tree_sitter
 from fake_coder import CALC, HALF, RIGHT, WAIT, Climber, Coder, Solve, make_verdict
 
+from tgr_local import generation
 from tgr_local.code.edits import Change, FileText, Function, functions_of
 from tgr_local.code.reading import prompt
 from tgr_local.code.reading.prompt import Copy
 from tgr_local.code.writing import departures
+from tgr_local.code.writing.branches import branches
 from tgr_local.code.writing.departures import Departure
 from tgr_local.engine import Engine, Sampling
 from tgr_local.engine import Task as EngineTask
+from tgr_local.generation import Query
+from tgr_local.options.config import SearchConfig
 
 CODE = "x = 1\ny = x + 2\n"
 SOURCE = '''\
@@ -160,6 +165,41 @@ def test_tokens_that_do_not_end_with_the_code_have_none(engine: Engine):
     copy = copy_of(engine, CODE)
     other = Copy(copy.document, copy.opening, "z = 3\n", copy.tokens)
     assert departures.find(engine, [other], 4).departures == ()
+
+
+# ---- from answers ----
+
+
+def test_branches_are_the_likeliest_other_tokens_of_an_answer(engine: Engine):
+    copy = copy_of(engine, CODE)
+    first = departures.find(engine, [copy], 1).departures[0]
+    config = SearchConfig(
+        temperature=0.0, max_tokens=12, top_logprobs=3, grammar="root ::= [ -~\\n]+"
+    )
+    query = Query(list(first.tokens), first.text, "answer")
+    (reply,) = generation.generate_each(engine, [query], config)
+    expected: dict[str, float] = {}
+    tokens, total = list(first.tokens), first.logprob
+    for token in reply.tokens:
+        likely = next_logprobs(engine, tokens)
+        written = engine.detokenize(tokens[len(first.tokens) :])
+        for other in sorted(likely, key=lambda one: -likely[one])[:3]:
+            new = engine.detokenize([other])
+            if other != token and new.split() not in ([], engine.detokenize([token]).split()):
+                with contextlib.suppress(UnicodeDecodeError):  # a byte of a character
+                    expected[first.text + (written + new).decode()] = total + likely[other]
+        tokens, total = [*tokens, token], total + likely[token]
+    every = branches(engine, first, reply, 0, 100)
+    assert len(every) > 3
+    assert {one.text: one.logprob for one in every} == pytest.approx(expected, abs=1e-3)
+    assert [one.text for one in every[:4]] == [
+        one.text for one in branches(engine, first, reply, 0, 4)
+    ]
+    for one in every:
+        assert engine.detokenize(list(one.tokens)[len(first.tokens) :]).decode() == (
+            one.text.removeprefix(first.text)
+        )
+    assert branches(engine, first, reply, reply.text.count("\n") + 1, 100) == []
 
 
 # ---- back in the copy ----
@@ -376,7 +416,7 @@ def test_more_depart_while_they_take_less_than_whole_answers(solved: Solve):
         assert [one.number for one in candidates] == list(range(1, 2 * waves + 1))
         assert [one.seed for one in candidates] == [42, 43, 44, 45][: 2 * waves]
         assert len({one for some in coder.begun for one in some}) == 2 * waves
-        assert "" not in coder.begun[0] and all(some[1] == "" for some in coder.begun[1:])
+        assert "" not in coder.begun[0] and "" not in coder.begun[-1]
         assert outcome.forward_tokens == sum(one.forward_tokens for one in candidates)
     coder = Coder(["0"])  # a budget of tokens bounds k answers
     coder.departures = [f"def add(a, b):\n    return {name}" for name in "abcd"]
@@ -409,16 +449,40 @@ def test_a_round_ends_when_it_has_taken_as_many_tokens_as_whole_answers(solved: 
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_four_waves_at_most_and_half_of_the_second_is_free(k: int, solved: Solve):
+def test_four_waves_at_most_and_half_of_the_last_is_free(k: int, solved: Solve):
     coder = Coder(*[["0"]] * 4)
     coder.departures = [f"def add(a, b):\n    return {i}" for i in range(40)]
     outcome = solved(coder, candidates=k)
     assert [len(some) for some in coder.begun] == [k] * 4
-    assert [some.count("") for some in coder.begun] == [0, (k + 1) // 2, 0, 0]
-    first = [*coder.begun[0], *filter(None, coder.begun[1])]
-    assert [*coder.begun[2], *coder.begun[3]][: len(first)] == first  # once more, then others
+    assert [some.count("") for some in coder.begun] == [0, 0, 0, (k + 1) // 2]
+    begun = [text for some in coder.begun for text in some if text]
+    assert len(set(begun)) == len(begun)
     assert len({one.seed for one in outcome.rounds[0]}) == 4 * k
     assert [one.number for one in outcome.rounds[0]] == list(range(1, 4 * k + 1))
+
+
+def test_the_third_wave_departs_from_answers(solved: Solve, monkeypatch):
+    """The likeliest first, also of an answer that fails by one word."""
+    heard: list[str] = []
+
+    def found(engine: Any, departure: Departure, reply: Any, n_same: int, most: int) -> Any:
+        heard.append(reply.text)
+        places = [(" b *", -3.0), (" b +", -2.0)] if departure.text.endswith("a") else []
+        return [
+            Departure(departure.copy, [1], departure.text + text, logprob)
+            for text, logprob in places
+        ]
+
+    monkeypatch.setattr("tgr_local.code.writing.candidates.branches", found)
+    coder = Coder(["0"], ["1"], ["2"], ["3"])
+    coder.departures = [f"def add(a, b):\n    return {name}" for name in "abcdefg"]
+    solved(coder, candidates=2)
+    head = "```python\ndef add(a, b):\n    return "
+    assert coder.begun == [
+        [f"{head}a", f"{head}b"], [f"{head}c", f"{head}d"], [f"{head}a b +", f"{head}a b *"],
+        [f"{head}e", ""],
+    ]  # fmt: skip
+    assert heard == ["0"] * 2 + ["1"] * 2 + ["2"] * 2 + ["3"]
 
 
 def test_of_a_long_file_the_functions_are_copied(solved: Solve, monkeypatch):

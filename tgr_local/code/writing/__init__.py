@@ -2,6 +2,7 @@
 
 departures.py  finds the likeliest first changes of the code, with which answers begin
 candidates.py  writes k answers in one batch, and judges each as soon as it is complete
+branches.py    finds the likeliest changes of an answer that departed
 combining.py   combines the edits of several candidates that mend different tests
 natural.py     reads changed files from an answer in the model's usual style
 merging.py     … finds the place of a block of code in its file

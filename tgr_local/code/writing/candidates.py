@@ -5,8 +5,8 @@ Where failing tests choose among them, each departs from the unchanged code in a
 each is written freely. The replies share the cells of the prompt and advance together. The tests of
 a complete candidate run while the others are still written; when one passes, the rest is stopped.
 Answers that depart are short. So further waves of k follow, until the answers have taken as many
-tokens as k whole answers, or a candidate's tests get further. Half of the second wave is written
-freely; the third wave begins as the first one did.
+tokens as k whole answers, or a candidate's tests get further. The third wave departs from answers
+of the first two; half of the last one is written freely.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tgr_local.code.judging.ranking import effect
 from tgr_local.code.reading.asking import Stage
 from tgr_local.code.reading.prompt import Copy
 from tgr_local.code.writing import departures
+from tgr_local.code.writing.branches import branches
 from tgr_local.code.writing.departures import Departure
 from tgr_local.code.writing.imports import add_imports
 from tgr_local.code.writing.merging import keep_docstring
@@ -49,6 +50,8 @@ OnUpdate = Callable[[Candidate, str], None]
 
 _LONGER, _MORE = 1.25, 1024
 """A departing answer is cut at `_LONGER` times the characters of the copy plus `_MORE`."""
+_BRANCHES = 4
+"""Likeliest tokens at each place of an answer, of which another answer may take one."""
 _WAVES = 4
 """The most waves of k candidates in a stage."""
 
@@ -164,7 +167,9 @@ class _CandidateWriter:
         self._candidates: list[Candidate] = []
         self._answers: list[_CandidateAnswer] = []
         self._later: list[Departure] = []  # of further waves, the next ones first
+        self._branches: list[Departure] = []  # from answers
         self._n_waves = 0
+        self._has_free = False  # a wave after the first one
 
     def write(self) -> list[Candidate]:
         pool = ThreadPoolExecutor(self.batch.n_judges, "tests")
@@ -209,7 +214,10 @@ class _CandidateWriter:
         try:
             generation.generate_each(
                 self.engine, [self._prompt(i) for i in wave],
-                dataclasses.replace(batch.config, seed=batch.config.seed + wave.start),
+                dataclasses.replace(
+                    batch.config, seed=batch.config.seed + wave.start,
+                    top_logprobs=max(batch.config.top_logprobs, _BRANCHES * bool(batch.copies)),
+                ),
                 apart=True,
                 method=batch.method, answer_tokens=batch.answer_tokens,
                 # a think tag within the code is text
@@ -243,12 +251,26 @@ class _CandidateWriter:
         is_enough = n_tokens >= batch.allowance or self._n_waves == _WAVES or self._is_beyond
         if not departs or self._stop.is_set() or is_enough:
             return range(0)
-        n_free = (batch.k + 1) // 2 if self._n_waves == 1 else 0
-        if self._n_waves == 2:  # a right beginning may have been continued wrongly
-            again = [answer.departure for answer in self._answers if answer.departure is not None]
-            self._later = again + self._later
+        if self._n_waves > 1:  # a right beginning may have been continued wrongly
+            self._later = self._best_branches(batch.k) + self._later
+        elif len(self._later) < batch.k:
+            self._later += self._best_branches(batch.k)
+        is_last = self._n_waves == _WAVES - 1 or len(self._later) < batch.k
+        n_free = (batch.k + 1) // 2 if is_last and not self._has_free else 0
+        self._has_free = self._has_free or n_free > 0
         n = batch.k - n_free
         return self._begin(n, min(n, len(self._later)) + n_free)
+
+    def _best_branches(self, n: int) -> list[Departure]:
+        """The n likeliest departures from answers that do not begin as another one."""
+        known = {candidate.begun for candidate in self._candidates}
+        known |= {candidate.begun for candidate in self.batch.stage.candidates}
+        known |= {departure.text for departure in self._later}
+        by_text: dict[str, Departure] = {}
+        for each in sorted(self._branches, key=lambda each: (each.is_away, -each.logprob)):
+            if each.text not in known:
+                by_text.setdefault(each.text, each)
+        return list(by_text.values())[:n]
 
     @property
     def _is_beyond(self) -> bool:
@@ -325,6 +347,11 @@ class _CandidateWriter:
         departure = mine.departure
         if departure and len(mine.alike) > 1:
             departure = departures.nearest(departure, mine.alike, answer)
+        if departure:
+            n_same = departures.BACK if mine.rejoined else 0
+            found = branches(self.engine, departure, reply, n_same, self.batch.k)
+            with self._lock:
+                self._branches += found
         changes, problem = _read(answer, self.batch, departure, is_cut)
         if is_cut and departure:
             blocks = codes(answer)

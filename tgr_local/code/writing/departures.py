@@ -44,7 +44,7 @@ _HEAD = 0.5
 an answer would begin with, and less which file has the defect."""
 _OF_A_LINE = 3
 """Departures from one line that come before those of other lines."""
-_BACK = 2
+BACK = 2
 """Number of successive non-blank lines that the answer and the copy must share to count as
 rejoined."""
 _TESTS = re.compile(r"def test|class Test|if __name__|import (?:unittest|pytest)\b")
@@ -52,7 +52,9 @@ _CHECKS = re.compile(r"assert\b|print\(|# (?:test|example)", re.IGNORECASE)
 """Lines that small models write after the code: tests, in any place; calls and asserts, at the
 end."""
 _MARGIN = re.compile(r"[^\s)\]}]")
-_QUOTES = str.maketrans("'", '"')
+NOTES = ("#", "//", "/*", "```", '"""', "'''")
+"""Beginnings of comments and of what ends the code."""
+QUOTES = str.maketrans("'", '"')
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,12 +256,12 @@ def _past_the_end(copy: Copy, copied: Sequence[str], new: Sequence[str], first: 
 def _back(old: Sequence[str], new: Sequence[str], first: int) -> int | None:
     """The index of the copy's line that follows the lines repeated at the end of the answer; None
     where these lines are not in the copy behind the departure."""
-    mine = [line for line in new[first:] if line.strip()][-_BACK:]
+    mine = [line for line in new[first:] if line.strip()][-BACK:]
     theirs = [i for i in range(first - 1, len(old)) if old[i].strip()]
-    if len(mine) < _BACK or not new[-1].strip():
+    if len(mine) < BACK or not new[-1].strip():
         return None
-    ends = range(_BACK, len(theirs) + 1)
-    same = (end for end in ends if [old[i] for i in theirs[end - _BACK : end]] == mine)
+    ends = range(BACK, len(theirs) + 1)
+    same = (end for end in ends if [old[i] for i in theirs[end - BACK : end]] == mine)
     return next((theirs[end - 1] + 1 for end in same), None)
 
 
@@ -376,7 +378,7 @@ def _departure(
         text = copy.opening + code[: place.at].decode() + said
     except UnicodeDecodeError:
         return None  # a part of a character
-    if said.strip().startswith(("#", "//", "/*", "```", '"""', "'''")):
+    if said.strip().startswith(NOTES):
         return None
     if is_end and not copy.function and said.isspace() and said.count("\n") > 1:
         pass  # something new at the end of the file
@@ -384,6 +386,6 @@ def _departure(
         indent = said.rpartition("\n")[2]
         if not indent or not (is_end or was.isspace()) or indent == was.rpartition("\n")[2]:
             return None
-    elif said.translate(_QUOTES).split() == was.translate(_QUOTES).split():
+    elif said.translate(QUOTES).split() == was.translate(QUOTES).split():
         return None
     return Departure(copy, [*copy.tokens[: place.index], token], text, logprob, place.is_away)

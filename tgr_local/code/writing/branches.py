@@ -1,0 +1,61 @@
+"""Branches: departures from an answer that has departed from the code.
+
+In: an engine, an answer. Out: departures. A right place may have been continued wrongly. So other
+answers begin as this one does, up to a token, and take another likely token there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tgr_local.code.writing.departures import NOTES, QUOTES, Departure
+from tgr_local.engine import Engine
+from tgr_local.generation import Reply
+
+
+def branches(
+    engine: Engine, departure: Departure, reply: Reply, n_same: int, most: int
+) -> list[Departure]:
+    """The `most` likeliest departures from the reply to a departure: it up to a token, and another
+    token there. The last `n_same` lines of the reply are the copy's and are left as they are. None
+    where the reply has no likeliest tokens (`top_logprobs`)."""
+    n_lines = len(reply.text.rstrip().split("\n")) - n_same
+    places: list[tuple[float, int, int, bytes]] = []  # log-probability, index, token, text
+    total, text, index = departure.logprob, b"", 0
+    for step in reply.steps:
+        tops = zip(step.top_ids or (), step.top_logprobs or (), strict=True)
+        for token, logprob, (ids, logprobs) in zip(step.tokens, step.logprobs, tops, strict=False):
+            if text.count(b"\n") >= n_lines:
+                break
+            piece = engine.detokenize([int(token)])
+            for other, other_logprob in zip(ids, logprobs, strict=True):
+                new = engine.detokenize([int(other)])
+                if other != token and _differs(new, piece) and _is_text(text + new):
+                    places.append((total + float(other_logprob), index, int(other), text + new))
+            total, text, index = total + float(logprob), text + piece, index + 1
+    places.sort(key=lambda place: -place[0])
+    return [
+        dataclasses.replace(
+            departure, tokens=[*departure.tokens, *reply.tokens[:index], token],
+            text=departure.text + begun.decode(), logprob=logprob,
+        )
+        for logprob, index, token, begun in places[:most]
+    ]  # fmt: skip
+
+
+def _differs(new: bytes, old: bytes) -> bool:
+    """Whether a token says something else than another one: no end, comment, fence or space alone,
+    and not the same in other quotes."""
+    said, was = (piece.decode("utf-8", "replace") for piece in (new, old))
+    if not said.strip() or said.strip().startswith(NOTES):
+        return False
+    return said.translate(QUOTES).split() != was.translate(QUOTES).split()
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether data has no part of a character."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
