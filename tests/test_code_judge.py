@@ -427,6 +427,8 @@ def test_the_first_run_says_how_long_an_edit_may_take():
 
     assert patience("pytest", before()) == 40.0
     assert patience("pytest", before(seconds=0.1)) == 15.0
+    assert [patience("pytest", before(seconds=0.1), n) for n in (3, 4, 9)] == [15.0, 5.0, 5.0]
+    assert patience("pytest", before(), 9) == 40.0
     unknown = [
         ("pytest", before(errors=1)),  # files that could not be imported
         ("pytest", before(ended="timed out")),

@@ -6,8 +6,10 @@ EXIT_PROGRAMS=12 pytest tests/test_engine_exit.py  # more programs at a time
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from engines import DEVICE
@@ -266,6 +268,7 @@ def test_a_forked_child_must_load_again(model: Model):
 
 IMPORTS = """
 import sys
+import time
 from tgr_local import methods
 from tgr_local import Engine, SearchConfig, stream
 engine = Engine({path!r})
@@ -312,3 +315,38 @@ def test_a_forked_child_has_no_devices_but_the_cpu(model: Model):
     with server() as (name, _):
         program = FORKED_DEVICES.format(path=str(model()), name=name)
         assert ended(start(program)) == (0, b"0\n", b"")
+
+
+STUCK = """
+import sys, threading
+from tgr_local import _engine
+from tgr_local.__main__ import main
+
+def close(engine):
+    print("closing", file=sys.stderr, flush=True)
+    threading.Event().wait()
+
+_engine.Engine.close = close
+threading.Thread(target=threading.Event().wait).start()  # a reply that does not end
+sys.argv = ["tgr-local", "run", "--model", {path!r}, "--raw", "--max-tokens", "3", "hi"]
+sys.exit(main())
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGQUIT"), reason="signals of another system")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_a_program_whose_device_hangs(number: int, model: Model):
+    process = start(STUCK.format(path=str(model())))
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line == b"closing\n":
+            break
+    begun = time.monotonic()
+    while process.poll() is None and time.monotonic() - begun < HANG:
+        process.send_signal(number)
+        time.sleep(0.2)
+    try:
+        assert process.poll() in (128 + number, -number)  # or by the last signal itself
+    finally:
+        process.kill()
+        process.communicate()

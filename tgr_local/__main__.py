@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 
 
-def main() -> int:
-    """Runs the command line of the process and returns its exit code.
+def main() -> object:
+    """Runs the command line of the process and returns its exit code, as `sys.exit` takes it.
 
     While its modules are imported and while it exits, Ctrl-C ends the process without a traceback:
     this leaves SIGINT as the system has it. A program that embeds the commands calls
-    `commands.cli.main`.
+    `commands.cli.main`. Where a device hangs, the process ends without waiting for it.
     """
     handler = signal.getsignal(signal.SIGINT)
     is_ours = handler is signal.default_int_handler  # not where the caller ignores Ctrl-C
@@ -20,11 +22,18 @@ def main() -> int:
 
     if is_ours:
         signal.signal(signal.SIGINT, handler)
+    code: object
     try:
-        return cli.main()
+        code = cli.main()
+    except SystemExit as end:
+        code = end.code
     finally:
         if is_ours:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+    engines = sys.modules.get("tgr_local.engine.engine")
+    if engines and engines.HUNG:
+        os._exit(code if isinstance(code, int) else 1)
+    return code
 
 
 if __name__ == "__main__":

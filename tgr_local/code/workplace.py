@@ -49,6 +49,7 @@ class Workplace:
         self._controls: dict[frozenset[str], str] = {}  # changed files: why nothing passes
         self._controlled = threading.Lock()
         self._is_steady: bool | None = None  # whether tests that failed fail again; None = unknown
+        self._n_stopped = 0  # edits whose tests did not end
 
     # ---- files ----
 
@@ -118,6 +119,7 @@ class Workplace:
             self._baseline = None
             self._controls.clear()
             self._is_steady = None
+            self._n_stopped = 0
             warning = judge.warning(backend)
             try:
                 yield [*([warning] if warning else []), *self._copies.notes(backend)]
@@ -129,7 +131,9 @@ class Workplace:
         `copied`. Raises CancelledError by `cancel`."""
         assert self._copies is not None
         code, backend = self.code, self._backend()
-        patience = judge.patience(code.test, self._baseline) if self._baseline else math.inf
+        patience = math.inf
+        if self._baseline:
+            patience = judge.patience(code.test, self._baseline, self._n_stopped)
         limits = CommandLimits(
             seconds=min(code.test_seconds, patience), memory=code.test_memory << 20,
             disk=code.test_disk << 20, processes=code.test_processes,
@@ -158,6 +162,8 @@ class Workplace:
             return verdict
         if not changes:
             self._baseline = verdict
+        elif verdict.ended == "timed out":
+            self._n_stopped += 1
         elif verdict.passes and self._baseline is not None and not self._baseline.passes:
             verdict = self._again(verdict, changes, run_tests)
         elif (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import threading
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from pathlib import Path
@@ -34,6 +35,8 @@ from tgr_local.system import confined
 from tgr_local.system.cancel import Cancel, check_cancelled, watched
 from tgr_local.system.errors import CancelledError, CapacityError, ModelError, TgrError
 
+HUNG: list[object] = []
+"""Engines whose `close` was interrupted: a process that has one does not end by itself."""
 _TEMPLATE_MOST = 1 << 20  # characters of a chat template
 _POOLINGS = {"0": "", "1": "mean", "2": "cls", "3": "last", "4": "rank"}  # llama_pooling_type
 _SAME_NAMES = (
@@ -152,8 +155,25 @@ class Engine:
             self.metadata.setdefault("tgr.stop", template.stop)
 
     def close(self) -> None:
-        """Ends running work with CancelledError and frees the model. May be called again."""
-        self._native.close()
+        """Ends running work with CancelledError and frees the model. May be called again.
+
+        It waits until the device has ended its step. In the main thread Ctrl-C ends the wait with
+        KeyboardInterrupt, because a device may hang. The model stays in memory then.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            self._native.close()
+            return
+        closing = threading.Thread(target=self._native.close, daemon=True)
+        try:
+            closing.start()
+        except RuntimeError:  # the process ends
+            self._native.close()
+            return
+        try:
+            closing.join()
+        except BaseException:
+            HUNG.append(self._native)
+            raise
 
     def __repr__(self) -> str:
         device = "GPU" if any(name != "CPU" for name in self.devices()) else "CPU"

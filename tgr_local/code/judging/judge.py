@@ -35,6 +35,7 @@ _CHECKS: dict[str, str] = {
 """The summary of a check without tests, by the strongest check that a file had."""
 _FAILED = ("parse", "import")  # what `_check` says of a file that fails
 _LEAST_PATIENCE, _TIMES_AS_LONG = 15.0, 20  # seconds; times the run without an edit
+_MANY_STOPPED, _LESS_PATIENCE = 4, 5.0  # edits whose tests were stopped; seconds for the others
 _STOPS_EARLY = re.compile(
     r"(?:^|\s)(?:-[a-zA-Z]*[xf]|-b\b"
     r"|--(?:exitfirst|maxfail|fail-?fast|bail|sw|stepwise|stop-on-failure))"
@@ -245,15 +246,17 @@ def check(
     )  # fmt: skip
 
 
-def patience(command: str, baseline: Verdict) -> float:
+def patience(command: str, baseline: Verdict, n_stopped: int = 0) -> float:
     """Seconds after which the tests of an edit are stopped, because the edit probably made an
     endless loop: a multiple of their time without it. Infinite where `baseline` may not have run
-    all tests."""
+    all tests. `n_stopped` is the number of edits whose tests were stopped before: a model that
+    makes endless loops makes many."""
     known = baseline.framework not in ("", "cargo test")  # which ends after a program that fails
     ran_all = baseline.ended in ("passed", "failed") and known and not baseline.errors
     if not ran_all or _STOPS_EARLY.search(command) or _STOPPED.search(baseline.output):
         return math.inf
-    return max(_LEAST_PATIENCE, _TIMES_AS_LONG * baseline.seconds)
+    least = _LEAST_PATIENCE if n_stopped < _MANY_STOPPED else _LESS_PATIENCE
+    return max(least, _TIMES_AS_LONG * baseline.seconds)
 
 
 def warning(backend: Backend) -> str:
