@@ -12,7 +12,7 @@ from fake_engine import FakeEngine, fake_stream
 from fake_user import make_session
 
 from tgr_local.chat.commands import handle_line
-from tgr_local.chat.piped import Pipe
+from tgr_local.chat.session import FrontEnd
 from tgr_local.methods import METHODS
 from tgr_local.options.config import SearchConfig
 from tgr_local.system.errors import TgrError
@@ -144,8 +144,8 @@ def test_the_system_prompt_and_files_come_first(tmp_path):
 def test_control_characters_in_replies_to_choose_from_are_not_printed(monkeypatch, capsys):
     reply = list(fake_stream(FakeEngine("f"), "2+2?", SearchConfig(), method="base"))[-1]
     replies = [dataclasses.replace(reply, text="\x1b[2J4")]
-    Pipe().choose(replies)
+    FrontEnd().choose(replies)
     assert capsys.readouterr().out == "[1] \x1b[2J4\n"  # a program gets it as it is
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    Pipe().choose(replies)
+    FrontEnd().choose(replies)
     assert capsys.readouterr().out == "[1] \ufffd[2J4\n"

@@ -227,7 +227,7 @@ def test_a_conversation_is_resumed_with_its_own_model(
         monkeypatch.setattr("sys.stdin", nothing)
         shown = []
         monkeypatch.setattr(
-            "tgr_local.chat.piped.run",
+            "tgr_local.chat._piped",
             lambda conversation, start: shown.append((conversation.engine.path, start)) or 0,
         )
         assert main(["chat", "--resume"]) == 0

@@ -9,11 +9,10 @@ store.py             conversations as files of JSON lines
 autosave.py          writes the conversation's file after every turn, and copies under other names
 prefixes.py          what the model has read of a conversation, as files
 context.py           the end of the context: turns dropped or summarised
-session.py           a conversation with its front end and its file; the protocol of a front end
+session.py           a conversation with its front end and its file; the front end through pipes
 commands.py          the slash commands; those about options and reports; what a line of input does
 turn_commands.py     commands that ask, change, copy, remove, save or continue turns
 terminal.py          the front end on a terminal, and what its input line completes
-piped.py             the front end through pipes: lines in, plain text out
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from tgr_local.chat import store
 from tgr_local.chat.conversation import Conversation
-from tgr_local.chat.session import Start
-from tgr_local.console.dialog import is_interactive
+from tgr_local.chat.session import ChatSession, FrontEnd, Start
+from tgr_local.console.dialog import is_interactive, until_end
+from tgr_local.console.text_input import stdin_lines
 from tgr_local.options.config import ChatConfig
 from tgr_local.system.errors import ModelError
 
@@ -54,11 +54,23 @@ def run(
             from tgr_local.chat import terminal
 
             return terminal.run(conversation, start)
-        from tgr_local.chat import piped
-
-        return piped.run(conversation, start)
+        return _piped(conversation, start)
     finally:
         conversation.engine.close()  # after /model this is not `engine`
+
+
+def _piped(conversation: Conversation, start: Start) -> int:
+    """Answers the lines of stdin. An error is reported on stderr and does not end the conversation;
+    the exit code is 1 if a line failed or had no answer."""
+    from tgr_local.chat.commands import handle_line
+    from tgr_local.chat.turn_commands import begin
+
+    session = ChatSession(conversation, FrontEnd())
+    begin(session, start)
+    next_line = stdin_lines()
+    code = until_end(lambda: handle_line(session, next_line(), next_line))
+    session.leave()
+    return code
 
 
 def latest() -> Path:

@@ -7,49 +7,62 @@ through pipes. Nothing here parses input.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from tgr_local.chat import context, prefixes
 from tgr_local.chat.autosave import Autosave
 from tgr_local.chat.conversation import Conversation, Turn
 from tgr_local.console.dialog import print_note
-from tgr_local.console.live import Events, OnReplyEvent
+from tgr_local.console.live import Events, OnReplyEvent, show_plain
+from tgr_local.console.pace import ReplyProgress
 from tgr_local.generation import Reply, text_in_cache
-from tgr_local.system.errors import CapacityError
+from tgr_local.system.errors import CapacityError, TgrError
 from tgr_local.system.files import OwnedFile
+from tgr_local.system.sanitize import printable
 
 
-class FrontEnd(Protocol):
-    """Interface by which the user sees replies and decides."""
+class FrontEnd:
+    """Interface by which the user sees replies and decides. This one, through pipes, has no user:
+    it prints, and chooses the first of several replies."""
 
     def show(self, events: Events) -> None:
         """Shows a reply while it grows."""
+        with ReplyProgress(is_shown=True, until_answer=True) as progress:
+            reply = show_plain(progress.watch(events), thinking=False)
+        if not reply.text.strip():
+            raise TgrError(f"the reply has no answer; it ended with {reply.finish}")
 
     def show_many(self, k: int, work: Callable[[OnReplyEvent], list[Reply]]) -> list[Reply]:
         """Calls `work`, which writes k replies, and shows their progress. Returns its result."""
-        ...
+        with ReplyProgress(is_shown=True, until_answer=False) as progress:
+            return work(lambda index, event: progress.update(event))
 
     def choose(self, replies: Sequence[Reply]) -> int | None:
         """Shows replies; the index of the one that the user chooses, which is then on the screen,
         or None."""
-        ...
+        for number, reply in enumerate(replies, 1):
+            text = f"[{number}] {reply.text}"
+            print(printable(text) if sys.stdout.isatty() else text)
+        return 0
 
     def decide(self, question: str, choices: Sequence[str]) -> int | None:
         """Asks a question; the index of the user's choice, or None if there is no user to ask or
         the user chooses none. EOFError for a user who leaves."""
-        ...
+        return None
 
     def show_turn(self, turn: Turn) -> None:
         """Shows a turn of a conversation that is continued, if anybody looks."""
 
     def edit(self, text: str) -> str:
         """The text after the user edited it. ValueError if there is no editor."""
-        ...
+        raise ValueError("an editor needs a terminal: pipe the question in")
 
     def copy(self, text: str) -> None:
         """Puts a text into the clipboard. ValueError if there is none."""
+        raise ValueError("the clipboard needs a terminal")
 
 
 class Start(NamedTuple):

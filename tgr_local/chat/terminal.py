@@ -22,7 +22,7 @@ from prompt_toolkit.widgets import TextArea
 from tgr_local.chat import store
 from tgr_local.chat.commands import ALIASES, COMMANDS, handle_line
 from tgr_local.chat.conversation import Conversation, Turn
-from tgr_local.chat.session import ChatSession, Start
+from tgr_local.chat.session import ChatSession, FrontEnd, Start
 from tgr_local.chat.turn_commands import begin
 from tgr_local.console import live, render
 from tgr_local.console.command_table import LEAVING, LEAVING_COMMANDS, on_terminal
@@ -80,7 +80,7 @@ def _banner(conversation: Conversation) -> list[str]:
     ]
 
 
-class Terminal:
+class Terminal(FrontEnd):
     """The front end with a user."""
 
     def __init__(self, conversation: Conversation) -> None:
