@@ -24,7 +24,7 @@ _RUST_SIGN = re.compile(
     r"\"(?:\\[\s\S]|[^\"\\])*(?:\"|\Z)|\br(?P<hashes>#{1,9})\"[\s\S]*?(?:\"(?P=hashes)|\Z)"
     r"|'(?:\\[^\n]{1,10}?|[^\\'\n])'|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)|[{}]"
 )
-_TEST_FILE = re.compile(r"(?:^|/)tests?/|(?:^|[/_])tests?\.rs$")
+RUST_TEST_FILE = re.compile(r"(?:^|/)tests?/|(?:^|[/_])tests?\.rs$")
 _EXAMPLE = ">>> "
 _ASKED = re.compile(
     r"\b(?:updat|chang|rewrit|adapt|extend|add|writ|renam|remov|delet)\w*\s+"
@@ -38,7 +38,7 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 def ranges(path: str, text: str) -> list[tuple[int, int]]:
     """The tests in a file of Rust code, in characters from and to; none in other languages."""
-    if not path.endswith(".rs") or _TEST_FILE.search(path):
+    if not path.endswith(".rs") or RUST_TEST_FILE.search(path):
         return []
     places: list[tuple[int, int]] = []
     while begin := _RUST_TESTS.search(text, places[-1][1] if places else 0):

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 
+from tgr_local.code.edits.inner_tests import RUST_TEST_FILE
 from tgr_local.code.judging.test_counts import Failure, Found, OutputCounts, last, sections
 
 _GO = re.compile(r"^[ \t]*--- (PASS|FAIL|SKIP): (\S+) \([\d.]+s\)$", re.MULTILINE)
@@ -84,9 +85,6 @@ _CARGO_PANIC = re.compile(
 )
 
 
-_RUST_TEST = re.compile(r"(?:^|/)tests?/|(?:^|[/_])tests?\.rs$")
-
-
 def cargo(text: str) -> Found:
     """Reads the output of cargo test: a summary for each program."""
     results = list(_CARGO.finditer(text))
@@ -97,7 +95,7 @@ def cargo(text: str) -> Found:
     for match in _CARGO_FAILED.finditer(text):
         panic = places.get(match[1])
         file, line, message = (panic[2], int(panic[3]), panic[4]) if panic else ("", 0, "")
-        reached = line if _RUST_TEST.search(file) else 0  # else what it calls panicked
+        reached = line if RUST_TEST_FILE.search(file) else 0  # else what it calls panicked
         failures.append(Failure(f"{match[1]}{match[2] or ''}", file, line, message, reached, file))
     passed, failed, skipped = (sum(int(result[i]) for result in results) for i in (1, 2, 3))
     counts = OutputCounts("cargo test", passed, failed, 0, skipped, tuple(failures))

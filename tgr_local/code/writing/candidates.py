@@ -349,9 +349,9 @@ class _CandidateWriter:
             departure = departures.nearest(departure, mine.alike, answer)
         if departure:
             n_same = departures.BACK if mine.rejoined else 0
-            found = branches(self.engine, departure, reply, n_same, self.batch.k)
+            others = branches(self.engine, departure, reply, n_same, self.batch.k)
             with self._lock:
-                self._branches += found
+                self._branches += others
         changes, problem = _read(answer, self.batch, departure, is_cut)
         if is_cut and departure:
             blocks = codes(answer)
