@@ -17,6 +17,7 @@ from surroundings import ROOT
 
 from tgr_local.commands import cli
 from tgr_local.engine import Engine
+from tgr_local.engine.prefix_files import fill_prefix
 from tgr_local.lab.bench import (
     boundary,
     command,
@@ -324,7 +325,7 @@ def test_a_long_reply_has_lengths_crossings_and_memory(plan: Plan, tmp_path, mon
 def test_a_long_context_is_made_without_decoding_it(plan: Plan):
     tokens = subject.prompt(plan.engine, 700)
     plan.engine.grow_cache(2 * len(tokens))
-    subject.fill_prefix(plan.engine, tokens, 100)
+    fill_prefix(plan.engine, tokens, 100)
     before = plan.engine.stats().n_positions
     with subject.Forks(plan.engine, tokens, 1, 16) as forks:
         assert len(forks.prefix) == len(tokens)

@@ -12,7 +12,7 @@ engine.py          Engine: text functions, capacity, sessions
 adapters.py        LoRA adapters: files, scales, checks
 session.py         Session, Sequence, Injection, Task, Added; LockstepGroup, Participant: sessions
                    decoded in the same batches
-prefix_files.py    remembered prefixes in files
+prefix_files.py    remembered prefixes in files; a fake prefix for measurements
 steered.py         SteeredEngine: a view of an engine, whose sessions are steered
 records.py         Sampling, GrammarTrigger, Output, EngineStats
 devices.py         devices of ggml, cores

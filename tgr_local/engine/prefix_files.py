@@ -1,4 +1,4 @@
-"""Remembered prefixes in files.
+"""Remembered prefixes in files; and fake prefixes, which were never decoded, for measurements.
 
 In: an engine, tokens, a path. Out: a file with the keys and values of the longest remembered prefix
 of the tokens; the same prefix remembered in another engine that has the same model, cache types and
@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 from tgr_local.engine.devices import available_memory
 from tgr_local.engine.engine import Engine
 from tgr_local.engine.native import LLAMA_CPP_PYTHON
+from tgr_local.engine.session import Task
 from tgr_local.system import files, paths
 from tgr_local.system.cancel import Cancel, check_cancelled
-from tgr_local.system.errors import PrefixError, PrefixRoomError
+from tgr_local.system.errors import CapacityError, PrefixError, PrefixRoomError
 
 MAGIC = b"tgrprefx"
 _VERSION = 1
@@ -184,6 +185,33 @@ def is_prefix_file(path: Path) -> bool:
 
 
 # ---- without a file ----
+
+
+def fill_prefix(engine: Engine, tokens: Sequence[int], n_read: int) -> None:
+    """Makes tokens a fake remembered prefix: only the first `n_read` tokens are decoded, and their
+    keys and values are repeated for the others. Attention to it has no meaning, but takes as long
+    as attention to real tokens. Needs an engine that remembers (`prefix_cells`).
+
+    Raises CapacityError where the cache or the memory has no room for them.
+    """
+    n_read, n = min(n_read, len(tokens)), len(tokens)
+    needed_bytes, free_bytes = _COPIES * n * engine.cell_bytes, available_memory()
+    if free_bytes is not None and needed_bytes > free_bytes:
+        raise CapacityError(
+            f"a context of {n:,} tokens needs {needed_bytes >> 20:,} MiB of memory, but only "
+            f"{free_bytes >> 20:,} MiB are available; take a shorter one"
+        )
+    with engine.session(n_read + 8, 1) as session:
+        sequence = session.sequence()
+        session.run([Task(sequence, tokens[:n_read])])
+        session.remember(sequence)
+    _, _, state, cells = engine._native.read_prefix(tokens[:n_read], b"")
+    filled = np.resize(np.frombuffer(cells, np.uint8), len(cells) // n_read * n).tobytes()
+    if not engine._native.add_prefix(tokens, b"", b"", state, filled):
+        raise CapacityError(
+            f"the cache has no room for {n:,} more tokens; set a larger n_ctx, or "
+            "take a shorter context"
+        )
 
 
 # ---- writing ----

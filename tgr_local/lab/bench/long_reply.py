@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from tgr_local import methods
+from tgr_local.engine.prefix_files import fill_prefix
 from tgr_local.lab.bench import shapes, subject
 from tgr_local.lab.bench.boundary import BURST, BoundaryParts, Q
 from tgr_local.lab.bench.cold_start import of_status, peak_resident
@@ -101,7 +102,7 @@ def seconds_at(plan: Plan, config: SearchConfig, lengths: list[int]) -> list[Flo
     tokens = subject.prompt(plan.engine, Q + lengths[-1])
     n_cells = len(tokens) + BURST + SPARE_CELLS
     boundary = BoundaryParts(plan, config.chunk_len, n, s, beside=n_cells)
-    subject.fill_prefix(plan.engine, tokens, READ)
+    fill_prefix(plan.engine, tokens, READ)
     measured = []
     with boundary, subject.Forks(plan.engine, tokens, 1, n_cells=n_cells) as forks:
         for length in reversed(lengths):

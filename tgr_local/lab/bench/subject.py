@@ -7,20 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tgr_local.engine import (
-    Engine,
-    Injection,
-    Output,
-    Sampling,
-    Sequence,
-    Task,
-    available_memory,
-)
+from tgr_local.engine import Engine, Injection, Output, Sampling, Sequence, Task
 from tgr_local.lab.bench.peers import TEMPERATURE
-from tgr_local.system.errors import CapacityError
 
 SAMPLING = Sampling(temperature=TEMPERATURE)
-_COPIES = 3  # of keys and values that are in memory at a time, at most
 
 
 def prompt(engine: Engine, n: int) -> list[int]:
@@ -57,33 +47,6 @@ def settle(engine: Engine) -> None:
     while (now := engine.stats().interleaved_bytes) != n_bytes:
         n_bytes = now
         time.sleep(0.5)  # in which hundreds of MB are interleaved
-
-
-def fill_prefix(engine: Engine, tokens: list[int], n_read: int) -> None:
-    """Makes tokens a fake remembered prefix: only the first `n_read` tokens are decoded, and their
-    keys and values are repeated for the others. Attention to it has no meaning, but takes as long
-    as attention to real tokens. Needs an engine that remembers (`prefix_cells`).
-
-    Raises CapacityError where the cache or the memory has no room for them.
-    """
-    n_read, n = min(n_read, len(tokens)), len(tokens)
-    needed_bytes, free_bytes = _COPIES * n * engine.cell_bytes, available_memory()
-    if free_bytes is not None and needed_bytes > free_bytes:
-        raise CapacityError(
-            f"a context of {n:,} tokens needs {needed_bytes >> 20:,} MiB of memory, but only "
-            f"{free_bytes >> 20:,} MiB are available; take a shorter one"
-        )
-    with engine.session(n_read + 8, 1) as session:
-        sequence = session.sequence()
-        session.run([Task(sequence, tokens[:n_read])])
-        session.remember(sequence)
-    _, _, state, cells = engine._native.read_prefix(tokens[:n_read], b"")
-    filled = np.resize(np.frombuffer(cells, np.uint8), len(cells) // n_read * n).tobytes()
-    if not engine._native.add_prefix(tokens, b"", b"", state, filled):
-        raise CapacityError(
-            f"the cache has no room for {n:,} more tokens; set a larger n_ctx, or "
-            "take a shorter context"
-        )
 
 
 class Forks:
