@@ -166,11 +166,9 @@ class Engine:
         closing = threading.Thread(target=self._native.close, daemon=True)
         try:
             closing.start()
-        except RuntimeError:  # the process ends
-            self._native.close()
-            return
-        try:
             closing.join()
+        except RuntimeError:  # no thread can start: the process ends, or has too many
+            self._native.close()
         except BaseException:
             HUNG.append(self._native)
             raise

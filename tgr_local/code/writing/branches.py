@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tgr_local.code.writing.departures import NOTES, QUOTES, Departure
+from tgr_local.code.writing.departures import Departure, is_note, says_the_same
 from tgr_local.engine import Engine
 from tgr_local.generation import Reply
 
@@ -47,9 +47,7 @@ def _differs(new: bytes, old: bytes) -> bool:
     """Whether a token says something else than another one: no end, comment, fence or space alone,
     and not the same in other quotes."""
     said, was = (piece.decode("utf-8", "replace") for piece in (new, old))
-    if not said.strip() or said.strip().startswith(NOTES):
-        return False
-    return said.translate(QUOTES).split() != was.translate(QUOTES).split()
+    return bool(said.strip()) and not is_note(said) and not says_the_same(said, was)
 
 
 def _is_text(data: bytes) -> bool:

@@ -52,9 +52,9 @@ _CHECKS = re.compile(r"assert\b|print\(|# (?:test|example)", re.IGNORECASE)
 """Lines that small models write after the code: tests, in any place; calls and asserts, at the
 end."""
 _MARGIN = re.compile(r"[^\s)\]}]")
-NOTES = ("#", "//", "/*", "```", '"""', "'''")
+_NOTES = ("#", "//", "/*", "```", '"""', "'''")
 """Beginnings of comments and of what ends the code."""
-QUOTES = str.maketrans("'", '"')
+_QUOTES = str.maketrans("'", '"')
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,7 +378,7 @@ def _departure(
         text = copy.opening + code[: place.at].decode() + said
     except UnicodeDecodeError:
         return None  # a part of a character
-    if said.strip().startswith(NOTES):
+    if is_note(said):
         return None
     if is_end and not copy.function and said.isspace() and said.count("\n") > 1:
         pass  # something new at the end of the file
@@ -386,6 +386,16 @@ def _departure(
         indent = said.rpartition("\n")[2]
         if not indent or not (is_end or was.isspace()) or indent == was.rpartition("\n")[2]:
             return None
-    elif said.translate(QUOTES).split() == was.translate(QUOTES).split():
+    elif says_the_same(said, was):
         return None
     return Departure(copy, [*copy.tokens[: place.index], token], text, logprob, place.is_away)
+
+
+def is_note(text: str) -> bool:
+    """Whether a token begins a comment or a docstring, or ends the code."""
+    return text.strip().startswith(_NOTES)
+
+
+def says_the_same(new: str, old: str) -> bool:
+    """Whether two tokens differ in quotes and space alone."""
+    return new.translate(_QUOTES).split() == old.translate(_QUOTES).split()
