@@ -43,7 +43,7 @@ LAYERS = [
 # … of the laboratory, which also imports the rows above the front ends.
 LABORATORY = [{"lab.methods"}, {"lab.bench", "lab.eval"}]
 # Parts that use less than their folder does: they import themselves and these folders.
-PLAIN = "command_table dialog endings growing input_line markdown region text_input wrap"
+PLAIN = "command_table dialog endings growing input_line markdown pastes region text_input wrap"
 PARTS: list[tuple[list[str], set[str]]] = [
     (["generation.schemas"], {"system"}),
     (["system.answers", "system.think_tags"], set()),

@@ -26,7 +26,8 @@ from tgr_local.chat import terminal
 from tgr_local.chat.session import Start
 from tgr_local.commands import hub
 from tgr_local.commands.cli import main
-from tgr_local.console.input_line import HistoryFile, Pastes
+from tgr_local.console.input_line import HistoryFile
+from tgr_local.console.pastes import Pastes
 from tgr_local.lab.eval import ray_nodes
 from tgr_local.options.config import ChatConfig, ServerConfig
 from tgr_local.server import auth

@@ -11,8 +11,9 @@ client_parameters.py  parameters of clients that are ignored or not supported
 search_options.py     the `tgr` part, made from the fields of SearchConfig
 validation.py         pydantic's errors as one line
 requests.py           a body and an engine → a PreparedRequest
-inputs.py             messages, tools, prompts and those for the text of a gap; `logit_bias` in its
-                      two forms; the grammar, also made from a JSON schema
+inputs.py             messages and tools of a chat, prompts, the grammar
+infill.py             the prompt for the text between two texts
+logit_bias.py         `logit_bias`, in the forms of OpenAI and of llama.cpp
 tools.py              tools and the choice among them, in the forms of all clients
 other_parts.py        parts of a conversation that are not text, as text; earlier thinking
 events.py             what happens while a response is written, without any API's format

@@ -1,17 +1,14 @@
-"""Inputs of a request: the messages of a chat, the prompts of a completion, also for the text of a
-gap, the biases, the grammar."""
+"""Inputs of a request: messages and tools of a chat, prompts of a completion, the grammar."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from numbers import Integral
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tgr_local.apis.bodies import (
     ChatRequest,
     CompletionRequest,
-    ExtraFile,
     GenerationRequest,
     Message,
 )
@@ -19,7 +16,6 @@ from tgr_local.apis.other_parts import earlier_thinking, is_unseen, parts_text, 
 from tgr_local.apis.tools import functions, is_other
 from tgr_local.apis.validation import RequestError, shown
 from tgr_local.engine import Cancel, Engine
-from tgr_local.generation import tokens_within
 from tgr_local.generation.schemas import SchemaError, json_grammar
 from tgr_local.system.errors import too_long
 
@@ -168,127 +164,3 @@ def _checked_tokens(engine: Engine, tokens: list[int]) -> list[int]:
 def text_of(engine: Engine, tokens: list[int]) -> str:
     """The text of a prompt that is token ids."""
     return engine.detokenize(tokens, special=True).decode("utf-8", "replace")
-
-
-TokenBiases = tuple[tuple[int, float], ...]
-"""Token ids, each with what is added to its logit."""
-_TEXT_MOST = 256  # characters of a text that names tokens
-_DIGITS_MOST = 10  # of an id
-
-
-def token_biases(engine: Engine, bias: Mapping[Any, Any] | list[Any]) -> TokenBiases:
-    """Biases that are added to the logits of tokens. Raises RequestError."""
-    pairs = []
-    for key, value in bias.items() if isinstance(bias, Mapping) else _listed(engine, bias):
-        token = _id(key)
-        if not 0 <= token < engine.n_vocab:
-            raise RequestError(
-                f"logit_bias names token {shown(key, 40)}, but must name one between 0 and "
-                f"{engine.n_vocab - 1}",
-                "logit_bias",
-            )
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not -100 <= value <= 100:
-            raise RequestError(
-                f"logit_bias of token {token} is {shown(value, 40)}, but must be between -100 and "
-                "100",
-                "logit_bias",
-            )
-        pairs.append((token, float(value)))
-        if len(pairs) > engine.n_vocab:
-            raise RequestError("logit_bias names more tokens than the vocabulary has", "logit_bias")
-    return tuple(pairs)
-
-
-def _id(key: Any) -> int:
-    """The token id that a number or a text of digits is; -1 for anything else."""
-    if isinstance(key, str):
-        return int(key) if _is_number(key) and len(key) <= _DIGITS_MOST else -1
-    return int(key) if isinstance(key, Integral) and not isinstance(key, bool) else -1
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal()
-
-
-def _listed(engine: Engine, pairs: list[Any]) -> Iterator[tuple[Any, Any]]:
-    """llama.cpp's pairs of a token, or a text of several, and a number, or false for never."""
-    for pair in pairs:
-        if not isinstance(pair, list) or len(pair) != 2:
-            raise RequestError(
-                f"logit_bias holds {shown(pair, 40)}, but must hold pairs of a token and a number",
-                "logit_bias",
-            )
-        key, value = pair
-        value = -100 if value is False else value
-        is_text = isinstance(key, str) and not _is_number(key)
-        if is_text and len(key) > _TEXT_MOST:
-            raise RequestError(
-                f"logit_bias names a text of {len(key)} characters, but it may have {_TEXT_MOST}",
-                "logit_bias",
-            )
-        for token in engine.tokenize(key) if is_text else [key]:
-            yield token, value
-
-
-# the texts of the prefix, suffix and middle tokens, family by family
-_MARKS = (
-    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen, CodeGemma, Granite
-    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder
-    ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),  # SantaCoder, Refact
-    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek, in this order
-    ("<PRE>", "<SUF>", "<MID>"),  # CodeLlama
-)
-_REPOSITORY_MARKS = (("<|repo_name|>", "<|file_sep|>"),)  # Qwen
-_PROJECT, _THIS_FILE, _NO_NAME = "myproject", "filename", "tmp"  # as llama.cpp has them
-
-
-def fill_in_tokens(
-    engine: Engine, before: str, after: str, *, files: Sequence[ExtraFile] = ()
-) -> list[int]:
-    """The tokens of a prompt for the text between two texts. Raises RequestError for a model
-    without such tokens."""
-    marks = _marks(engine, ("pre", "suf", "mid"), _MARKS)
-    if marks is None:
-        raise RequestError(
-            "the model has no fill-in-the-middle tokens; use /v1/completions without a suffix, or "
-            "load a code model"
-        )
-    pre, suf, mid = marks
-    first, others = _extra(engine, files)
-    prompt = [*first, *[pre, *_plain(engine, others + before)], *[suf, *_plain(engine, after)], mid]
-    if engine.metadata.get("tokenizer.ggml.add_bos_token") == "true" and engine.bos is not None:
-        prompt.insert(0, engine.bos)
-    return prompt
-
-
-def _extra(engine: Engine, files: Sequence[ExtraFile]) -> tuple[list[int], str]:
-    """Other files, as tokens that come before all, or as text before the prefix."""
-    marks = _marks(engine, ("rep", "sep"), _REPOSITORY_MARKS)
-    if not files or marks is None:
-        return [], "".join(f"{file.get('text', '')}\n" for file in files)
-    repository, separator = marks
-    tokens = [repository, *_plain(engine, f"{_PROJECT}\n")]
-    for file in files:
-        text = f"{file.get('filename', _NO_NAME)}\n{file.get('text', '')}"
-        tokens += [separator, *_plain(engine, text)]
-    return [*tokens, separator, *_plain(engine, f"{_THIS_FILE}\n")], ""
-
-
-def _marks(
-    engine: Engine, names: tuple[str, ...], families: tuple[tuple[str, ...], ...]
-) -> list[int] | None:
-    """The tokens of such names in the file's metadata, or of the first family that the vocabulary
-    has; None = there are none."""
-    named = [engine.metadata.get(f"tokenizer.ggml.fim_{name}_token_id", "") for name in names]
-    if all(text.isdecimal() and int(text) < engine.n_vocab for text in named):
-        return [int(text) for text in named]
-    for family in families:
-        tokens = [engine.tokenize(text) for text in family]
-        if all(len(ids) == 1 for ids in tokens):
-            return [token for (token,) in tokens]
-    return None
-
-
-def _plain(engine: Engine, text: str) -> list[int]:
-    return tokens_within(engine, text, parse_special=False)

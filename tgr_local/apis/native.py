@@ -16,7 +16,8 @@ from tgr_local.apis.bodies import (
     NativeRequest,
 )
 from tgr_local.apis.events import ApiEvent, ChoiceEnded, JsonObject, NewText, Searched, Totals
-from tgr_local.apis.inputs import fill_in_tokens, given_prompts
+from tgr_local.apis.infill import fill_in_tokens
+from tgr_local.apis.inputs import given_prompts
 from tgr_local.apis.logprobs import chat_logprobs
 from tgr_local.apis.requests import PreparedRequest, text_request
 from tgr_local.apis.timings import prompt_progress, timings

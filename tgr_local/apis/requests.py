@@ -24,16 +24,15 @@ from tgr_local.apis.bodies import (
     GenerationRequest,
     TextRequest,
 )
+from tgr_local.apis.infill import fill_in_tokens
 from tgr_local.apis.inputs import (
-    TokenBiases,
     chosen_tools,
-    fill_in_tokens,
     given_prompts,
     requested_grammar,
     template_messages,
     text_of,
-    token_biases,
 )
+from tgr_local.apis.logit_bias import TokenBiases, token_biases
 from tgr_local.apis.validation import RequestError
 from tgr_local.engine import Cancel, Engine
 from tgr_local.engine.templates.messages import Part, continued_part, without_empty_end

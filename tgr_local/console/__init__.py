@@ -11,7 +11,8 @@ region.py         rows at the bottom of the screen, below text that is printed o
 growing.py        text that grows: the pieces that are finished, and the rest
 markdown.py       Markdown as rich's renderables
 wrap.py           long lines broken between words, or cut
-input_line.py     the line that a person types into: completion, history, keys, pasted text
+input_line.py     the line that a person types into: completion, history, keys
+pastes.py         pasted text in that line
 text_input.py     lines of stdin; blocks of several lines
 command_table.py  slash commands in a table, for any session
 endings.py        signals that end or stop the program; the terminal as it was before

@@ -8,7 +8,8 @@ searches.
 prompt.py           Prompt, the query's tokens, the request, loading a model
 chat_format.py      chat_query: a chat with tools in its template, the format of its replies
 reply.py            Reply: the record of a reply, its events
-single.py           generate, stream, generate_steps; texts until one passes a check
+single.py           generate, stream, generate_steps
+checked.py          texts until one passes a check
 many.py             generate_many, generate_each, write_each
 runs.py             write_reply: the runs of a reply in their order; none is without an answer
 draft.py            Draft: a reply so far, the run that goes on with it, and why each run ends

@@ -24,7 +24,8 @@ parameter means: `tgr_local.apis` has the bodies, their meaning and the response
     auth.py        API keys and trusted origins
     limits.py      what one request may use
     errors.py      every error as a status and a body
-    log.py         one line for each request; counts and times for Prometheus
+    log.py         one line for each request
+    metrics.py     counts and times for Prometheus
     tokens.py      endpoints that write no replies
     prompt_cache.py        prompts that were read, kept in files
     page_files.py page/          the page at /: its files

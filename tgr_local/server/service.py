@@ -31,7 +31,8 @@ from tgr_local.server.jobs import Job, Jobs, Put, Work
 from tgr_local.server.lease import Lease, without_folder
 from tgr_local.server.limits import RequestMemory, memory_needed, within_limits, within_time
 from tgr_local.server.loaded import LoadedModel, Setup
-from tgr_local.server.log import Facts, Log, Metrics, facts_of, note_text, said
+from tgr_local.server.log import Facts, Log, facts_of, note_text, said
+from tgr_local.server.metrics import Metrics
 from tgr_local.server.models import Models
 from tgr_local.server.openapi import Respond
 from tgr_local.server.pool import Pool
