@@ -146,19 +146,21 @@ class Terminal(FrontEnd):
 
     def edit(self, text: str) -> str:
         editor = (
-            os.environ.get("VISUAL") or os.environ.get("EDITOR") or _first_installed(("vi", "nano"))
+            os.environ.get("VISUAL")
+            or os.environ.get("EDITOR")
+            or _first_installed(("vi", "nano", "notepad"))
         )
         if editor is None:
             raise ValueError("no editor found: name one in $EDITOR")
         with tempfile.TemporaryDirectory() as temporary:
             path = Path(temporary) / "question.md"
             path.write_text(text, encoding="utf-8")
-            _call(f"{editor} {shlex.quote(str(path))}")
+            _call([*_words(editor), str(path)])
             return path.read_text(encoding="utf-8-sig")
 
     def copy(self, text: str) -> None:
         if (command := _first_installed(_CLIPBOARDS)) is not None:
-            _call(command, text.encode())
+            _call(_words(command), text.encode())
             return
         # OSC 52: the terminal sets its own clipboard, also over ssh
         code = base64.b64encode(text.encode()).decode()
@@ -232,12 +234,21 @@ def _arguments() -> dict[str, Completer]:
     }
 
 
-def _call(command: str, data: bytes | None = None) -> None:
+def _words(command: str) -> list[str]:
+    """A command as a shell splits it; in those of Windows a backslash is one."""
+    lexer = shlex.shlex(command, posix=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    if os.name == "nt":
+        lexer.escape = ""
+    return list(lexer)
+
+
+def _call(command: list[str], data: bytes | None = None) -> None:
     """Runs a program of the user. ValueError if its exit code is not 0."""
-    completed = subprocess.run(shlex.split(command), input=data)
+    completed = subprocess.run(command, input=data)
     if completed.returncode:
-        raise ValueError(f"{shlex.split(command)[0]} failed with exit code {completed.returncode}")
+        raise ValueError(f"{command[0]} failed with exit code {completed.returncode}")
 
 
 def _first_installed(commands: Iterable[str]) -> str | None:
-    return next((line for line in commands if program(shlex.split(line)[0])), None)
+    return next((line for line in commands if program(_words(line)[0])), None)

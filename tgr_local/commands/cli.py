@@ -17,6 +17,7 @@ from pathlib import Path
 from tgr_local.code import command as code
 from tgr_local.code.acp import command as acp
 from tgr_local.commands import models, rpc_server, subcommands
+from tgr_local.console import windows
 from tgr_local.console.dialog import print_note
 from tgr_local.options.flags import Arguments, Parser
 from tgr_local.system import paths
@@ -39,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+"))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    _prepare_windows()
+    windows.prepare()
     try:
         try:
             args = arguments(argv)
@@ -65,20 +66,6 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(error, OSError) and error.filename is None and not _is_written():
             message = f"stdout: {message}"
         return _failed(message, 2 if isinstance(error, ValueError) else 1)
-
-
-def _prepare_windows() -> None:
-    """Has its consoles read escape sequences, and its pipes take every character."""
-    if sys.platform != "win32":
-        return
-    import ctypes
-
-    kernel = ctypes.WinDLL("kernel32")
-    stdout, stderr, processed, wrapped, escapes = -11, -12, 1, 2, 4
-    for stream in (stdout, stderr):
-        kernel.SetConsoleMode(kernel.GetStdHandle(stream), processed | wrapped | escapes)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", errors="replace")
 
 
 def _drop_stdout() -> None:

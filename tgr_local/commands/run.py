@@ -245,7 +245,8 @@ def _question(args: Arguments) -> str:
         if typed is not None and texts[-1]:
             n = f"{len(texts[-1]):,} character{'' if len(texts[-1]) == 1 else 's'}"
             print(
-                f"tgr-local: {n} from stdin come before the question; < /dev/null leaves them out",
+                f"tgr-local: {n} from stdin come before the question; < {os.devnull} leaves them "
+                "out",
                 file=sys.stderr,
             )
     if not args.raw:
@@ -259,7 +260,8 @@ def _question(args: Arguments) -> str:
 
 
 def _stdin_text() -> str:
-    with ProgressLine("reading stdin; Ctrl-D ends it, < /dev/null leaves it out"):
+    end = "Ctrl-Z and Enter end" if os.name == "nt" else "Ctrl-D ends"
+    with ProgressLine(f"reading stdin; {end} it, < {os.devnull} leaves it out"):
         data = sys.stdin.buffer.read(text_files.MAX_FILE_BYTES + 1)
     text_files.check_size("stdin", len(data))
     return text_files.decode_utf8(data, "stdin")

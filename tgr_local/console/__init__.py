@@ -16,5 +16,6 @@ pastes.py         pasted text in that line
 text_input.py     lines of stdin; blocks of several lines
 command_table.py  slash commands in a table, for any session
 endings.py        signals that end or stop the program; the terminal as it was before
+windows.py        consoles and pipes of Windows
 dialog.py         lines answered one by one until the end; keys between them; messages on stderr
 """

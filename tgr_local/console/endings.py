@@ -16,7 +16,8 @@ try:
 except ImportError:  # not on Windows
     termios = None  # type: ignore[assignment]
 
-ENDING = ("SIGTERM", "SIGHUP", "SIGQUIT")
+ENDING = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGBREAK")
+"""SIGBREAK is what Ctrl-Break and a console that is closed send on Windows."""
 _AS_BEFORE = b"\x1b[?25h\x1b[?2004l"  # the cursor, and no marks around what is pasted
 
 

@@ -18,7 +18,7 @@ from prompt_toolkit.validation import ValidationError, Validator
 from tgr_local.console.dialog import print_note
 from tgr_local.console.pastes import Pastes
 from tgr_local.system.errors import describe
-from tgr_local.system.files import NOFOLLOW
+from tgr_local.system.files import BINARY, NOFOLLOW
 from tgr_local.system.paths import folder, private
 
 _LONGEST = 1 << 16  # characters of a line in the file
@@ -54,7 +54,7 @@ class HistoryFile(FileHistory):
             self._failure = describe(error)
 
     def _write(self) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NOFOLLOW
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NOFOLLOW | BINARY
         file = os.open(private(self._path), flags, 0o600)
         try:
             while self._waiting:

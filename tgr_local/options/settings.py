@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ _TEXTS = ("model", "method", "system")
 """Options that no config has."""
 _VALUE_LENGTH = 200  # characters of a value in the table
 _ONE_LINE = "write one option to a line: sigma = 0.1"
+_IN_SINGLE_QUOTES = "write a path of Windows in single quotes: models_dir = 'C:\\models'"
 
 
 def user_file() -> Path:
@@ -159,9 +161,17 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return toml_tables(data)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: byte {error.start}") from None
+        raise ValueError(
+            f"{path} is not UTF-8 text: byte {error.start}; save it as UTF-8"
+        ) from None
     except (ValueError, RecursionError) as error:  # a malformed or long number, deep nesting
-        raise ValueError(f"{path}: {error}; {_ONE_LINE}") from None
+        raise ValueError(f"{path}: {error}; {_hint(data)}") from None
+
+
+def _hint(data: bytes) -> str:
+    """How to write what was refused; a path of Windows is the commonest reason."""
+    is_path = re.search(rb'"[A-Za-z]:\\', data)
+    return _IN_SINGLE_QUOTES if is_path else _ONE_LINE
 
 
 # ---- output ----

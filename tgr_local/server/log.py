@@ -37,7 +37,9 @@ class Log:
     @property
     def is_shared(self) -> bool:
         """Whether other users than its owner can read the file."""
-        return self._own is not None and bool(os.fstat(self._own.fileno()).st_mode & 0o044)
+        if self._own is None or os.name == "nt":  # where the folder decides, and no mode says it
+            return False
+        return bool(os.fstat(self._own.fileno()).st_mode & 0o044)
 
     def write(self, facts: Facts) -> None:
         file: TextIO = self._own or sys.stderr

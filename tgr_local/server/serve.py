@@ -198,7 +198,7 @@ def _reads_more(file: int) -> bool:
         select.select([file], [], [])
         return True
     except OSError:
-        if os.tcgetpgrp(file) == os.getpgrp():
+        if os.name == "nt" or os.tcgetpgrp(file) == os.getpgrp():
             raise
         time.sleep(_BACKGROUND_SECONDS)  # a terminal, whose lines are for another program now
         return True

@@ -28,6 +28,8 @@ NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 """Flag of `os.open` that refuses a link; 0 where the system cannot."""
 NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)
 """Flag of `os.open` that does not wait for a pipe's other end; 0 where the system cannot."""
+BINARY: int = getattr(os, "O_BINARY", 0)
+"""Flag of `os.open` without which `os.write` changes line ends on Windows; 0 elsewhere."""
 _PAUSE, _LONGEST = 0.05, 60.0  # seconds between two attempts to lock, and of all of them
 
 
@@ -122,9 +124,12 @@ class Lock:
     def release(self) -> None:
         """Releases the lock; nothing happens if it is not held."""
         if self._descriptor >= 0:
+            if fcntl is None:  # Windows removes no open file, nor one that another has taken since
+                os.close(self._descriptor)
             with contextlib.suppress(OSError):
                 self._path.unlink()
-            os.close(self._descriptor)
+            if fcntl is not None:
+                os.close(self._descriptor)
             self._descriptor = -1
 
 

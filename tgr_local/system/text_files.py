@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 
 from tgr_local.system import paths
 from tgr_local.system.errors import TgrError
@@ -20,6 +21,8 @@ def decode_utf8(data: bytes, source: str, offset: int = 0) -> str:
         position = offset + error.start
         is_utf16 = not offset and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         hint = "; it is UTF-16 by its first bytes: save it as UTF-8" if is_utf16 else ""
+        if os.name == "nt" and source == "stdin" and not hint:
+            hint = "; a console sends UTF-8 after: chcp 65001"
         raise TgrError(
             f"{source} is not UTF-8 text: invalid byte at offset {position}{hint}"
         ) from None

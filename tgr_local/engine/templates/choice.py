@@ -70,7 +70,9 @@ def named(name: str) -> ChatTemplate | None:
             raise ModelError(f"{path} is empty; write a template in it, or name another file")
         return ChatTemplate(utf8_text(data))
     except UnicodeDecodeError as error:
-        raise ModelError(f"{path} is not UTF-8 text: byte {error.start}") from None
+        raise ModelError(
+            f"{path} is not UTF-8 text: byte {error.start}; save it as UTF-8"
+        ) from None
 
 
 def of_model(of_file: str, path: Path) -> ChatTemplate:
