@@ -8,10 +8,11 @@ import textwrap
 
 import pytest
 import sandboxes
+from code_folders import needs_tree_sitter
 from fake_coder import CALC, RIGHT, Coder, answer, make_verdict
 from fake_coder import carry_out as solved_with
 
-from tgr_local.code.edits import Change, EditError, FileText
+from tgr_local.code.edits import Change, EditError, FileText, syntax
 from tgr_local.code.folder.copies import Copies
 from tgr_local.code.folder.project import Project
 from tgr_local.code.judging.candidate import syntax_error
@@ -307,6 +308,50 @@ def test_an_edit_that_breaks_the_syntax_of_a_known_language_is_not_tested(
     assert path in syntax_error([Change(path, "", bad)])
     assert not syntax_error([Change(path, bad, bad + " ")])  # as before
     assert not syntax_error([Change(path, good, good + "\n")])
+
+
+JS = "function add(a, b) {\n  return a - b;\n}\n\nfunction sub(a, b) {\n  return a - b;\n}\n"
+
+
+@needs_tree_sitter
+@pytest.mark.parametrize(
+    ("path", "old", "new", "line"),
+    [
+        ("a.js", JS, JS.replace("a - b", "a - - ;", 1), 2),
+        ("a.js", JS, JS.replace("sub(a, b)", "sub(a, b"), 5),
+        ("a.ts", "let a: number = 1\n", "let a: = 1\n", 1),
+        ("a.go", "package a\n\nfunc f() {}\n", "package a\n\nfunc f( {}\n", 3),
+        ("a.rs", "fn f() -> u8 { 1 }\n", "fn f() -> u8 { 1 + }\n", 1),
+        ("a.rb", "def f(x)\n  x\nend\n", "def f(x\n  x\nend\n", 1),
+        ("A.java", "class A {\n  int x;\n}\n", "class A {\n  int = x;\n}\n", 2),
+        ("a.php", "<?php\nf(1);\n", "<?php\nf(1 1);\n", 2),
+        ("a.lua", "return 1\n", "return = 1\n", 1),
+        ("a.scala", "object A { val x = 1 }\n", "object A { val = = 1 }\n", 1),
+    ],
+)  # fmt: skip
+def test_an_edit_that_does_not_parse_is_refused_with_the_line(
+    path: str, old: str, new: str, line: int
+):
+    assert syntax_error([Change(path, old, new)]) == f"{path}:{line}: invalid syntax"
+    assert not syntax_error([Change(path, old, old.replace("1", "2"))])
+    assert not syntax_error([Change(path, new, new + "\n")])  # it may be new syntax
+    assert not syntax_error([Change(path, "", new)])  # a new file: nothing tells
+
+
+@needs_tree_sitter
+def test_what_tree_sitter_may_not_know_is_tested():
+    """Macros of C; a file whose parsing may take seconds; an error in a line that stays."""
+    c = "int f(void) { return 1; }\n"
+    assert not syntax_error([Change("a.c", c, c + "EACH(x, list) { f(x) }\n")])
+    long = JS * 1000
+    assert not syntax_error([Change("a.js", long, long + "f( = ;\n")])
+    assert syntax.has_error(JS.replace("a - b;", "a -", 1), "javascript")
+    assert not syntax_error([Change("a.js", JS, JS.replace("a - b;", "a -", 1))])
+
+
+def test_without_tree_sitter_nothing_is_refused(monkeypatch):
+    monkeypatch.setattr(syntax, "problem", lambda: "not installed")
+    assert not syntax_error([Change("a.js", JS, JS.replace("a - b", "a - - ;", 1))])
 
 
 def test_only_what_has_a_parser_is_said_to_parse(tmp_path):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
+from tgr_local.code.edits.document import n_equal
 from tgr_local.console.wrap import shortened
 from tgr_local.system.python_source import syntax_tree
 
@@ -26,6 +27,11 @@ LANGUAGES = {
     "rust": ".rs", "scala": ".scala", "swift": ".swift", "tsx": ".tsx", "typescript": ".ts .mts",
 }  # fmt: skip
 """The endings of the files of each language that has an outline."""
+_CERTAIN = {
+    "go", "java", "javascript", "lua", "php", "ruby", "rust", "scala", "tsx", "typescript",
+}  # fmt: skip
+"""Languages whose parsers find no error in valid changes of files that had none: in none of 3,100
+from the histories of ten projects. Those of the others do: macros of C, attributes of Kotlin."""
 _OTHER_FENCES = {
     "css": ".css", "dart": ".dart", "html": ".html", "json": ".json", "markdown": ".md",
     "sql": ".sql", "toml": ".toml", "xml": ".xml", "yaml": ".yml .yaml", "zig": ".zig",
@@ -251,6 +257,42 @@ def has_error(text: str, name: str) -> bool:
     return tree is None or bool(tree.root_node.has_error)
 
 
+def new_error(path: str, before: str, after: str) -> str:
+    """Line and message of a syntax error that a change brings into a file, as far as tree-sitter
+    tells; empty without one. A file with an error before may have syntax that the parser does not
+    know. An error that is in no changed line does not count, nor one in a file that is so long
+    that parsing it may take seconds."""
+    name = language(path)
+    is_known = name in _CERTAIN and before.strip() and max(len(before), len(after)) <= _PART
+    if not is_known or problem() or has_error(before, name):
+        return ""
+    tree = _tree(after.encode("utf-8", "replace"), name, _STEPS_LEAST // 10, 25)
+    if tree is None or not tree.root_node.has_error:
+        return ""
+    old, new = before.split("\n"), after.split("\n")
+    first = n_equal(old, new)
+    same = n_equal(old[first:][::-1], new[first:][::-1])
+    line = _error_line(tree.root_node, first, max(first, len(new) - same - 1))
+    return f"{line}: invalid syntax" if line else ""
+
+
+def _error_line(root: Any, first: int, last: int) -> int:
+    """The line, from 1, of the first error of a tree in the lines `first` to `last`, counted from
+    0; 0 without one."""
+    todo = [root]
+    for _ in range(_MOST_NODES):
+        if not todo:
+            break
+        node = todo.pop()
+        start, end = node.start_point[0], node.end_point[0]
+        if end < first or start > last:
+            continue
+        if node.is_error or node.is_missing:
+            return int(max(start, first)) + 1
+        todo += [child for child in reversed(node.children) if child.has_error]
+    return 0
+
+
 def fixed_ranges(text: str, name: str) -> list[tuple[int, int]]:
     """The ranges of comments and imports in a text of a language, in bytes from and to."""
     if problem() or (tree := _tree(text.encode("utf-8", "replace"), name)) is None:
@@ -268,13 +310,13 @@ def fixed_ranges(text: str, name: str) -> list[tuple[int, int]]:
     return ranges
 
 
-def _tree(source: bytes, name: str) -> Any:
+def _tree(source: bytes, name: str, least: int = _STEPS_LEAST, per_step: int = 10) -> Any:
     """Returns the tree-sitter tree of a text; None if parsing takes too many steps. Repairing
     errors may take a time quadratic in the length; a text without errors takes one step for some 50
     bytes."""
     pack: Any = importlib.import_module("tree_sitter_language_pack")
     steps = itertools.count()
-    most = _STEPS_LEAST + len(source) // 10
+    most = least + len(source) // per_step
 
     def part(at: int, _: object) -> bytes:
         return source[at : at + _PART]

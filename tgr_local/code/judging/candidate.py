@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tgr_local.code.edits import Change
-from tgr_local.code.edits.syntax import text_error
+from tgr_local.code.edits.syntax import new_error, text_error
 from tgr_local.code.judging.judge import Verdict
 
 State = Literal["waiting", "writing", "testing", "done", "stopped"]
@@ -61,12 +61,15 @@ class Candidate:
 
 
 def syntax_error(changes: Sequence[Change]) -> str:
-    """The first syntax error that the changes introduce into a Python, JSON or TOML file or a
-    notebook; empty without one. A file with an error before the change is ignored: it may be
-    written for a newer Python, or be JSON with comments."""
+    """The first syntax error that the changes introduce into a Python, JSON or TOML file, a
+    notebook, or a file of a language that tree-sitter reads here; empty without one. A file with an
+    error before the change is ignored: it may be written for a newer Python, or be JSON with
+    comments."""
     for change in changes:
-        if not (error := text_error(change.path, change.after)):
-            continue
-        if not change.before.strip() or not text_error(change.path, change.before):
-            return f"{change.path}:{error}"
+        path, before, after = change.path, change.before, change.after
+        error = text_error(path, after)
+        if error and before.strip() and text_error(path, before):
+            error = ""
+        if error := error or new_error(path, before, after):
+            return f"{path}:{error}"
     return ""
