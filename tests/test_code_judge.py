@@ -25,6 +25,7 @@ from tgr_local.system.errors import CancelledError, InstallError
 from tgr_local.system.sandbox import backends, commands
 from tgr_local.system.sandbox.backends import Backend
 from tgr_local.system.sandbox.commands import CommandLimits
+from tgr_local.system.sandbox.fetched import fetched
 
 FILES: dict[str, str | bytes] = {
     "calc.py": "def add(a, b):\n    return a - b\n",
@@ -277,10 +278,56 @@ def test_modules_of_go_are_read_where_they_are(folder: Path, copies: Copies, tmp
     modules = tmp_path / "home/go/pkg/mod"
     assert output.startswith("a@v1\n") and "none" not in output
     assert (modules / "own").exists() is (backend != "bwrap")
-    assert backends.modules_of_go("make", tmp_path / "go") == modules
-    assert backends.modules_of_go("make", folder) is None
+    assert [tool.folders for tool in fetched("make", tmp_path / "go")] == [(modules,)]
+    assert not list(fetched("make", folder))
     monkeypatch.setenv("GOMODCACHE", str(tmp_path / "nowhere"))
-    assert backends.modules_of_go("go test", folder) is None
+    assert not list(fetched("go test", folder))
+
+
+@pytest.mark.parametrize(
+    ("command", "file", "shown", "variable", "secret"),
+    [
+        ("mvn -o test", "pom.xml", ".m2/repository", "MAVEN_OPTS", ".m2/settings.xml"),
+        ("./mvnw test", "pom.xml", ".m2/repository", "MAVEN_OPTS", ".m2/settings-security.xml"),
+        ("gradle test", "build.gradle.kts", ".gradle/caches/modules-2", "GRADLE_RO_DEP_CACHE",
+         ".gradle/gradle.properties"),
+        ("bundle exec rspec", "Gemfile", ".gem/ruby/3.1.0", "GEM_PATH", ".gem/credentials"),
+        ("ruby t.rb", "Rakefile", ".local/share/gem/ruby/3.1.0", "GEM_PATH", ".gem/credentials"),
+        ("rake", "Gemfile", ".bundle/ruby/3.1.0", "GEM_PATH", ".bundle/config"),
+    ],
+)  # fmt: skip
+def test_fetched_packages_are_read_where_they_are(
+    folder: Path, copies: Copies, tmp_path, monkeypatch,
+    command: str, file: str, shown: str, variable: str, secret: str,
+):  # fmt: skip
+    """Maven, Gradle and RubyGems cannot fetch there. What may hold secrets is not shown."""
+    home = tmp_path / "home"
+    write(tmp_path, {f"home/{shown}/x": "in it", f"home/{secret}": "hidden", f"p/{file}": ""})
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("GEM_HOME", "GEM_PATH", "GRADLE_USER_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert not list(fetched("make", folder))
+    for found in (*fetched("make", tmp_path / "p"), *fetched(f"cd . && {command}", folder)):
+        assert found.variable == variable and found.folders == (home / shown,)
+    backend = sandboxes.strongest(commands.obstacle)
+    reads = f"echo $%s; cat {home}/{shown}/x {home}/{secret}; touch {home}/{shown}/new"
+    assert "in it" not in said(copies, reads % variable, backend).output or backend != "bwrap"
+    output = said(copies, f"{reads % variable}; true || {command}", backend).output
+    assert str(home / shown).removesuffix("/modules-2") in output.splitlines()[0]
+    assert "in it" in output
+    if backend == "bwrap":
+        assert "hidden" not in output and not (home / shown / "new").exists()
+
+
+def test_settings_with_secrets_are_hidden_in_a_folder_of_packages_too(
+    folder: Path, copies: Copies, tmp_path, monkeypatch
+):
+    secrets = ("credentials", "settings.xml", "gradle.properties")
+    write(tmp_path, {f"gems/{name}": "hidden" for name in secrets} | {"gems/x": "package"})
+    monkeypatch.setenv("GEM_HOME", str(tmp_path / "gems"))
+    backend = sandboxes.needed("bwrap", commands.obstacle)
+    output = said(copies, f"cd {tmp_path}/gems; cat *; true || gem", backend).output
+    assert "package" in output and "hidden" not in output
 
 
 def test_a_part_of_path_that_cannot_be_looked_into_stops_nothing(folder: Path, monkeypatch):

@@ -29,6 +29,7 @@ from typing import Literal, get_args
 from tgr_local.system.errors import InstallError
 from tgr_local.system.files import open_plain
 from tgr_local.system.paths import program, program_folders
+from tgr_local.system.sandbox.fetched import fetched
 
 Backend = Literal["bwrap", "unshare", "limits", "none"]
 CHOICES: tuple[Backend, ...] = get_args(Backend)
@@ -181,9 +182,10 @@ def _python() -> list[Path]:
 
 
 def tools(command: str, environments: Sequence[Path], seen_at: Path) -> list[Path]:
-    """The folders of the programs in PATH, of tools of Rust, Java and Go, of the Pythons of these
-    environments, and of programs in a folder ``bin`` that the command names by their whole paths,
-    with what belongs to them, outside of the system and of the folder `seen_at`."""
+    """The folders of the programs in PATH, of tools of Rust, Java and Go, of fetched packages, of
+    the Pythons of these environments, and of programs in a folder ``bin`` that the command names by
+    their whole paths, with what belongs to them, outside of the system and of the folder
+    `seen_at`."""
     home = Path(os.path.expanduser("~"))
     folders: dict[Path, None] = {}
     programs = [Path(path).parent for path in _PROGRAM.findall(command) if os.access(path, os.X_OK)]
@@ -194,7 +196,7 @@ def tools(command: str, environments: Sequence[Path], seen_at: Path) -> list[Pat
         beside = [home / name for name in _BESIDE.get(folder.parent.name, ())]
         wanted += [folder.parent if is_part else folder, *beside]
     wanted += [Path(os.environ[name]) for name in _HOMES if os.environ.get(name)]
-    wanted += filter(None, [modules_of_go(command, seen_at)])
+    wanted += [path for tool in fetched(command, seen_at) for path in tool.folders]
     active = [Path(os.environ.get(name, "")) for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
     for environment in (*active, *(folder.parent for folder in programs), *environments):
         wanted += _interpreter(environment)
@@ -203,17 +205,6 @@ def tools(command: str, environments: Sequence[Path], seen_at: Path) -> list[Pat
         if path.is_absolute() and not is_out and not _is_system(path) and os.path.isdir(path):
             folders[path] = None
     return list(folders)
-
-
-def modules_of_go(command: str, folder: Path) -> Path | None:
-    """The person's cache of Go modules, for a folder or a command of Go: they cannot be fetched in
-    a sandbox. None where there is no such folder."""
-    is_used = any((folder / name).exists() for name in ("go.mod", "go.work"))
-    if not is_used and not re.search(r"\bgo\b", command):
-        return None
-    own = os.environ.get("GOPATH", "").partition(os.pathsep)[0] or os.path.expanduser("~/go")
-    cache = Path(os.environ.get("GOMODCACHE") or Path(own, "pkg", "mod"))
-    return cache if cache.is_absolute() and cache.is_dir() else None
 
 
 def _interpreter(environment: Path) -> Iterator[Path]:

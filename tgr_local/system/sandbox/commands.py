@@ -27,6 +27,7 @@ from tgr_local.system.errors import InstallError
 from tgr_local.system.paths import program, program_folders
 from tgr_local.system.sandbox import backends, own_path, usage
 from tgr_local.system.sandbox.backends import Backend, Mount
+from tgr_local.system.sandbox.fetched import fetched
 from tgr_local.system.sandbox.own_path import OwnPath
 
 Stopped = Literal["", "time", "memory", "processes", "disk", "output"]
@@ -39,7 +40,8 @@ _WAY_OUT = (
     "this machine's files and network"
 )
 _SYSTEM = ("/etc", "/opt", "/nix", "/gnu", "/snap")
-_SECRETS = ("credentials", "credentials.toml")  # of a folder of tools
+_SECRETS = ("credentials", "credentials.toml", "settings.xml", "gradle.properties")
+"""Files of a folder of tools that no command sees."""
 _PASSED = (
     "PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH",
     "JAVA_HOME", "GOROOT", "NODE_PATH",
@@ -296,8 +298,7 @@ def _environment(backend: Backend, place: Place, command: str) -> dict[str, str]
         tools = os.environ.get(name) or str(home / folder)
         if os.path.isdir(tools):
             env[name] = tools
-    if modules := backends.modules_of_go(command, place.seen_at):
-        env["GOMODCACHE"] = str(modules)
+    env |= {tool.variable: tool.value for tool in fetched(command, place.seen_at)}
     if backend != "bwrap":
         scratch = str(place.scratch or place.folder)
         env |= {"HOME": scratch, "TMPDIR": scratch}
