@@ -102,6 +102,21 @@ def test_a_program_ends_while_a_session_outlives_its_engine(model: Model):
     assert (code, out, error) == (0, b"CancelledError\n", b"")
 
 
+SUSPENDED = """
+from tgr_local import Engine
+def opened():
+    with Engine({path!r}) as engine:
+        yield engine
+engines = opened()
+next(engines)
+"""
+
+
+def test_a_program_ends_while_a_generator_holds_an_engine(model: Model):
+    """Its `close` then runs in an interpreter that starts no thread any more."""
+    assert ended(start(SUSPENDED.format(path=str(model())))) == (0, b"", b"")
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_a_program_ends_while_daemon_threads_call_the_engine(model: Model, call: str):
     path = str(model())

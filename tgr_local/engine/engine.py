@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import sys
 import threading
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
@@ -160,7 +161,8 @@ class Engine:
         It waits until the device has ended its step. In the main thread Ctrl-C ends the wait with
         KeyboardInterrupt, because a device may hang. The model stays in memory then.
         """
-        if threading.current_thread() is not threading.main_thread():
+        # a thread that starts while the interpreter ends never runs, so the wait would not end
+        if sys.is_finalizing() or threading.current_thread() is not threading.main_thread():
             self._native.close()
             return
         closing = threading.Thread(target=self._native.close, daemon=True)
