@@ -4,9 +4,11 @@ the candidates that depart, on doubles."""
 from __future__ import annotations
 
 import contextlib
+import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -200,6 +202,31 @@ def test_branches_are_the_likeliest_other_tokens_of_an_answer(engine: Engine):
             one.text.removeprefix(first.text)
         )
     assert branches(engine, first, reply, reply.text.count("\n") + 1, 100) == []
+
+
+def test_branches_of_a_long_answer_take_little_memory():
+    """An answer of 8,000 tokens; the text before each place is not kept for each."""
+    n = 8000
+    engine = SimpleNamespace(detokenize=lambda ids: b"".join(b"word%d " % one for one in ids))
+    tokens = [index % 500 for index in range(n)]
+    step = SimpleNamespace(
+        tokens=tokens, logprobs=[-0.1] * n, top_ids=[[one, one + 1] for one in tokens],
+        top_logprobs=[[-0.1, -3.0 - index / n] for index in range(n)],
+    )  # fmt: skip
+    text = engine.detokenize(tokens).decode()
+    reply: Any = SimpleNamespace(text=text, steps=[step], tokens=tokens)
+    own = departure("def add")
+    tracemalloc.start()
+    try:
+        found = branches(cast(Any, engine), own, reply, 0, 4)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # the sum over the text falls by 0.1 with each token, so the first places are the likeliest
+    assert [one.text.removeprefix(own.text) for one in found] == [
+        f"{text[: text.index(f'word{index} ')]}word{index + 1} " for index in range(4)
+    ]
+    assert peak < 50 * len(text)
 
 
 # ---- back in the copy ----

@@ -6,6 +6,7 @@ answers begin as this one does, up to a token, and take another likely token the
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 
 from tgr_local.code.writing.departures import Departure, is_note, says_the_same
@@ -20,26 +21,35 @@ def branches(
     token there. The last `n_same` lines of the reply are the copy's and are left as they are. None
     where the reply has no likeliest tokens (`top_logprobs`)."""
     n_lines = len(reply.text.rstrip().split("\n")) - n_same
-    places: list[tuple[float, int, int, bytes]] = []  # log-probability, index, token, text
-    total, text, index = departure.logprob, b"", 0
+    # log-probability, index, token, bytes of the text before it, and its own
+    places: list[tuple[float, int, int, int, bytes]] = []
+    total, text, index = departure.logprob, bytearray(), 0
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    n_newlines = 0
     for step in reply.steps:
         tops = zip(step.top_ids or (), step.top_logprobs or (), strict=True)
         for token, logprob, (ids, logprobs) in zip(step.tokens, step.logprobs, tops, strict=False):
-            if text.count(b"\n") >= n_lines:
+            if n_newlines >= n_lines:
                 break
-            piece = engine.detokenize([int(token)])
+            piece, (begun, _) = engine.detokenize([int(token)]), decoder.getstate()
             for other, other_logprob in zip(ids, logprobs, strict=True):
                 new = engine.detokenize([int(other)])
-                if other != token and _differs(new, piece) and _is_text(text + new):
-                    places.append((total + float(other_logprob), index, int(other), text + new))
-            total, text, index = total + float(logprob), text + piece, index + 1
+                if other != token and _differs(new, piece) and _is_text(begun + new):
+                    score = total + float(other_logprob)
+                    places.append((score, index, int(other), len(text), new))
+            try:
+                n_newlines += decoder.decode(piece).count("\n")
+            except UnicodeDecodeError:
+                n_newlines = n_lines  # what follows is no text
+            text += piece
+            total, index = total + float(logprob), index + 1
     places.sort(key=lambda place: -place[0])
     return [
         dataclasses.replace(
             departure, tokens=[*departure.tokens, *reply.tokens[:index], token],
-            text=departure.text + begun.decode(), logprob=logprob,
+            text=departure.text + (text[:n_bytes] + new).decode(), logprob=logprob,
         )
-        for logprob, index, token, begun in places[:most]
+        for logprob, index, token, n_bytes, new in places[:most]
     ]  # fmt: skip
 
 

@@ -167,7 +167,7 @@ class _CandidateWriter:
         self._candidates: list[Candidate] = []
         self._answers: list[_CandidateAnswer] = []
         self._later: list[Departure] = []  # of further waves, the next ones first
-        self._branches: list[Departure] = []  # from answers
+        self._branches: list[Departure] = []  # from answers, as many as all waves can take
         self._n_waves = 0
         self._has_free = False  # a wave after the first one
 
@@ -263,14 +263,18 @@ class _CandidateWriter:
 
     def _best_branches(self, n: int) -> list[Departure]:
         """The n likeliest departures from answers that do not begin as another one."""
+        return self._unknown(self._branches)[:n]
+
+    def _unknown(self, found: Sequence[Departure]) -> list[Departure]:
+        """Those that do not begin as another answer, the likeliest first."""
         known = {candidate.begun for candidate in self._candidates}
         known |= {candidate.begun for candidate in self.batch.stage.candidates}
         known |= {departure.text for departure in self._later}
         by_text: dict[str, Departure] = {}
-        for each in sorted(self._branches, key=lambda each: (each.is_away, -each.logprob)):
+        for each in sorted(found, key=lambda each: (each.is_away, -each.logprob)):
             if each.text not in known:
                 by_text.setdefault(each.text, each)
-        return list(by_text.values())[:n]
+        return list(by_text.values())
 
     @property
     def _is_beyond(self) -> bool:
@@ -351,7 +355,7 @@ class _CandidateWriter:
             n_same = departures.BACK if mine.rejoined else 0
             others = branches(self.engine, departure, reply, n_same, self.batch.k)
             with self._lock:
-                self._branches += others
+                self._branches = self._unknown([*self._branches, *others])[: _WAVES * self.batch.k]
         changes, problem = _read(answer, self.batch, departure, is_cut)
         if is_cut and departure:
             blocks = codes(answer)
