@@ -7,6 +7,7 @@ import ctypes
 import errno
 import os
 import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,12 +17,12 @@ from surroundings import HANG, PACKAGE, environment
 
 from tgr_local.chat import terminal
 from tgr_local.commands import cli, doctor
-from tgr_local.console import input_line, windows
+from tgr_local.console import endings, input_line, windows
 from tgr_local.lab.eval import programs
 from tgr_local.options import settings
 from tgr_local.options.config import EngineConfig
 from tgr_local.server import log, serve
-from tgr_local.system import confined, files, job_object
+from tgr_local.system import confined, file_hash, files, job_object
 from tgr_local.system.errors import TgrError
 from tgr_local.system.sandbox import backends
 from tgr_local.system.text_files import decode_utf8
@@ -187,3 +188,27 @@ def test_what_windows_writes_instead_of_utf_8_is_named(monkeypatch, tmp_path):
         patch.setattr(os, "name", "nt")
         with pytest.raises(TgrError, match=r"offset 2; a console sends UTF-8 after: chcp 65001"):
             decode_utf8("Grüße".encode("cp850"), "stdin")
+
+
+def test_a_file_whose_path_cannot_be_resolved_is_known(monkeypatch, tmp_path):
+    path = tmp_path / "model"
+    path.write_bytes(b"x")
+
+    def refuse(path, strict=False):
+        raise OSError(errno.EINVAL, "More data available", str(path))
+
+    monkeypatch.setattr(Path, "resolve", refuse)
+    assert file_hash.identity(path) == file_hash.identity(path)
+    with pytest.raises(FileNotFoundError):
+        file_hash.identity(tmp_path / "none")
+
+
+def test_a_console_that_is_closed_ends_what_was_begun(monkeypatch):
+    monkeypatch.setattr(signal, "SIGBREAK", signal.SIGUSR1, raising=False)
+    ended = []
+    with pytest.raises(SystemExit) as raised, endings.ended_by_signals():
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        finally:
+            ended.append("saved")
+    assert (raised.value.code, ended) == (128 + signal.SIGUSR1, ["saved"])

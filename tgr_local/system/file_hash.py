@@ -57,7 +57,11 @@ def joined(hashes: Sequence[str]) -> str:
 def identity(path: Path) -> str:
     """Returns a key that changes when the file does: path, inode, size, times. Raises OSError."""
     about = path.stat()
-    parts = path.resolve(), about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+    try:
+        place = path.resolve()
+    except OSError:  # Windows cannot follow some drives and long paths to their end
+        place = path.absolute()
+    parts = place, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
     return "\n".join(map(str, parts))
 
 
