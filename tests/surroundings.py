@@ -20,6 +20,7 @@ HANG = float(os.environ.get("TGR_TEST_HANG", "50"))
 # paths that some tests need and are skipped without; where the engine's tests compute; HANG
 KEPT = {
     "TGR_LLAMA_CPP_SOURCE", "TGR_DATA", "TGR_TEST_DEVICE", "TGR_TEST_HANG", "TGR_TRAINED_MODELS",
+    "TGR_WINDOWS_PYTHON",
 }  # fmt: skip
 FAMILIES = ("TGR_", "XDG_", "LC_", "HF_", "OPENAI_", "MPL", "TTY_", "TMUX", "CLICOLOR")
 NAMES = {"NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES", "LANGUAGE", "XTERM_VERSION"}
