@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+_NO_RECORD = "-Daether.enhancedLocalRepository.trackingFilename=none"  # of mirrors, from 3.9 on
 _GEMS = (".gem/ruby", ".local/share/gem/ruby", ".bundle/ruby")
-"""Where RubyGems and Bundler keep the gems of a user, below the home; each version of Ruby has a
-folder there."""
+"""Folders of the gems of a user, below the home, in which each version of Ruby has its own."""
 
 
 class Fetched(NamedTuple):
@@ -26,7 +26,7 @@ class Fetched(NamedTuple):
     folders: tuple[Path, ...]
 
 
-class _Tool(NamedTuple):
+class _Keeper(NamedTuple):
     files: tuple[str, ...]
     """Names of files at the top of a folder of this tool."""
     command: str
@@ -42,9 +42,9 @@ def fetched(command: str, folder: Path) -> Iterator[Fetched]:
         is_used = any((folder / name).exists() for name in tool.files)
         if not is_used and not re.search(rf"(?<![\w.-])(?:{tool.command})(?![\w./-])", command):
             continue
-        found = tool.find(home)
-        if found and found.folders and all(path.is_absolute() for path in found.folders):
-            yield found
+        its = tool.find(home)
+        if its and its.folders and all(path.is_absolute() for path in its.folders):
+            yield its
 
 
 def _of_go(home: Path) -> Fetched | None:
@@ -53,18 +53,18 @@ def _of_go(home: Path) -> Fetched | None:
 
 
 def _of_maven(home: Path) -> Fetched | None:
-    found = _one("MAVEN_OPTS", home / ".m2/repository")
-    if not found or " " in found.value:  # which would be two options
+    """Maven takes the packages whichever mirror they are from, which its settings name."""
+    repository = home / ".m2/repository"
+    if " " in str(repository):  # which would be two options
         return None
-    return found._replace(value=f"-Dmaven.repo.local={found.value}")
+    options = f"-Dmaven.repo.local={repository} -Dmaven.legacyLocalRepo=true {_NO_RECORD}"
+    return _one("MAVEN_OPTS", repository, options)
 
 
 def _of_gradle(home: Path) -> Fetched | None:
     """Gradle has a variable for packages that it may not change."""
     own = Path(os.environ.get("GRADLE_USER_HOME") or home / ".gradle")
-    packages = own / "caches/modules-2"
-    found = _one("GRADLE_RO_DEP_CACHE", packages)
-    return found and found._replace(value=str(packages.parent))
+    return _one("GRADLE_RO_DEP_CACHE", own / "caches/modules-2", str(own / "caches"))
 
 
 def _of_ruby(home: Path) -> Fetched | None:
@@ -76,16 +76,16 @@ def _of_ruby(home: Path) -> Fetched | None:
     return Fetched("GEM_PATH", os.pathsep.join([*map(str, paths), ""]), paths)
 
 
-def _one(variable: str, folder: Path) -> Fetched | None:
-    return Fetched(variable, str(folder), (folder,)) if folder.is_dir() else None
+def _one(variable: str, folder: Path, value: str = "") -> Fetched | None:
+    return Fetched(variable, value or str(folder), (folder,)) if folder.is_dir() else None
 
 
 _TOOLS = (
-    _Tool(("go.mod", "go.work"), "go", _of_go),
-    _Tool(("pom.xml",), "mvnw?", _of_maven),
-    _Tool(
+    _Keeper(("go.mod", "go.work"), "go", _of_go),
+    _Keeper(("pom.xml",), "mvnw?", _of_maven),
+    _Keeper(
         ("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"),
         "gradlew?", _of_gradle,
     ),
-    _Tool(("Gemfile", "Rakefile"), "ruby|gem|bundle|rake|rspec", _of_ruby),
+    _Keeper(("Gemfile", "Rakefile"), "ruby|gem|bundle|rake|rspec", _of_ruby),
 )  # fmt: skip
