@@ -19,7 +19,8 @@ from typing import Protocol
 
 from tgr_local.code import edits
 from tgr_local.code.edits import Change, FileText
-from tgr_local.code.judging.candidate import Candidate
+from tgr_local.code.edits.inner_tests import keep_tests
+from tgr_local.code.judging.candidate import Candidate, syntax_error
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.judging.ranking import (
     failing,
@@ -35,6 +36,7 @@ from tgr_local.code.reading.asking import LEAST_ANSWER, Asker, Stage, whole_answ
 from tgr_local.code.reading.context import Context, Wish, make_context
 from tgr_local.code.reading.evidence import Lines
 from tgr_local.code.reading.prompt import Form
+from tgr_local.code.writing import renaming
 from tgr_local.code.writing.candidates import Batch, Judge, Remembered, write_candidates
 from tgr_local.code.writing.combining import combine
 from tgr_local.engine import Cancel, Engine
@@ -182,6 +184,8 @@ class _Solver:
         stage = self._stage((), baseline)
         self.listener.context(stage.context, stage.form)
         outcome = TaskOutcome(stage.context, stage.form, baseline)
+        if self._rename(stage, outcome):
+            return outcome
         for number in range(1, self.code.rounds + 1):
             following = self._round(number, stage, outcome)
             if following is None:
@@ -189,6 +193,41 @@ class _Solver:
             stage = following
         outcome.seconds = time.monotonic() - self._start
         return outcome
+
+    def _rename(self, stage: Stage, outcome: TaskOutcome) -> bool:
+        """Judges a rename that is all the task asks for, as the first candidate: the model writes
+        no token for it. Returns whether the tests pass with it."""
+        task, verdict = self.task, stage.verdict
+        if (wish := renaming.asked(task.text)) is None:
+            return False
+        keeps_tests = verdict is not None and not verdict.passes and not wish.has_tests
+
+        def keeps(path: str) -> bool:
+            is_named = path in task.named_paths
+            if (task.named_paths and not is_named) or task.refusal(path):
+                return True
+            return keeps_tests and not is_named and evidence.is_test(path)
+
+        changes = renaming.renamed(wish, task.paths, self._read, keeps)
+        if keeps_tests:
+            changes = tuple(keep_tests(change, task.text) for change in changes)
+        if not changes or syntax_error(changes):
+            return False
+        candidate = Candidate(
+            1, self.config.seed, "testing", changes=changes, parses=True, logprob=0
+        )
+        self.listener.round_begins(1, [candidate])
+        self.listener.update(candidate, "")
+        said = self._judge(changes, self.cancel)
+        outcome.seconds = time.monotonic() - self._start
+        candidate = candidate.but(state="done", verdict=said, seconds=said.seconds)
+        outcome.rounds.append([candidate])
+        outcome.ranked = [candidate]
+        stage.candidates.append(candidate)
+        task.keep(outcome)
+        self.listener.update(candidate, "")
+        self.listener.round_ends(outcome)
+        return candidate.passes and verdict is not None
 
     def _round(self, number: int, stage: Stage, outcome: TaskOutcome) -> Stage | None:
         """Writes the candidates of a round, and gives the stage of the next one; None where a
@@ -199,7 +238,8 @@ class _Solver:
         while (batch := self._batch(outcome, stage, n_left)) is not None:
             candidates = self._write(number, stage, batch)
             if n_left is None:
-                outcome.rounds.append([])
+                if len(outcome.rounds) < number:  # else it has a rename
+                    outcome.rounds.append([])
                 n_whole = batch.allowance // batch.k
             outcome.rounds[-1].extend(candidates)
             outcome.forward_tokens += sum(candidate.forward_tokens for candidate in candidates)

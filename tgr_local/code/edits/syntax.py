@@ -293,6 +293,19 @@ def _error_line(root: Any, first: int, last: int) -> int:
     return 0
 
 
+def tree(text: str, name: str) -> Any:
+    """The root of the syntax tree of a text; None where parsers are not here, or where parsing
+    takes too long."""
+    if problem() or (parsed := _tree(text.encode("utf-8", "surrogatepass"), name)) is None:
+        return None
+    return parsed.root_node
+
+
+def is_text(node_type: str) -> bool:
+    """Whether the text of such nodes is taken as it is, as that of strings."""
+    return bool(_TEXTS.search(node_type))
+
+
 def fixed_ranges(text: str, name: str) -> list[tuple[int, int]]:
     """The ranges of comments and imports in a text of a language, in bytes from and to."""
     if problem() or (tree := _tree(text.encode("utf-8", "replace"), name)) is None:

@@ -7,4 +7,6 @@ combining.py   combines the edits of several candidates that mend different test
 natural.py     reads changed files from an answer in the model's usual style
 merging.py     … finds the place of a block of code in its file
 imports.py     … adds imports that an edit needs and lacks
+renaming.py    makes a rename that is all a task asks for, without a model
+renaming_python.py … in Python, and in prose
 """

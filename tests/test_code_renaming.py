@@ -1,0 +1,295 @@
+"""Renames that need no model: what is renamed in Python, JavaScript and Go, and what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from code_folders import needs_tree_sitter
+from fake_coder import CALC, Coder, Solve, answer, make_verdict
+
+from tgr_local.code.edits import Change, FileText
+from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.writing.candidates import Judge
+from tgr_local.code.writing.renaming import Rename, asked, renamed
+from tgr_local.engine import Cancel
+
+PYTHON = {
+    "shop/prices.py": '''\
+"""Prices. `calc` has the discount; we calc nothing else."""
+
+import json
+
+__all__ = ["calc"]
+
+
+def calc(price, off=0):
+    """Calls: calc(3)."""
+    return price - off  # the function calc
+
+
+def shown(price):
+    return f"{calc(price)} calc", json.calc, "calc"
+''',
+    "shop/cart.py": """\
+from shop import prices
+from shop.prices import calc as cost
+
+
+def total(items):
+    find = getattr(prices, "calc")
+    return sum(find(price=item, off=0) for item in items) + prices.calc(1) + cost(2)
+""",
+    "shop/other.py": "from numbers_of_others import calc\n\nx = calc(1)\n",
+    "tests/test_cart.py": "from shop.prices import calc\n\n\ndef test_calc():\n"
+    "    assert calc(3, off=1) == 2\n",
+    "README.md": "Call `calc` or calc(3). We calc daily.\n",
+    "CHANGELOG.md": "- `calc` is new.\n",
+}
+PYTHON_AFTER = {
+    "shop/prices.py": '''\
+"""Prices. `net_price` has the discount; we calc nothing else."""
+
+import json
+
+__all__ = ["net_price"]
+
+
+def net_price(price, off=0):
+    """Calls: net_price(3)."""
+    return price - off  # the function net_price
+
+
+def shown(price):
+    return f"{net_price(price)} calc", json.calc, "calc"
+''',
+    "shop/cart.py": """\
+from shop import prices
+from shop.prices import net_price as cost
+
+
+def total(items):
+    find = getattr(prices, "net_price")
+    return sum(find(price=item, off=0) for item in items) + prices.net_price(1) + cost(2)
+""",
+    "tests/test_cart.py": "from shop.prices import net_price\n\n\ndef test_calc():\n"
+    "    assert net_price(3, off=1) == 2\n",
+    "README.md": "Call `net_price` or net_price(3). We calc daily.\n",
+}
+SCRIPTS = {
+    "src/prices.js": """\
+const { round } = require("mathjs");
+// calc: see calc(x) below, and é
+function calc(price) {
+  return round(price, { calc: 2 });
+}
+module.exports = { calc };
+""",
+    "src/cart.js": """\
+const prices = require("./prices");
+const lib = require("pricelib");
+exports.total = (xs) =>
+  xs.map((x) => [prices.calc(x), prices["calc"](x), lib.calc(x), "calc"]);
+""",
+    "src/theirs.js": 'import { calc } from "pricelib";\ncalc(1);\n',
+    "page.html": "<p>we calc {{ calc(price) }}</p>\n",
+}
+SCRIPTS_AFTER = {
+    "src/prices.js": """\
+const { round } = require("mathjs");
+// calc: see netPrice(x) below, and é
+function netPrice(price) {
+  return round(price, { calc: 2 });
+}
+module.exports = { netPrice };
+""",
+    "src/cart.js": """\
+const prices = require("./prices");
+const lib = require("pricelib");
+exports.total = (xs) =>
+  xs.map((x) => [prices.netPrice(x), prices["netPrice"](x), lib.calc(x), "calc"]);
+""",
+    "page.html": "<p>we calc {{ netPrice(price) }}</p>\n",
+}
+GO = {
+    "go.mod": "module shop\n\ngo 1.20\n",
+    "text.go": 'package shop\n\nimport "strings"\n\n// Title has capitals. `Title` is fast.\n'
+    "func Title(s string) string { return strings.Title(s) }\n",
+    "cmd/main.go": 'package main\n\nimport "shop"\n\nfunc main() { shop.Title("Title") }\n',
+    "text_test.go": 'package shop\n\nimport "testing"\n\n'
+    'func TestTitle(t *testing.T) {\n\tif Title("a") != "A" {\n\t\tt.Fatal("Title")\n\t}\n}\n',
+}
+GO_AFTER = {
+    "text.go": 'package shop\n\nimport "strings"\n\n// Title has capitals. `Capital` is fast.\n'
+    "func Capital(s string) string { return strings.Title(s) }\n",
+    "cmd/main.go": 'package main\n\nimport "shop"\n\nfunc main() { shop.Capital("Title") }\n',
+    "text_test.go": 'package shop\n\nimport "testing"\n\n'
+    'func TestTitle(t *testing.T) {\n\tif Capital("a") != "A" {\n\t\tt.Fatal("Title")\n\t}\n}\n',
+}
+
+
+def after(files: dict[str, str], task: str, keep: Sequence[str] = ()) -> dict[str, str]:
+    """The files that a rename changes, after it."""
+    wish = asked(task)
+    assert wish is not None
+    read = {path: FileText(path, text) for path, text in files.items()}.get
+    changes = renamed(wish, list(files), read, lambda path: path in keep)
+    assert all(change.before == files[change.path] for change in changes)
+    return {change.path: change.after for change in changes}
+
+
+@pytest.mark.parametrize(
+    ("task", "wish"),
+    [
+        ("Rename the function calc to net_price, everywhere.", Rename("calc", "net_price")),
+        ("rename calc to net_price", Rename("calc", "net_price")),
+        ("Please rename `calc()` to `net_price()` in all files.", Rename("calc", "net_price")),
+        ("Rename method Cart.total to Cart.sum", Rename("total", "sum")),
+        ("Rename the calc function into net_price, and update all callers and tests.",
+         Rename("calc", "net_price", (), True)),
+        ("Rename X to LIMIT everywhere but not in old/x.py or tests", Rename(
+            "X", "LIMIT", ("old/x.py", "tests"))),
+        ("Rename calc to net_price and add a parameter.", None),
+        ("Rename the file a.py to b.py.", None),
+        ("Rename calc to net_price in prices.py.", None),
+        ("Rename Cart.total to Basket.total.", None),
+        ("Rename a to a.", None),
+        ("Make the failing tests pass.", None),
+    ],
+)  # fmt: skip
+def test_which_tasks_are_renames(task: str, wish: Rename | None):
+    assert asked(task) == wish
+
+
+def test_a_function_of_python():
+    assert after(PYTHON, "Rename the function calc to net_price, everywhere.") == PYTHON_AFTER
+
+
+@needs_tree_sitter
+def test_a_function_of_javascript():
+    assert after(SCRIPTS, "Rename the function calc to netPrice.") == SCRIPTS_AFTER
+
+
+@needs_tree_sitter
+def test_a_function_of_go():
+    assert after(GO, "Rename the function Title to Capital.") == GO_AFTER
+
+
+@needs_tree_sitter
+def test_names_of_other_languages():
+    ruby = {"a.rb": 'class A\n  attr_reader :size\n  def f\n    send(:size) + "size"\n  end\nend\n'}
+    assert after(ruby, "Rename size to width") == {"a.rb": ruby["a.rb"].replace(":size", ":width")}
+    rust = {"a.rs": "struct Box { size: u8 }\nfn f(b: &Box) -> u8 { b.size }\n"}
+    assert after(rust, "Rename Box to Crate") == {"a.rs": rust["a.rs"].replace("Box", "Crate")}
+    java = {"A.java": "class A {\n  A() {}\n  static A of() { return new A(); }\n}\n"}
+    assert after(java, "Rename the class A to B")["A.java"].count("B") == 4
+
+
+def test_a_parameter_is_renamed_where_the_project_takes_it():
+    files = {
+        "a.py": "def f(size):\n    return size\n\n\nf(size=1)\nopen(size=1)\n",
+        "b.py": "class B:\n    size: int\n\n\nB(size=2)\nprint(B.size)\n",
+    }
+    assert after(files, "Rename the parameter size to width") == {
+        "a.py": "def f(width):\n    return width\n\n\nf(width=1)\nopen(size=1)\n",
+        "b.py": "class B:\n    width: int\n\n\nB(width=2)\nprint(B.width)\n",
+    }
+
+
+def test_both_methods_of_a_name_are_renamed():
+    text = "class A:\n    def go(self): ...\n\n\nclass B:\n    def go(self): ...\n"
+    assert after({"a.py": text}, "Rename the method A.go to run")["a.py"].count("def run") == 2
+
+
+def test_what_the_task_or_the_person_keeps_stays():
+    task = "Rename calc to net_price, but not in shop/cart.py"
+    assert after(PYTHON, task).keys() == PYTHON_AFTER.keys() - {"shop/cart.py"}
+    task = "Rename calc to net_price everywhere except in tests and README.md."
+    assert after(PYTHON, task).keys() == {"shop/cart.py", "shop/prices.py"}
+    assert after(PYTHON, "Rename calc to net_price", ["README.md"]).keys() == (
+        PYTHON_AFTER.keys() - {"README.md"}
+    )
+    assert after(PYTHON, "Rename calc to net_price, but not in the legacy module.") == {}
+
+
+def test_a_name_that_is_there_already_is_not_taken_twice():
+    files = {"a.py": "def calc(): ...\n\n\ndef net_price(): ...\n"}
+    assert after(files, "Rename calc to net_price") == {}
+
+
+@pytest.mark.parametrize(
+    "unit", ["calc(", "calc.", "'calc'+", "#calc\n", "f'{calc}' ", "def calc(calc):\n"]
+)
+def test_hostile_files_are_renamed_or_refused_in_linear_time(unit: str):
+    text = unit * (60_000 // len(unit))
+    for path in ("a.py", "a.js", "a.go", "a.md"):
+        after({path: text, "b.py": "calc = 1\n"}, "Rename calc to net_price")
+    big = {f"{n}.py": "calc\n" for n in range(6000)}
+    assert after(big, "Rename calc to net_price") == {}
+
+
+# ---- in a task ----
+
+RENAMED = CALC.replace("add", "plus")
+
+
+def wants(name: str) -> Judge:
+    """Tests that pass where calc.py has a name."""
+
+    def judge(changes: Sequence[Change], cancel: Cancel) -> Verdict:
+        text = {change.path: change.after for change in changes}.get("calc.py", CALC)
+        is_there = f"def {name}(" in text
+        return make_verdict(True, 1 + is_there, 1 - is_there, 0, "" if is_there else "no\n")
+
+    return judge
+
+
+def test_no_token_is_written_where_the_tests_pass_with_a_rename(solved: Solve):
+    coder = Coder([answer(CALC)])
+    outcome = solved(coder, "Rename the function add to plus.", by=wants("plus"))
+    assert outcome.best is not None and outcome.best.passes and outcome.best.number == 1
+    assert [change.after for change in outcome.best.changes] == [RENAMED]
+    assert not coder.prompts and outcome.forward_tokens == 0 and len(outcome.rounds) == 1
+
+
+def test_a_rename_that_does_not_pass_is_one_candidate_of_the_first_round(solved: Solve):
+    coder = Coder([answer(CALC.replace("add", "sum_of"))])
+    outcome = solved(coder, "Rename the function add to plus.", by=wants("sum_of"))
+    assert len(coder.prompts) == 1 and [len(some) for some in outcome.rounds] == [3]
+    assert [c.number for c in outcome.rounds[0]] == [1, 2, 3]
+    assert outcome.best is not None and outcome.best.passes and outcome.best.number > 1
+
+
+def test_without_tests_a_rename_is_offered_beside_the_answers(solved: Solve):
+    coder = Coder([answer(CALC.replace("a - b", "b - a")), answer(RENAMED)])
+    outcome = solved(coder, "Rename the function add to plus.", tests="", by=wants("plus"))
+    assert len(coder.prompts) == 1 and outcome.offered is not None
+    assert [change.after for change in outcome.offered.changes] == [RENAMED]
+
+
+def test_tests_are_renamed_where_they_pass_before_and_not_while_they_fail(solved: Solve):
+    test = FileText("test_calc.py", "from calc import add\n")
+    files = {"calc.py": FileText("calc.py", CALC), "test_calc.py": test}
+    for passes, changed in ((True, ["calc.py", "test_calc.py"]), (False, ["calc.py"])):
+        seen: list[list[str]] = []
+
+        def judge(changes: Sequence[Change], cancel: Cancel) -> Verdict:
+            seen.append([change.path for change in changes])  # noqa: B023
+            return make_verdict(True, 1, 0 if changes or passes else 1, 0, "x\n")  # noqa: B023
+
+        coder = Coder([answer(CALC)])
+        solved(coder, "Rename add to plus.", by=judge, read=files.get, paths=list(files))
+        assert seen == [[], changed] and not coder.prompts
+
+
+def test_named_files_alone_are_renamed(solved: Solve):
+    files = {path: FileText(path, "def add(): ...\n") for path in ("a.py", "calc.py")}
+    seen: list[list[str]] = []
+
+    def judge(changes: Sequence[Change], cancel: Cancel) -> Verdict:
+        seen.append([change.path for change in changes])
+        return make_verdict(True, 1, 0, 0, "")
+
+    solved(Coder([answer(CALC)]), "Rename add to plus.", by=judge, read=files.get,
+           paths=list(files), named_paths=("calc.py",))  # fmt: skip
+    assert seen == [[], ["calc.py"]]
