@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from tgr_local.code.edits.syntax import language
 from tgr_local.code.judging import test_output, test_plain
 from tgr_local.code.judging.test_counts import Failure, OutputCounts
 from tgr_local.console.render import plural
@@ -42,6 +43,13 @@ _STOPS_EARLY = re.compile(
     r"|[;&|\n]"
 )
 """Parts of a command by which it stops at the first failure, or consists of several commands."""
+_UNLOADED = re.compile(
+    r"\b(?:Syntax|Indentation|Import|Load|ModuleNotFound)Error\b|ERR_MODULE_NOT_FOUND"
+    r"|\bCannot find module\b"
+)
+"""Errors by which a file of Python, JavaScript or Ruby cannot be loaded."""
+_UNDEFINED = re.compile(r"\b(?:Name|Reference)Error\b")
+"""Errors that may be such."""
 _STOPPED = re.compile(r"stopping after \d+ fail")
 _LIMITS: dict[str, Ended] = {
     "time": "timed out", "memory": "memory", "processes": "processes", "disk": "disk",
@@ -111,6 +119,23 @@ class Verdict:
         return bool(self.framework) and self.framework != "errors" and not self.is_check
 
     @property
+    def loads(self) -> bool:
+        """Whether the code is compiled and loaded, as far as the output tells. An error in a whole
+        file of tests, or where no test ran, may be one of loading."""
+        compiles = self.framework not in ("errors", "go test", "cargo test")
+        if self.errors and not compiles:
+            return False
+        as_a_whole = any(
+            f.name in (f.file, f.reached_in) or (" " not in f.name and language(f.name))
+            for f in self.failures
+        )
+        if not as_a_whole and (self.ended != "failed" or self.total):
+            return True
+        has_begun = self.framework == test_plain.STOP and any(f.reached > 0 for f in self.failures)
+        is_undefined = not has_begun and _UNDEFINED.search(self.output)
+        return not (is_undefined or _UNLOADED.search(self.output))
+
+    @property
     def total(self) -> int:
         """The tests that ran or should have."""
         return self.passed + self.failed + self.errors
@@ -118,7 +143,9 @@ class Verdict:
     def is_beyond(self, other: Verdict) -> bool:
         """Whether this copy is further than another one: more tests pass. If as many pass: fewer
         names are lacking, or no new test fails, one failing test reaches a later line, and none an
-        earlier line."""
+        earlier line. Never where code that was loaded is not any more."""
+        if other.loads and not self.loads:
+            return False
         if self.passed != other.passed or not self.ran:
             return self.ran and self.passed > other.passed
         known = {failure.name: failure.reached for failure in other.failures}
@@ -187,9 +214,9 @@ def judge(
 
 
 def _is_silent(counts: OutputCounts, baseline: Verdict) -> bool:
-    """Whether tests without a framework fail and do not say where, such as by a crash: then a
-    failure that is not listed is not mended."""
-    return not counts.failures and baseline.framework in (test_plain.CHECKS, test_plain.STOP)
+    """Whether tests fail and do not say where, such as by a crash, where before more than errors of
+    a compiler was known: then a failure that is not listed is not mended."""
+    return not counts.failures and baseline.framework != "errors"
 
 
 def _beside(counts: OutputCounts, baseline: Verdict) -> OutputCounts:

@@ -16,6 +16,7 @@ from tgr_local.code.edits import Change, syntax
 from tgr_local.code.edits.document import n_equal
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
+from tgr_local.code.judging.test_plain import STOP
 from tgr_local.system.python_source import syntax_tree
 
 _NOISE = re.compile(
@@ -45,8 +46,9 @@ class Standing(NamedTuple):
     parses: bool
     applies: bool
     n_lacking: int
-    """Minus the number of names that the tests still lack; lowest where the tests cannot begin for
-    another reason."""
+    """Minus the number of names that the tests still lack; lower where the tests cannot begin for
+    another reason, or an assert ended them, then by its line; lowest where the code cannot be
+    loaded."""
 
 
 def standing(candidate: Candidate) -> Standing:
@@ -54,8 +56,11 @@ def standing(candidate: Candidate) -> Standing:
     verdict = candidate.verdict
     passed, ran = (verdict.passed, verdict.ran) if verdict else (0, False)
     n_lacking = -len(verdict.lacks) if verdict else 0
-    if verdict and verdict.errors and not verdict.lacks:
-        n_lacking = -_MANY
+    if verdict and not verdict.lacks:
+        stop = verdict.failures[0] if verdict.framework == STOP and verdict.failures else None
+        n_lacking = (stop.reached if stop else 0) - _MANY * (
+            bool(verdict.errors) + (not verdict.loads)
+        )
     return Standing(candidate.passes, passed, ran, candidate.parses, candidate.applies, n_lacking)
 
 
@@ -100,8 +105,8 @@ def sideways(
             continue
         if verdict.total < baseline.total or verdict.errors > baseline.errors:
             continue  # tests that are gone are not mended
-        if verdict.framework == "errors" != baseline.framework:
-            continue  # it does not compile any more
+        if baseline.loads and not verdict.loads:
+            continue
         remaining = {failure.name: failure.reached for failure in verdict.failures}
         mended = reached.keys() - remaining.keys()
         if mended and failing(verdict) not in known:
