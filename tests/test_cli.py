@@ -47,6 +47,16 @@ def test_a_full_disk_is_said_of_stdout(command: str, unbuffered: str):
     assert done.stderr.decode() == f"tgr-local: {where}No space left on device\n"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no sh")
+@pytest.mark.parametrize("command", ["models --json", "run --help", "--version", "chat --help"])
+def test_output_to_a_closed_stdout_is_missed(command: str):
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", sys.executable, "-m", "tgr_local", *command.split()],
+        env=environment() | {"PYTHONUNBUFFERED": ""}, capture_output=True, timeout=HANG,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, b"tgr-local: stdout: Bad file descriptor\n")
+
+
 def test_a_missing_file_named_stdout_is_no_error_of_stdout(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert run("trace", "stdout") == 1

@@ -36,8 +36,11 @@ nothing else imports one."""
 def main(argv: list[str] | None = None) -> int:
     """Runs a command line, by default that of the process, and returns its exit code."""
     for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:  # the caller closed it
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+"))
+        if getattr(sys, name) is None:  # the caller closed it; what is written to stdout is missed
+            mode = os.O_RDONLY if name == "stdout" else os.O_RDWR
+            setattr(
+                sys, name, os.fdopen(os.open(os.devnull, mode), "r+" if name == "stdin" else "w")
+            )
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     windows.prepare()
