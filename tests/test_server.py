@@ -259,6 +259,15 @@ def test_a_body_that_is_too_large_is_not_read(server: Served):
     assert server.client.get("/tokenize").status_code == 405
 
 
+@pytest.mark.parametrize("more", ["", "Expect: 100-continue\r\n"])
+def test_a_body_that_is_too_large_is_refused_before_it_comes(server: Served, more: str):
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    head = f"POST /tokenize HTTP/1.1\r\nHost: {host}\r\n{more}Content-Length: 20001\r\n\r\n"
+    with socket.create_connection((host, int(port)), HANG) as link:
+        link.sendall(head.encode())
+        assert link.makefile("rb").readline().split()[1] == b"413"
+
+
 def test_requests_of_foreign_pages_are_refused(server: Served):
     def status(origin: str) -> int:
         headers = {"Origin": origin}

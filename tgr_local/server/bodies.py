@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, NoReturn
 
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from tgr_local.engine import Cancel
@@ -30,6 +31,7 @@ _PARTS_MOST = 400_000  # lists and objects in a body
 PART_SECONDS = 10.0  # for the next part of one
 _RESERVE_SECONDS = 20.0  # for a long body to wait for its reservation
 _DROP_SECONDS, _DROP_MOST = 5.0, 8  # a body that is too long is read so far; times the largest size
+_SILENT_SECONDS = 1.0  # … while parts of it come
 LATE = "tgr.late"  # in the state of a request: its body did not come in time
 _CLOSE = {"Connection": "close"}  # the rest of the body is not read
 
@@ -80,10 +82,10 @@ class Bodies:
         message = f"the body has more than {self._max_bytes} bytes, the limit here; shorten it"
         too_large = ApiError(413, message, headers=_CLOSE)
         parts = request.stream()
-        header = request.headers.get("content-length", "0")
-        length = int(header[:20]) if header.isdecimal() else 0
+        length = announced(request.headers)
         if length > self._max_bytes:
-            await _drop(parts, _DROP_MOST * self._max_bytes)
+            if "expect" not in request.headers:  # such a client sends nothing before an answer
+                await _drop(parts, _DROP_MOST * self._max_bytes)
             raise too_large
         if length > SHORT:
             await self._reserve(body, length)
@@ -177,6 +179,12 @@ class Body:
         self.give_back()
 
 
+def announced(headers: Headers) -> int:
+    """The bytes of a body by its Content-Length; 0 without one."""
+    header = headers.get("content-length", "0")
+    return int(header[:20]) if header.isdecimal() else 0
+
+
 def _too_late() -> ApiError:
     return ApiError(
         408,
@@ -200,10 +208,8 @@ async def _drop(parts: AsyncIterator[bytes], most: int) -> None:
 
     async def read() -> None:
         n_bytes = 0
-        async for part in parts:
+        while n_bytes <= most and (part := await asyncio.wait_for(_next(parts), _SILENT_SECONDS)):
             n_bytes += len(part)
-            if n_bytes > most:
-                return
 
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(read(), _DROP_SECONDS)

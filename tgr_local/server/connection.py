@@ -11,9 +11,11 @@ ends is refused, and its connection closed.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import cast
 
 import h11
+from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -30,6 +32,9 @@ CROWD = 256  # connections, with more of which bodies that do not come are dropp
 
 class Connection(H11Protocol):
     """One of at most `limit_concurrency` connections; half of them may wait for their clients."""
+
+    max_body: float = math.inf
+    """Bytes of a body that is not refused before it comes."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._timer: asyncio.TimerHandle | None = None
@@ -91,7 +96,8 @@ class Connection(H11Protocol):
         the client went away or was too slow before that."""
         cycle, begun = self.cycle, self.loop.time()
         while not (self._request_is_whole or self.flow.read_paused or cycle.disconnected):
-            if cycle.waiting_for_100_continue:  # the application may refuse it before it is sent
+            refuses = bodies.announced(Headers(raw=list(cycle.scope["headers"]))) > self.max_body
+            if refuses or cycle.waiting_for_100_continue:  # the application may, before it is sent
                 return False
             n_bytes = len(cycle.body)
             cycle.message_event.clear()
@@ -152,6 +158,11 @@ class Connection(H11Protocol):
         ]
         if waiting:
             min(waiting, key=lambda pair: pair[0])[1]._drop()
+
+
+def connections(max_body: int) -> type[Connection]:
+    """The class of the connections to a server that refuses longer bodies."""
+    return type("Connection", (Connection,), {"max_body": max_body})
 
 
 def _two_ends(scope: Scope) -> ApiError | None:

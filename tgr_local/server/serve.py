@@ -30,7 +30,7 @@ from tgr_local.options.config import ServerConfig
 from tgr_local.options.resolve import former_advice
 from tgr_local.server.app import create_app
 from tgr_local.server.auth import is_loopback
-from tgr_local.server.connection import Connection
+from tgr_local.server.connection import connections
 from tgr_local.server.loaded import Setup as Setup
 from tgr_local.server.service import Service
 from tgr_local.system.errors import TgrError, describe, is_shortage, why_not_bound
@@ -106,7 +106,7 @@ def run(path: Path | None, setup: Setup) -> int:
             log_level="error",
             access_log=False,
             server_header=False,
-            http=Connection,
+            http=connections(limits.max_body),
             ws="none",
             limit_concurrency=_places(),
         ),
