@@ -264,7 +264,7 @@ def shelf(home: Path, model: Model) -> Path:
 
 def test_a_local_model_is_found_by_name(shelf: Path):
     assert model_files.find("small") == model_files.find("small.gguf") == shelf / "small.gguf"
-    assert model_files.find("someone/repo/small.gguf") == Path("someone/repo/small.gguf")
+    assert model_files.find("./small.gguf") == Path("small.gguf")
     with pytest.raises(ModelError, match=r"no model smal; did you mean small\? to download one "):
         model_files.find("smal")
     (shelf.parent / "small.gguf").write_bytes(b"GGUF")
@@ -272,6 +272,20 @@ def test_a_local_model_is_found_by_name(shelf: Path):
         model_files.find("small")
     found = [model_files.find(facts["name"]) for facts in model_files.listed()]
     assert found == model_files.local()  # each by the name that the list has
+
+
+def test_a_name_may_have_the_folders_of_the_model_and_an_ending_in_capitals(
+    shelf: Path, tmp_path, monkeypatch
+):
+    (shelf / "small.gguf").rename(shelf / "SMALL.GGUF")
+    for name in ("SMALL", "SMALL.GGUF", "someone/repo/SMALL", "someone/repo/SMALL.gguf"):
+        assert model_files.find(name) == shelf / "SMALL.GGUF"
+    assert shelf / "SMALL.GGUF" in model_files.local()
+    assert model_files.find("big") == shelf / "big-00001-of-00002.gguf"
+    monkeypatch.chdir(tmp_path)
+    (near := Path("someone/repo/SMALL")).parent.mkdir(parents=True)
+    near.write_bytes(b"GGUF")
+    assert model_files.find(str(near)) == near  # a path comes first
 
 
 def test_a_file_in_the_current_folder_does_not_hide_a_model_of_its_name(

@@ -19,6 +19,9 @@ from threads import in_threads
 
 from tgr_local import EngineConfig, SearchConfig, generate
 from tgr_local.engine import Engine
+from tgr_local.options import model_files
+from tgr_local.options.config import ServerConfig
+from tgr_local.server.catalog import Catalog
 
 BASE = {"tgr": {"method": "base"}, "temperature": 0, "max_tokens": 12}
 NAMES = ("one", "two")
@@ -179,6 +182,22 @@ def test_wrong_names_and_files_are_refused(
 def test_links_that_lead_out_are_said_to_be_left_out(server: Served, folder: Path):
     ready = next(line for line in server.lines if "the server is ready" in line)
     assert ready.endswith("loaded on demand; links that lead out of it were left out (1)")
+
+
+def test_the_command_line_takes_every_name_that_a_server_lists(folder: Path, tmp_path):
+    for name in ("one.gguf", "sub/one.gguf", "sub/TWO.GGUF", "a/b/one.gguf"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / "one.gguf", tmp_path / name)
+    for number in (1, 2):
+        shutil.copy(folder / "one.gguf", tmp_path / f"big-0000{number}-of-00002.gguf")
+    listed = dict(Catalog(ServerConfig(models_dir=str(tmp_path)), None).files)
+    assert set(listed) == {"one", "sub/one", "TWO", "a/b/one", "big"}
+    model_files.choose_folder(tmp_path)
+    try:
+        del listed["one"]  # of which the command line asks which one
+        assert {name: model_files.find(name) for name in listed} == listed
+    finally:
+        model_files.choose_folder(None)
 
 
 def test_files_may_come_and_go(server: Served, folder: Path, alone: dict[str, str]):

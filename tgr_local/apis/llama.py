@@ -164,7 +164,7 @@ class TgrLlama:
             for path in folder.glob("*")
             if fnmatch.fnmatch(path.name.lower(), Path(name).name.lower())
         )
-        files = [path for path in files if path.suffix == ".gguf" and path.is_file()]
+        files = [path for path in files if path.suffix.lower() == ".gguf" and path.is_file()]
         if len({path for path in files if not is_later_part(path)}) > 1:
             names = ", ".join(path.name for path in files[:5])
             raise ModelError(f"{filename!r} names several models of {repo_id}: {names}; name one")

@@ -112,7 +112,7 @@ def _is_model(name: str) -> bool:
     """Whether a file of a repository is a model with a printable, visible name."""
     parts = name.split("/")
     plain = name.isprintable() and not any(part.startswith(".") for part in parts)
-    return plain and name.endswith(".gguf") and "mmproj" not in name
+    return plain and name.lower().endswith(".gguf") and "mmproj" not in name
 
 
 def client() -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tgr_local.options import gguf_header, model_names, settings
 from tgr_local.options.gguf_header import GgufHeader
-from tgr_local.options.model_parts import is_later_part
+from tgr_local.options.model_parts import is_later_part, plain_name
 from tgr_local.options.resolve import advice
 from tgr_local.system import paths
 from tgr_local.system.errors import ModelError, describe
@@ -30,6 +30,7 @@ _FILE_TYPES = (
     "Q6_K IQ2_XXS IQ2_XS Q2_K_S IQ3_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S IQ3_M IQ2_S IQ2_M IQ4_XS IQ1_M "
     "BF16 - - - TQ1_0 TQ2_0 MXFP4_MOE NVFP4 Q1_0 Q2_0"
 )
+_PATTERN = "*.[gG][gG][uU][fF]"
 FILE_TYPES = {str(i): name for i, name in enumerate(_FILE_TYPES.split()) if name != "-"}
 """llama.cpp's file types: names by number, as ``general.file_type`` has it."""
 
@@ -89,14 +90,14 @@ def listed_name(path: Path) -> str:
 
 def local() -> list[Path]:
     """The models that `find` knows by name: the embedded ones, then those in the folder."""
-    paths = (path for path in folder().rglob("*.gguf") if path.is_file())
+    paths = (path for path in folder().rglob(_PATTERN) if path.is_file())
     others = sorted(path for path in paths if not is_later_part(path))
     return [*_embedded().values(), *others]
 
 
 def find(name: str) -> Path:
-    """The file of that path, or the local model of that name, with or without its ``.gguf``; a
-    downloaded model has the name that it was pulled by too.
+    """The file of that path, or the local model of that name, with or without its ``.gguf`` and
+    the folders that it is in; a downloaded model has the name that it was pulled by too.
 
     ModelError if there is none, with names that are near or the command that downloads the model,
     or if there are several.
@@ -107,12 +108,18 @@ def find(name: str) -> Path:
         name = short  # without the address of ollama
     path = paths.expanded("the model", name)
     if path.is_absolute() or {"/", os.sep} & set(name):
+        if not (path.exists() or name.startswith(".")):
+            inside = plain_name(str(folder() / name))
+            same = [p for p in local() if plain_name(str(p)) == inside]
+            if len(same) == 1:
+                return same[0]
         elsewhere = model_names.parsed(name)
         if elsewhere is None or path.exists() or path.parent.exists():
             return path  # the engine reports what is wrong with it
         return _pulled(name, elsewhere)
     known, own = local(), _embedded().get(name)
-    matching = [p for p in known if name in (p.name, p.stem) or p in (own, folder() / name)]
+    own_path = (own, folder() / name)
+    matching = [p for p in known if name in (p.name, p.stem, plain_name(p.name)) or p in own_path]
     if path.exists() and not any(path.samefile(p) for p in matching):
         matching.insert(0, Path.cwd() / path if matching else path)
     if len(matching) == 1:
@@ -140,7 +147,7 @@ def _pulled(name: str, at_hub: model_names.Name) -> Path:
     if at_hub.file is not None:
         fits = [path] if (path := here / Path(at_hub.file).name).is_file() else []
     else:
-        files = [p for p in here.glob("*.gguf") if not is_later_part(p)]
+        files = [p for p in here.glob(_PATTERN) if not is_later_part(p)]
         fits = [p for p in files if has_quantization(p.name, at_hub.quantization)]
     if len(fits) == 1:
         return fits[0]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 _ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface|hf)\.co/", re.I)
 _OLLAMA = re.compile(r"(?:https?://)?(?:(?:www|registry)\.)?ollama\.(?:com|ai)/", re.I)
 _OF_PAGE = re.compile(r"/(?:(?:resolve|blob)/[^/]+(?=/.)|tree/[^/]+/?$)")
-_NAME = re.compile(r"([\w.-]+/[\w.-]+?)(?::([\w.-]+)|/([\w./-]+\.gguf))?")
+_NAME = re.compile(r"([\w.-]+/[\w.-]+?)(?::([\w.-]+)|/([\w./-]+(?i:\.gguf)))?")
 _TAGGED = re.compile(r"(?:library/)?([\w.-]+)(?::([\w.-]+))?")
 _SIZE = re.compile(r"([\d.]+)b(?![a-z])")
 _LEAST_Q4 = 2.0  # billions of parameters from which 4 bits are usual; fewer lose too much
@@ -62,7 +62,7 @@ def parsed(name: str) -> Name | None:
     parts = at_hub(name)
     if parts is None or parts.repo.split("/")[0] in (".", ".."):
         return None
-    return None if plain(name) == name and name.endswith(".gguf") else parts
+    return None if plain(name) == name and name.lower().endswith(".gguf") else parts
 
 
 def at_hub(name: str) -> Name | None:
@@ -98,7 +98,7 @@ def pull_name(name: str) -> str:
     if parts is not None and not name.startswith("library/"):
         if parts.file is not None:
             return name
-        if not name.endswith(".gguf"):
+        if not name.lower().endswith(".gguf"):
             ending = "" if "gguf" in parts.repo.lower() else "-GGUF"
             return f"{parts.repo}{ending}:{parts.quantization or 'Q4_K_M'}"
     return (

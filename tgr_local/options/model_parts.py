@@ -1,4 +1,4 @@
-"""The files of a model that is divided into parts, by their names."""
+"""The names of model files, and those of a model that is divided into parts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,21 @@ from pathlib import Path
 
 PART = re.compile(r"-([0-9]{5})-of-([0-9]{5})$")
 """The end of a part's name without its ending: its number, and how many there are."""
-_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # llama.cpp finds it from the first
+# llama.cpp finds them from the first one
+_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.I)
+
+
+_ENDING = re.compile(r"\.gguf$", re.I)
+
+
+def without_ending(name: str) -> str:
+    """A name without the ``.gguf`` of a model file, in any case; another name as it is."""
+    return _ENDING.sub("", name)
+
+
+def plain_name(name: str) -> str:
+    """A model file's name or path without its ending and the number of its part."""
+    return PART.sub("", without_ending(name))
 
 
 def is_later_part(path: Path) -> bool:

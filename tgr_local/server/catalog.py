@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tgr_local.generation import METHODS, Method, method_named
 from tgr_local.options.config import ServerConfig
-from tgr_local.options.model_parts import PART, parts_of
+from tgr_local.options.model_parts import PART, parts_of, plain_name, without_ending
 from tgr_local.server.errors import ApiError, no_model
 from tgr_local.system import paths
 from tgr_local.system.errors import ModelError
@@ -133,7 +133,7 @@ class Catalog:
 
     def _file(self, name: str) -> str | None:
         """A model's own name, also with .gguf or with its folders."""
-        plain = name.removesuffix(".gguf")
+        plain = without_ending(name)
         if name in self.files or plain in self.files:
             return name if name in self.files else plain
         return self._names.get(plain) if "/" in plain else None
@@ -210,7 +210,7 @@ def _same(path: Path, second: Path) -> bool:
 
 def _plain(path: Path, folder: Path) -> str:
     """A model file's folders and name, without its ending and the number of its part."""
-    return PART.sub("", path.relative_to(folder).as_posix().removesuffix(".gguf"))
+    return plain_name(path.relative_to(folder).as_posix())
 
 
 def _files(folder: Path, outside: list[Path]) -> Iterator[Path]:
@@ -241,7 +241,7 @@ def _files(folder: Path, outside: list[Path]) -> Iterator[Path]:
 def _is_model(name: str, beside: set[str]) -> bool:
     """Whether a file of this name is a model: not an image encoder, nor a part of several but the
     first one of all."""
-    plain = name.removesuffix(".gguf")
+    plain = without_ending(name)
     if plain in (name, "") or name.startswith(_PROJECTOR):
         return False
     if not (part := PART.search(plain)):
@@ -255,7 +255,7 @@ def _leads_out(link: Path, folder: Path) -> bool:
     """Whether a link leads to a model file or a folder that lies elsewhere."""
     try:
         real = link.resolve(strict=True)
-        may_be_model = real.is_dir() or link.name.endswith(".gguf")
+        may_be_model = real.is_dir() or without_ending(link.name) != link.name
         return may_be_model and not real.is_relative_to(folder.resolve())
     except (OSError, RuntimeError):
         return False
