@@ -254,6 +254,7 @@ def test_a_search_in_a_process_of_its_own_reports_its_cost():
         (["--peer", "ik"], "--peer is 'ik', but '' is not a program; give its path"),
         (["--peer", "ik=/no/such/llama-bench"], "but '/no/such/llama-bench' is not a program"),
         (["--peer", f"ik={sys.executable}", "--only", "decode"], "--peer takes part in plain and"),
+        (["--long-tokens", "512"], "--long-tokens is for the group long; add --only long"),
         (["--figure", "x.svg"], "--figure draws the group long; add --only long"),
         (["--only", "long,runs"], "but long is measured alone; run it on its own"),
         (["--figure", "x.doc", "--only", "long"], "--figure is 'x.doc', but must end in .svg"),

@@ -412,6 +412,7 @@ def test_a_file_that_is_too_long_is_refused(capsys, double: None, tmp_path):
             "--json-schema and --grammar exclude each other; leave one out",
         ),
         ("run x --trace /nowhere/t", 1, "/nowhere/t: No such file or directory"),
+        ("run x --check-seconds 5", 2, "check_seconds needs a check; name it with --check COMMAND"),
         ("run x --trace-vectors", 2, "trace_vectors needs a trace file; name it with --trace FILE"),
         ("--verison", 2, "unknown argument '--verison'; did you mean --version?"),
         ("--no-such=1", 2, "unknown argument '--no-such=1'; tgr-local --help has all flags"),

@@ -49,7 +49,7 @@ def add_arguments(run: Parser) -> None:
     )
     add("--check", metavar="COMMAND", help=text)
     run.hide(
-        add("--check-seconds", type=float, metavar="N", default=CHECK_SECONDS,
+        add("--check-seconds", type=float, metavar="N",
             help=f"time of one check (default: {CHECK_SECONDS:g})")
     )  # fmt: skip
     text = "print the thinking too (default: on if stdout is a terminal)"
@@ -80,7 +80,10 @@ def run(args: Arguments) -> int:
     if args.check is not None:
         from tgr_local.commands.checks import CommandCheck
 
-        check = CommandCheck(args.check, args.check_seconds)
+        seconds = CHECK_SECONDS if args.check_seconds is None else args.check_seconds
+        check = CommandCheck(args.check, seconds)
+    elif args.check_seconds is not None:
+        raise ValueError("check_seconds needs a check; name it with --check COMMAND")
     if args.trace_vectors and args.trace is None:
         raise ValueError("trace_vectors needs a trace file; name it with --trace FILE")
     if args.model is not None:  # a name that is none is said before a question is awaited

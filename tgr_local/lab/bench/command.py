@@ -121,6 +121,8 @@ def run(args: Arguments) -> int:
     long_tokens = _whole("long_tokens", args.long_tokens, LONG_TOKENS, 256, 1 << 20)
     if args.figure and "long" not in names:
         raise ValueError("--figure draws the group long; add --only long, or drop it")
+    if args.long_tokens and "long" not in names:
+        raise ValueError("--long-tokens is for the group long; add --only long, or drop it")
     if args.figure and Path(args.figure).suffix not in FIGURES:
         raise ValueError(f"--figure is {args.figure!r}, but must end in {' or '.join(FIGURES)}")
     peers = programs.parse(args.peer)
