@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,7 +21,9 @@ from fixture_types import Model
 from judge_server import judge_server
 from surroundings import ROOT
 
+from tgr_local.commands.cli import arguments
 from tgr_local.lab.eval import manifest, programs, samples
+from tgr_local.lab.eval.request import command_line
 from tgr_local.lab.eval.samples import Sample, Store
 
 
@@ -494,3 +497,21 @@ def test_kill_9_loses_nothing(command: list[str], tmp_path):
     found = list(samples.read(path))
     assert len(found) == len(whole)
     assert timeless({sample.key: sample for sample in found}) == timeless(whole)
+
+
+def test_the_command_of_a_run_has_the_options_of_files_and_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "tgr-local").mkdir()
+    settings = 'tensor_split = [1, 2.5]\nuse_mmap = false\nstop = ["a b", "c"]\n'
+    (tmp_path / "tgr-local" / "config.toml").write_text(settings)
+    monkeypatch.setenv("TGR_THINKING", "off")
+    monkeypatch.setenv("TGR_REPRODUCIBLE", "yes")
+    words = ["eval", "run", "countdown"]
+    written = command_line(there := arguments(words))
+    assert "--tensor-split 1.0,2.5" in written
+    (tmp_path / "tgr-local" / "config.toml").unlink()
+    monkeypatch.delenv("TGR_THINKING")
+    monkeypatch.delenv("TGR_REPRODUCIBLE")
+    again = arguments(shlex.split(written)[1:])
+    assert (again.engine, again.user_options) == (there.engine, there.user_options)
+    assert again.engine != arguments(words).engine

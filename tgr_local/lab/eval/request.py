@@ -102,12 +102,16 @@ def command_line(args: Arguments) -> str:
     """The command line of this run with all options, also those from files and the environment,
     without the folders of this machine."""
     words = ["tgr-local", "eval", "run", *args.tasks]
+    parsed = vars(args.engine) | args.user_options
     for name in (*OWN, *args.sources):
         value = getattr(args, name)
+        meant = parsed.get(name, value) if name in args.sources else value
         flag = flag_of(name)
-        if isinstance(value, bool):
-            words += [flag] if value else [] if name in OWN else [f"--no-{flag[2:]}"]
+        if isinstance(meant, bool):
+            words += [flag] if meant else [] if name in OWN else [f"--no-{flag[2:]}"]
             continue
+        if isinstance(meant, tuple) and any(isinstance(part, float) for part in meant):
+            value = ",".join(map(str, meant))
         for item in value if isinstance(value, list) else [value]:
             if item is not None:
                 is_path = name in ("data", "model", "recipe") and os.path.isabs(item)
