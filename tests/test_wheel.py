@@ -178,3 +178,23 @@ def test_doctor_and_peers_without_llama_cpp_python(site: Path):
         r"llama-cpp-python==[\d.]+\n",
         in_wheel(site, code),
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="wheels for other systems have no Vulkan")
+@pytest.mark.parametrize(("flags", "is_missed"), [("", True), ("-DGGML_VULKAN=OFF -DX=1", False)])
+def test_the_builder_misses_vulkan_only_where_it_is_wanted(tmp_path, flags: str, is_missed: bool):
+    for name, body in (
+        ("csrc/wheel.sh", (ROOT / "csrc" / "wheel.sh").read_text()),
+        ("bin/pip", "#!/bin/sh\nmkdir -p build/wheel && touch build/wheel/x.whl\n"),
+        ("bin/python", "#!/bin/sh\necho libggml-cpu.so\n"),
+        ("bin/auditwheel", "#!/bin/sh\n"),
+    ):
+        (path := tmp_path / name).parent.mkdir(exist_ok=True)
+        path.write_text(body)
+        path.chmod(0o755)
+    done = subprocess.run(
+        [tmp_path / "csrc" / "wheel.sh", tmp_path / "bin"],
+        env=environment() | {"CMAKE_ARGS": flags}, capture_output=True, text=True, timeout=HANG,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert ("the wheel has no Vulkan" in done.stdout) == is_missed
