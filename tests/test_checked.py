@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,6 +152,17 @@ def test_where_no_text_passes_the_best_one_is_printed(
     assert run(*RUN, "-k", "3", "--check", check, *more) == 1
     out, err = capsys.readouterr()
     assert out.strip() and says in err and "\x1b" not in err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to an ancestor")
+@pytest.mark.parametrize(("more", "code"), [("true", 0), ("yes", 1)])
+def test_a_check_leaves_no_process_behind(tmp_path, more: str, code: int):
+    pid = tmp_path / "pid"
+    left = f"(setsid sh -c 'echo $$ > {pid}; exec sleep 1000' >/dev/null 2>&1 &)"
+    check = f"{left}; until [ -s {pid} ]; do sleep 0.01; done; {more}"
+    assert run(*RUN, "-k", "1", "--check", check) == code
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
 
 
 @posix

@@ -8,6 +8,7 @@ children.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -17,7 +18,7 @@ import tempfile
 import time
 
 from tgr_local.system.errors import InstallError, TgrError
-from tgr_local.system.sandbox import usage
+from tgr_local.system.sandbox import backends, usage
 from tgr_local.system.sandbox.commands import Output
 from tgr_local.system.sanitize import printable_line
 
@@ -66,8 +67,9 @@ class CommandCheck:
             stdin.write(text.encode(errors="replace") + b"\n" * (not text.endswith("\n")))
             stdin.seek(0)
             try:
+                orders = json.dumps({"command": [_SHELL, "-c", self._command]})
                 process = subprocess.Popen(
-                    [_SHELL, "-c", self._command],
+                    [*backends.python(), str(backends.LAUNCHER), orders],
                     stdin=stdin, stdout=write_end, stderr=write_end, start_new_session=True,
                 )  # fmt: skip
             finally:

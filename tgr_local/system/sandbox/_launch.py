@@ -3,7 +3,8 @@
 Started as a separate file without the package: ``python launch.py ORDERS``. The orders are JSON:
 ``user`` (the id to become, or null), ``bounds`` (by name of the resource limit), ``processes``, and
 perhaps ``command`` with ``ready``, a pipe that gets a byte before the command starts; without a
-command, program.py in the same folder is run.
+command, program.py in the same folder is run. With a command alone, nothing is limited, and what it
+leaves behind ends with it.
 """
 
 import contextlib
@@ -77,18 +78,24 @@ def restrict(user: int | None, bounds: dict[str, int], processes: int) -> None:
 
 def forbid() -> None:
     """Refuses the system calls of `CALLS` as unknown, other sockets than those of `FAMILIES` and
-    new networks, for this process and its children, and adopts its orphans."""
+    new networks, for this process and its children."""
     import ctypes
 
     class Program(ctypes.Structure):
         _fields_ = [("n", ctypes.c_ushort), ("code", ctypes.c_char_p)]
 
     prctl = ctypes.CDLL(None).prctl
-    prctl(SUBREAPER, 1, 0, 0, 0)
     prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     if platform.machine() in CALLS:
         code = filter_of(*CALLS[platform.machine()], *LOOKED_INTO[platform.machine()])
         prctl(SECCOMP, 2, ctypes.byref(Program(len(code) // 8, code)), 0, 0)
+
+
+def adopt() -> None:
+    """Makes this process the parent of what its descendants leave behind."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
 
 
 def filter_of(machine: int, calls: dict[str, int], socket: int, makers: tuple[int, ...]) -> bytes:
@@ -113,11 +120,12 @@ def filter_of(machine: int, calls: dict[str, int], socket: int, makers: tuple[in
     return b"".join(struct.pack("HBBI", *line) for line in [*lines, (give, 0, 0, allow)])
 
 
-def execute(command: list[str], ready: int) -> int:
+def execute(command: list[str], ready: int | None) -> int:
     """Runs the command, with the signals as Python found them, and ends what it leaves behind. Its
     exit code, as shells count."""
-    os.write(ready, b"1")
-    os.close(ready)
+    if ready is not None:
+        os.write(ready, b"1")
+        os.close(ready)
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)  # a group of its own, which can be killed at once
@@ -148,12 +156,15 @@ def children() -> list[int]:
 if __name__ == "__main__":
     orders = json.loads(sys.argv[1])
     with contextlib.suppress(ImportError, OSError, AttributeError):  # not on Linux
-        forbid()
-    restrict(orders["user"], orders["bounds"], orders["processes"])
-    if orders["user"] is not None and platform.system() == "Linux":
-        end_with_parent()
+        adopt()
+    if "bounds" in orders:
+        with contextlib.suppress(ImportError, OSError, AttributeError):
+            forbid()
+        restrict(orders["user"], orders["bounds"], orders["processes"])
+        if orders["user"] is not None and platform.system() == "Linux":
+            end_with_parent()
     if "command" in orders:
-        sys.exit(execute(orders["command"], orders["ready"]))
+        sys.exit(execute(orders["command"], orders.get("ready")))
     program = str(Path(__file__).with_name("program.py"))
     sys.argv = [program]
     runpy.run_path(program, run_name="__main__")
