@@ -42,7 +42,7 @@ def utf8_text(data: bytes) -> str:
 def toml_tables(data: bytes) -> dict[str, Any]:
     """The values of a TOML file by key. Raises ValueError for other bytes, and RecursionError."""
     if sys.version_info >= (3, 11):  # imported here, since a short command reads no TOML
-        import tomllib
+        import tomllib  # novermin
     else:
         import tomli as tomllib
     return tomllib.loads(utf8_text(data))

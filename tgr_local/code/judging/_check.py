@@ -29,7 +29,7 @@ def parse(path: str) -> bool:
             raise ValueError("its cells are no list")
     elif path.endswith(".toml"):
         try:
-            import tomllib
+            import tomllib  # novermin
         except ImportError:  # before 3.11
             return False
         tomllib.loads(data.decode())
