@@ -6,6 +6,7 @@ EXIT_PROGRAMS=12 pytest tests/test_engine_exit.py  # more programs at a time
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -365,3 +366,67 @@ def test_signals_end_a_program_whose_device_hangs(number: int, model: Model):
     finally:
         process.kill()
         process.communicate()
+
+
+HANGING = """
+import sys, threading
+from tgr_local import Engine, EngineConfig
+from tgr_local.engine import Task
+from tgr_local.engine.threads import HUNG
+from tgr_local.system.errors import CancelledError
+engine = Engine({path!r}, EngineConfig(n_gpu_layers=-1, rpc={name!r}))
+def work():
+    try:
+        with engine.session(900, 1) as session:
+            while True:
+                task = Task(session.sequence(), [1], n_generate=800, ignore_eog=True)
+                session.run([task], on_tokens=lambda _: print(end=".", flush=True))
+    except CancelledError:
+        print("cancelled")
+threading.Thread(target=work, daemon={daemon}).start()
+sys.stdin.readline()
+print("!", flush=True)
+"""
+CLOSES = """
+while not HUNG:
+    try:
+        engine.close()
+    except KeyboardInterrupt:
+        pass
+print("interrupted", flush=True)
+sys.exit(3)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGQUIT"), reason="signals of another system")
+@pytest.mark.parametrize("closes", [True, False])
+def test_ctrl_c_ends_a_program_of_its_own_whose_device_hangs(closes: bool, model: Model):
+    """While it closes the engine, or where it never does, at its end."""
+    with server() as (name, device):
+        program = HANGING.format(path=str(model()), name=name, daemon=not closes)
+        process = subprocess.Popen(
+            [sys.executable, "-c", program + (CLOSES if closes else "")],
+            cwd=PACKAGE.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+        )  # fmt: skip
+        assert process.stdin and process.stdout
+        try:
+            said = select.poll()  # also by the end of the program
+            said.register(process.stdout, select.POLLIN)
+            assert os.read(process.stdout.fileno(), 1) == b"."
+            device.send_signal(signal.SIGSTOP)
+            while said.poll(2000):  # until a step hangs
+                os.read(process.stdout.fileno(), 1000)
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            while os.read(process.stdout.fileno(), 1) != b"\n":
+                pass
+            begun = time.monotonic()
+            while not said.poll(2000) and time.monotonic() - begun < HANG:
+                process.send_signal(signal.SIGINT)
+            code = process.wait(HANG)
+            out = process.stdout.read()
+        finally:
+            process.kill()
+            process.wait()
+    assert code == (3 if closes else -signal.SIGINT)
+    assert sorted(out.split()) == ([b"cancelled", b"interrupted"] if closes else [])

@@ -30,8 +30,8 @@ def main() -> object:
     finally:
         if is_ours:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-    engines = sys.modules.get("tgr_local.engine.engine")
-    if engines and engines.HUNG:
+    threads = sys.modules.get("tgr_local.engine.threads")
+    if threads and threads.HUNG:
         os._exit(code if isinstance(code, int) else 1)
     return code
 

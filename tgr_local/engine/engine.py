@@ -36,8 +36,6 @@ from tgr_local.system import confined
 from tgr_local.system.cancel import Cancel, check_cancelled, watched
 from tgr_local.system.errors import CancelledError, CapacityError, ModelError, TgrError
 
-HUNG: list[object] = []
-"""Engines whose `close` was interrupted: a process that has one does not end by itself."""
 _TEMPLATE_MOST = 1 << 20  # characters of a chat template
 _POOLINGS = {"0": "", "1": "mean", "2": "cls", "3": "last", "4": "rank"}  # llama_pooling_type
 _SAME_NAMES = (
@@ -159,11 +157,13 @@ class Engine:
         """Ends running work with CancelledError and frees the model. May be called again.
 
         It waits until the device has ended its step. In the main thread Ctrl-C ends the wait with
-        KeyboardInterrupt, because a device may hang. The model stays in memory then.
+        KeyboardInterrupt, because a device may hang. The model stays in memory then, and work of
+        other threads ends with CancelledError.
         """
         # a thread that starts while the interpreter ends never runs, so the wait would not end
         if sys.is_finalizing() or threading.current_thread() is not threading.main_thread():
-            self._native.close()
+            if self._native not in threads.HUNG:
+                self._native.close()
             return
         closing = threading.Thread(target=self._native.close, daemon=True)
         try:
@@ -172,7 +172,7 @@ class Engine:
         except RuntimeError:  # no thread can start: the process ends, or has too many
             self._native.close()
         except BaseException:
-            HUNG.append(self._native)
+            threads.HUNG.append(self._native)
             raise
 
     def __repr__(self) -> str:
@@ -455,7 +455,7 @@ class Engine:
         try:
             with threads.inside(), watched(cancel, look), waits.registered(wait):
                 look()
-                while (admitted := request.wait(threads.patience())) is None:
+                while (admitted := request.wait(threads.patience(self._native))) is None:
                     pass
             check_cancelled(cancel)
             reservation = waits.Reservation(n_cells, n_seqs, group)

@@ -292,7 +292,7 @@ class Session:
                         job.cancel()
                         due = None
                     news: list[New] = []
-                    patience = threads.patience(due)
+                    patience = threads.patience(self._native, due)
                     patience = min(patience, READ_SECONDS) if reads else patience
                     with threads.inside():
                         if least is None:
@@ -312,7 +312,7 @@ class Session:
         except BaseException:
             with threads.inside():
                 job.cancel()
-                job.wait(60.0)
+                job.wait(0.0 if self._native in threads.HUNG else 60.0)
             raise
 
     def _submit(self, tasks: Seq[Task]) -> native.Job:

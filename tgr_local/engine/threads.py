@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import queue
+import signal
 import threading
 import time
 import weakref
@@ -17,13 +18,15 @@ from tgr_local.system.errors import CancelledError
 
 _CLOSING_SECONDS = 2.0  # at most, from the end of the program to that of its threads
 _SIGNAL_SECONDS = 0.1  # how often the main thread looks for Ctrl-C
-_FOREVER = 1e8  # seconds
+_HUNG_SECONDS = 1.0  # how often other threads look whether their engine hangs
 
 
 _engines: weakref.WeakSet[native.Engine] = weakref.WeakSet()
 _inside: set[int] = set()  # threads in native code that takes long
 _started: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 _ending = False
+HUNG: list[native.Engine] = []
+"""Engines whose `close` was interrupted: their devices may never answer."""
 
 
 def close_at_exit(engine: native.Engine) -> None:
@@ -77,12 +80,15 @@ class Workers:
             self._news.get()
 
 
-def patience(deadline: float | None = None) -> float:
-    """Seconds that a wait in native code may take: until the deadline, a time of time.monotonic,
-    and in the main thread, which alone receives Ctrl-C, a moment."""
-    seconds_left = _FOREVER if deadline is None else max(0.0, deadline - time.monotonic())
+def patience(engine: native.Engine, deadline: float | None = None) -> float:
+    """Seconds that a wait in native code for an engine may take: until the deadline, a time of
+    time.monotonic, and a moment at most, in the main thread, which alone receives Ctrl-C, a short
+    one. Raises CancelledError where the engine hangs."""
+    if engine in HUNG:
+        raise CancelledError("the engine was closed")
     is_main = threading.current_thread() is threading.main_thread()
-    return min(seconds_left, _SIGNAL_SECONDS) if is_main else seconds_left
+    seconds = _SIGNAL_SECONDS if is_main else _HUNG_SECONDS
+    return seconds if deadline is None else min(seconds, max(0.0, deadline - time.monotonic()))
 
 
 @contextlib.contextmanager
@@ -103,8 +109,12 @@ def _close_all() -> None:
     # a thread that still waits in native code when the interpreter goes would abort the process
     global _ending
     _ending = True
+    is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_ours and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # native code would not notice Ctrl-C
     for engine in list(_engines):
-        engine.close()
+        if engine not in HUNG:
+            engine.close()
     deadline = time.monotonic() + _CLOSING_SECONDS
     while time.monotonic() < deadline:
         with contextlib.suppress(RuntimeError):  # the set changed meanwhile

@@ -407,6 +407,12 @@ class ServerConfig:
     )
     max_body: int = option(4 << 20, "maximum bytes of a request", low=1024)
     request_seconds: float = option(600.0, "maximum seconds of one request; 0 = no limit", low=0)
+    device_seconds: float = option(
+        120.0,
+        "seconds that a GPU or RPC server may compute without a result, before the requests of its "
+        "model are refused; 0 = no limit",
+        low=0,
+    )
     shutdown_seconds: float = option(
         10.0, "seconds for running requests to finish when the server stops", low=0
     )

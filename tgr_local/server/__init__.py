@@ -18,6 +18,7 @@ parameter means: `tgr_local.apis` has the bodies, their meaning and the response
     model_routes.py    /v1/models, /models/load, /models/unload, /models/sse, /lora-adapters
     model_events.py    … what happens to them, for clients that watch
     jobs.py        work in threads: how many run, how many wait, when they are cancelled
+    watch.py       devices that do not answer
     bodies.py      from the socket to JSON: bounded bytes, bounded time
     wire.py        JSON and event streams out
     answer_now.py  running requests that can be asked for the answer now

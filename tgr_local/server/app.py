@@ -6,6 +6,7 @@ ask with HEAD. Both mean the endpoint without.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import re
@@ -59,7 +60,9 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(_: Application) -> AsyncIterator[None]:
         service.models.load_first(loaded)
+        watch = asyncio.create_task(service.watch.run())
         yield
+        watch.cancel()
         await service.close()
 
     app = Application(
@@ -156,6 +159,7 @@ def _add_state(app: Application, service: Service) -> None:
     @app.get("/health", **ANSWERS)
     async def health() -> Response:
         service.models.check_started()
+        service.watch.check(*service.models.pool.loaded)
         latest = service.models.pool.latest()
         about = {"model": latest.name, "n_ctx": latest.context} if latest else {}
         return JsonResponse({"status": "ok", "model": None, **about})

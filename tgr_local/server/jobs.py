@@ -22,6 +22,7 @@ from typing import Any
 from tgr_local.engine import Cancel, require_address_space
 from tgr_local.server.errors import ApiError, api_error
 from tgr_local.server.lease import Lease
+from tgr_local.server.loaded import LoadedModel
 from tgr_local.system.errors import CancelledError
 
 Put = Callable[[Any], None]
@@ -103,6 +104,13 @@ class Jobs:
         if job.started is not None:
             took = time.monotonic() - job.started
             self._mean_seconds += (took / self._max_running - self._mean_seconds) / 10
+
+    def fail(self, model: LoadedModel, why: ApiError) -> None:
+        """Ends the jobs of a model; their readers do not wait for the threads."""
+        for job in list(self._jobs):
+            if job.lease and job.lease.pooled.model is model:
+                job.end(why)
+                job.put(CancelledError("cancelled"))
 
     def stop(self) -> None:
         """Cancels all jobs and accepts no more."""

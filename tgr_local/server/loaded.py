@@ -67,6 +67,10 @@ class LoadedModel:
             engine.close()
             raise
         self._stats_future: asyncio.Future[EngineStats] | None = None
+        self._looked = self.last_stats
+        self.devices = sorted(set(engine.devices()))
+        self.silent = 0.0
+        """Seconds for which its device has computed without a result, if it is not the CPU."""
         self._views: dict[bytes, Engine] = {b"": engine}  # by owner
 
     def engine_of(self, owner: bytes) -> Engine:
@@ -108,11 +112,23 @@ class LoadedModel:
         if future is None or future.done():
             future = asyncio.ensure_future(run_in_threadpool(self.engine.stats))
             self._stats_future = future
-        done, _ = await asyncio.wait({future}, timeout=_STATS_SECONDS)
-        if done:
-            with contextlib.suppress(TgrError):  # the model has been unloaded meanwhile
-                self.last_stats = future.result()
+            future.add_done_callback(self._note_stats)
+        await asyncio.wait({future}, timeout=_STATS_SECONDS)
         return self.last_stats
+
+    def _note_stats(self, future: asyncio.Future[EngineStats]) -> None:
+        if not (future.cancelled() or future.exception()):  # as where it is unloaded meanwhile
+            self.last_stats = future.result()
+
+    async def look(self, seconds: float) -> None:
+        """Notes whether its device has had a result since the last look, so long ago. A process
+        that was stopped has looked less often, so the clock is not asked."""
+        if all(name.upper().startswith("CPU") for name in self.devices):
+            return  # a step for a long prompt takes minutes there
+        before, now = self._looked, await self.stats()
+        self._looked = now
+        is_still = now is before or (now.n_jobs > 0 and now.n_decodes == before.n_decodes)
+        self.silent = self.silent + seconds if is_still else 0.0
 
 
 def spare_collector() -> None:

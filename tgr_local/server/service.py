@@ -37,6 +37,7 @@ from tgr_local.server.models import Models
 from tgr_local.server.openapi import Respond
 from tgr_local.server.pool import Pool
 from tgr_local.server.prompt_cache import PromptCache
+from tgr_local.server.watch import DeviceWatch
 from tgr_local.server.wire import OPENAI, EventStream, Frames, JsonResponse, encoded
 from tgr_local.system import confined
 from tgr_local.system.errors import ModelError
@@ -97,6 +98,8 @@ class Service:
         self.jobs = Jobs(limits.max_running, limits.max_queue, limits.request_seconds)
         self._quick_jobs = Jobs(_QUICK_AT_ONCE, limits.max_queue, _QUICK_SECONDS)
         self.metrics = Metrics(self.jobs, self.models.pool)
+        both = (self.jobs, self._quick_jobs)
+        self.watch = DeviceWatch(self.models.pool, both, limits.device_seconds)
 
     def stop(self) -> None:
         """Cancels all requests and accepts no more. In the event loop."""
@@ -187,12 +190,20 @@ class Service:
 
     async def _lease(self, request: Request, body: Body) -> Lease:
         """A lease on the model that a request names. Raises ApiError."""
-        if not self.models.catalog.folder:
-            return await self.models.lease(None)
-        if body.fields is not None:
-            return await self.models.lease(body.fields.get("model"))
-        name = await self._quick(request, functools.partial(body.peek, "model"))
-        return await self.models.lease(name)
+        name: object = None
+        if self.models.catalog.folder:
+            name = (
+                await self._quick(request, functools.partial(body.peek, "model"))
+                if body.fields is None
+                else body.fields.get("model")
+            )
+        lease = await self.models.lease(name)
+        try:
+            self.watch.check(lease.pooled.model)
+        except ApiError:
+            lease.end()
+            raise
+        return lease
 
     async def _streams(self, request: Request, body: Body) -> bool:
         """Whether a body asks for a stream; a long one may have to be parsed for it."""
