@@ -53,3 +53,8 @@ if(DEFINED SKBUILD_METADATA_DIR AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
     install(FILES ${VULKAN_LICENCES} DESTINATION ${SKBUILD_METADATA_DIR}/licenses/vulkan-headers)
   endif()
 endif()
+if(DEFINED SKBUILD_METADATA_DIR AND MINGW) # and of GCC's and MinGW-w64's libraries, which are linked statically
+  foreach(PACKAGE gcc-mingw-w64-base mingw-w64-common)
+    install(FILES /usr/share/doc/${PACKAGE}/copyright DESTINATION ${SKBUILD_METADATA_DIR}/licenses/${PACKAGE} OPTIONAL)
+  endforeach()
+endif()

@@ -95,6 +95,7 @@ def test_the_first_commands(place: SimpleNamespace, tgr: Run):
     launcher = [str(WINE), str(place.site / "bin" / "tgr-local.exe"), "--version"]
     done = subprocess.run(launcher, env=place.env, stdin=subprocess.DEVNULL, capture_output=True)
     assert done.stdout.startswith(b"tgr-local ")
+    assert [*place.site.glob("*.dist-info/licenses/mingw-w64-common/copyright")]
     told = tgr("run", "What is 2+3?")
     assert (told.code, told.out) == (0, "The answer is \\boxed{5}.\n"), told.err
     told = tgr("doctor")
