@@ -13,11 +13,12 @@ from surroundings import HANG
 
 from tgr_local import methods
 from tgr_local.code.closing import cost_line, failure_lines, second_line
-from tgr_local.code.edits import Change
+from tgr_local.code.edits import Change, FileText
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.judging.ranking import is_small
 from tgr_local.code.judging.test_counts import Failure
+from tgr_local.code.reading.context import Wish, make_context
 from tgr_local.code.rounds import TaskOutcome
 from tgr_local.code.session import CodeSession
 from tgr_local.code.workplace import Workplace
@@ -72,15 +73,45 @@ def test_the_last_lines_say_what_was_tried_and_what_may_help():
         "candidate 2: 2 of 5 pass; mends a",
         "candidate 4: 2 of 6 pass; mends c; breaks e",
         "no edit mends d",
-        "what may help: --rounds 6, a larger model (--model), or the file that has the fault, "
-        "behind the task",
+        "what may help: another --seed, --rounds 6, a larger model (--model), or the file that has "
+        "the fault, behind the task",
     ]
     nothing = list(failure_lines(outcome(before, before), code, flags=False))
     assert nothing[0] == "of 1 tested edit none passes; none of them mends a test"
     assert nothing[1] == "no edit mends a, b, c and 1 more"
     assert nothing[2].startswith("what may help: /again, /set rounds 6, ")
+    untested = list(failure_lines(outcome(before, None), code, flags=True))
+    assert untested[0] == "no edit could be tested; the last column of the table has the reasons"
+    assert untested[1].startswith("what may help: ") and len(untested) == 2
     assert not list(failure_lines(outcome(before, verdict(5)), code, flags=True))
     assert cost_line(outcome(before, verdict(5))).endswith("; 1 of them passes 5 of 5 tests")
+
+
+def test_an_edit_with_which_no_test_runs_mends_none():
+    """Their names are not in the output then, and yet no edit mends them."""
+    before = verdict(1, "a", "b")
+    unloaded = dataclasses.replace(
+        verdict(0, "test_a.py"), output="ImportError: cannot import name 'show'",
+        failures=(Failure("test_a.py", "test_a.py", 1),),
+    )  # fmt: skip
+    hangs = dataclasses.replace(make_verdict(False, 0, 0, 0, ""), ended="timed out")
+    made = outcome(before, unloaded, hangs, verdict(2, "b"))
+    lines = list(failure_lines(made, CodeConfig(test="pytest"), flags=True))
+    assert "no edit mends b" in lines
+    lines = list(failure_lines(outcome(before, unloaded), CodeConfig(test="x"), flags=True))
+    assert lines[1] == "no edit mends a, b"
+
+
+def test_files_that_had_no_room_are_named():
+    text = "".join(f"def function_{n}():\n    return {n}\n" for n in range(10))
+    files = {path: FileText(path, text) for path in ("calc.py", "rest.py")}
+    wish = Wish("Repair calc.py and rest.py.", "")
+    context = make_context(list(files), files.get, wish, 500, len)
+    made = dataclasses.replace(outcome(verdict(1, "a"), verdict(1, "a")), context=context)
+    shown = {file.path for file in context.shown}
+    (unseen,) = files.keys() - shown
+    *_, last = failure_lines(made, CodeConfig(test="pytest"), flags=True)
+    assert last.endswith(f"behind the task (the model does not see {unseen})")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.judging.ranking import failing
+from tgr_local.code.reading.context import NO_ROOM
 from tgr_local.code.rounds import TaskOutcome
 from tgr_local.console.render import plural
 from tgr_local.options.config import CodeConfig
@@ -73,8 +74,11 @@ def failure_lines(outcome: TaskOutcome, code: CodeConfig, *, flags: bool) -> Ite
     more = min(2 * code.rounds, 100)
     rounds = f"--rounds {more}" if flags else f"/set rounds {more}"
     name = "the file that has the fault, behind the task" if flags else "/add FILE with the fault"
-    again = "" if flags else "/again, "
-    yield f"what may help: {again}{rounds}, a larger model (--model), or {name}"
+    again = "another --seed" if flags else "/again"
+    left_out = outcome.context.left_out if outcome.context else ()
+    unseen = [printable_line(path, _LONGEST) for path, why in left_out if why == NO_ROOM][:_NAMES]
+    name += f" (the model does not see {', '.join(unseen)})" if unseen else ""
+    yield f"what may help: {again}, {rounds}, a larger model (--model), or {name}"
 
 
 def _tried(outcome: TaskOutcome, baseline: Verdict) -> Iterator[str]:
@@ -88,6 +92,9 @@ def _tried(outcome: TaskOutcome, baseline: Verdict) -> Iterator[str]:
     for candidate, verdict in gains:
         if failing(verdict) not in [failing(other) for _, other in told]:
             told.append((candidate, verdict))
+    if not verdicts:
+        yield "no edit could be tested; the last column of the table has the reasons"
+        return
     n = plural(len(verdicts), "tested edit")
     yield f"of {n} none passes; {len(gains) or 'none'} of them mend{'s' * (len(gains) < 2)} a test"
     for candidate, verdict in told[:_EDITS]:
@@ -96,7 +103,9 @@ def _tried(outcome: TaskOutcome, baseline: Verdict) -> Iterator[str]:
         parts += [f"mends {_names(mended)}"] if mended else []
         parts += [f"breaks {_names(broken)}"] if broken else []
         yield f"candidate {candidate.number}: {'; '.join(parts)}"
-    if stays := known_names.intersection(*(failing(verdict) for verdict in verdicts)):
+    # of tests that did not run, none is mended
+    ran = [verdict for verdict in verdicts if verdict.ran and (verdict.loads or not baseline.loads)]
+    if stays := known_names.intersection(*(failing(verdict) for verdict in ran)):
         yield f"no edit mends {_names(stays)}"
 
 

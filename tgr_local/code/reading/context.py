@@ -35,6 +35,8 @@ _OUTLINE_SHARE = 0.25
 """Largest share of the budget for outlines of other files."""
 _ENOUGH = 1.0
 """A rank from which a file is shown whole."""
+NO_ROOM = "the budget is spent"
+"""Why a file that may matter is not shown."""
 
 
 @dataclass(frozen=True)
@@ -419,7 +421,7 @@ class _Builder:
             while chosen and not self._add_test(document, why, chosen):
                 chosen = chosen[: len(chosen) // 2]
             if not self._is_shown(path):
-                self.left_out[path] = "the budget is spent"
+                self.left_out[path] = NO_ROOM
 
     def _add_test(self, document: FileText, why: str, functions: Sequence[Definition] = ()) -> bool:
         """Adds functions of a test, or without any the file, if the budget has room for it."""
@@ -454,7 +456,7 @@ class _Builder:
             fits = self.n_tokens + n <= limit
             why = "; ".join(filter(None, (file.why, self.refused.get(file.path))))
             if not (fits and self._add(block, Shown(file.path, "outline", why, 0, False))):
-                self.left_out[file.path] = "the budget is spent"
+                self.left_out[file.path] = NO_ROOM
         for path in self.paths:
             if not self._is_shown(path) and path not in self.left_out:
                 self.left_out[path] = "no code"
