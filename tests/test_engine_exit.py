@@ -104,18 +104,25 @@ def test_a_program_ends_while_a_session_outlives_its_engine(model: Model):
 
 
 SUSPENDED = """
-from tgr_local import Engine
+from tgr_local import Engine, SearchConfig, generate_steps
 def opened():
     with Engine({path!r}) as engine:
-        yield engine
-engines = opened()
-next(engines)
+        {body}
+mine = opened()
+next(mine)
 """
+BODIES = {
+    "engine": "yield engine",
+    "search": "yield from generate_steps(engine, 'hi', "
+    "SearchConfig(max_tokens=99, chunk_len=8), method='tgr-latent', raw=True)",
+}
 
 
-def test_a_program_ends_while_a_generator_holds_an_engine(model: Model):
-    """Its `close` then runs in an interpreter that starts no thread any more."""
-    assert ended(start(SUSPENDED.format(path=str(model())))) == (0, b"", b"")
+@pytest.mark.parametrize("body", BODIES)
+def test_a_program_ends_while_a_generator_holds_an_engine(model: Model, body: str):
+    """Its end then runs in an interpreter that starts no thread and imports nothing any more."""
+    program = SUSPENDED.format(path=str(model()), body=BODIES[body])
+    assert ended(start(program)) == (0, b"", b"")
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -263,7 +263,8 @@ class Run:
 
     def remember(self, sequence: Sequence) -> None:
         """Keeps the sequence's tokens in the cache for later runs, up to the first steered one."""
-        with contextlib.suppress(TgrError):  # the engine or the session is closed
+        # the engine or the session is closed; while the interpreter ends, no error can be imported
+        with contextlib.suppress(TgrError, ImportError):
             self.session.remember(sequence)
 
     @contextlib.contextmanager
