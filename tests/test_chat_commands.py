@@ -355,3 +355,13 @@ def test_the_old_model_stays_if_the_new_one_cannot_be_loaded(session: Any, monke
         output(session, "/model bad.gguf")
     assert session.conversation.engine.path.name == "fake.gguf"
     session.ask("still here")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    closing = session.conversation.engine
+    monkeypatch.setattr(closing, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        output(session, "/model other.gguf")
+    assert session.conversation.engine.path.name == "fake.gguf"
+    assert session.conversation.engine is not closing

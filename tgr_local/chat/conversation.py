@@ -226,8 +226,8 @@ class Conversation:
         from tgr_local.engine import Engine
 
         old = self.engine
-        old.close()  # both together may not fit into memory
         try:
+            old.close()  # both together may not fit into memory; Ctrl-C may end the wait
             self.engine = Engine(path, old.config)
         except BaseException:
             self.engine = Engine(old.path, old.config)
