@@ -265,13 +265,13 @@ class _CandidateWriter:
         """The n likeliest departures from answers that do not begin as another one."""
         return self._unknown(self._branches)[:n]
 
-    def _unknown(self, found: Sequence[Departure]) -> list[Departure]:
-        """Those that do not begin as another answer, the likeliest first."""
+    def _unknown(self, new: Sequence[Departure]) -> list[Departure]:
+        """Departures that do not begin as another answer, the likeliest first."""
         known = {candidate.begun for candidate in self._candidates}
         known |= {candidate.begun for candidate in self.batch.stage.candidates}
         known |= {departure.text for departure in self._later}
         by_text: dict[str, Departure] = {}
-        for each in sorted(found, key=lambda each: (each.is_away, -each.logprob)):
+        for each in sorted(new, key=lambda each: (each.is_away, -each.logprob)):
             if each.text not in known:
                 by_text.setdefault(each.text, each)
         return list(by_text.values())
