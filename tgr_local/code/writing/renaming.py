@@ -60,7 +60,7 @@ _AROUND = 4  # nodes around a name that tell what it is
 
 @dataclass(frozen=True)
 class Rename:
-    """What a task asks for."""
+    """A name of the code, and the one that a task asks for in its place."""
 
     old: str
     new: str
