@@ -102,6 +102,17 @@ def test_an_edit_with_which_no_test_runs_mends_none():
     assert lines[1] == "no edit mends a, b"
 
 
+def test_a_program_that_ends_at_an_assert_has_a_line_that_no_edit_gets_beyond():
+    def stops(line: int) -> Verdict:
+        made = make_verdict(True, 0, 0, 1, "")
+        stop = Failure("t.c", "t.c", line, "Assertion", line, "t.c")
+        return dataclasses.replace(made, failures=(stop,), framework="stop")
+
+    made = outcome(stops(7), stops(7), stops(9))
+    lines = list(failure_lines(made, CodeConfig(test="make"), flags=True))
+    assert lines[1] == "no edit gets beyond t.c:9"
+
+
 def test_files_that_had_no_room_are_named():
     text = "".join(f"def function_{n}():\n    return {n}\n" for n in range(10))
     files = {path: FileText(path, text) for path in ("calc.py", "rest.py")}

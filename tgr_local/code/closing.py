@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from tgr_local.code.judging.candidate import Candidate
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.judging.ranking import failing
+from tgr_local.code.judging.test_plain import STOP
 from tgr_local.code.reading.context import NO_ROOM
 from tgr_local.code.rounds import TaskOutcome
 from tgr_local.console.render import plural
@@ -105,7 +106,12 @@ def _tried(outcome: TaskOutcome, baseline: Verdict) -> Iterator[str]:
         yield f"candidate {candidate.number}: {'; '.join(parts)}"
     # of tests that did not run, none is mended
     ran = [verdict for verdict in verdicts if verdict.ran and (verdict.loads or not baseline.loads)]
-    if stays := known_names.intersection(*(failing(verdict) for verdict in ran)):
+    stays = known_names.intersection(*(failing(verdict) for verdict in ran))
+    if stays and baseline.framework == STOP:  # of a program that ends at an assert
+        stops = [failure for verdict in (baseline, *ran) for failure in verdict.failures]
+        line = max((stop.reached for stop in stops if stop.name in stays), default=0)
+        yield f"no edit gets beyond {_names(stays)}" + f":{line}" * bool(line)
+    elif stays:
         yield f"no edit mends {_names(stays)}"
 
 
