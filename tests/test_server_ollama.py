@@ -158,6 +158,7 @@ def test_errors_are_ollamas(server: Served):
         ("chat", {"messages": HELLO, "options": {"temperature": "hot"}}, "options.temperature"),
         ("chat", {"messages": HELLO, "options": {"num_predict": -3}}, "options.num_predict"),
         ("chat", {"messages": HELLO, "options": {"temprature": 1}}, "did you mean temperature"),
+        ("chat", {"messages": HELLO, "max_tokens": 5}, "'max_tokens'; /openapi.json has all"),
         ("chat", {"messages": HELLO, "options": {"mirostat": 2.5}}, "mirostat"),
         (
             "chat",

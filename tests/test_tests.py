@@ -127,6 +127,7 @@ PRIVATE = {
     # jobs that no public function makes: nobody waits for them, or they are dropped at once
     "test_engine_threads": {"_native", "_submit"},
     "test_strength": {"_known", "_out_of_reach"},
+    "wine_console": {"_COORD"},  # a structure of Windows, which ctypes has by this name alone
 }
 """Private names that a test file may use, since no public way exists."""
 

@@ -120,7 +120,7 @@ def test_the_reader_of_a_pipe_may_end(monkeypatch, capsys):
 def test_a_lock_is_closed_before_its_file_is_removed(monkeypatch, tmp_path):
     """Windows removes no open file."""
     monkeypatch.setattr(files, "fcntl", None)
-    monkeypatch.setattr(files, "_lock_far_byte", lambda descriptor: None)
+    monkeypatch.setattr(files, "lock_far_byte", lambda descriptor: None)
     lock = files.Lock(path := tmp_path / "lock")
     assert lock.take()
     inode, unlink = path.stat().st_ino, Path.unlink
@@ -151,9 +151,9 @@ def test_typed_lines_are_stored_with_the_line_ends_that_they_are_read_with(monke
 def test_paths_of_an_editor_keep_their_backslashes(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "name", "nt")
-        words = terminal._words(r'"C:\Program Files\vim.exe" -f')
+        words = terminal.command_words(r'"C:\Program Files\vim.exe" -f')
     assert words == [r"C:\Program Files\vim.exe", "-f"]
-    assert terminal._words(r"a\ b '#c' #d") == ["a b", "#c", "#d"]
+    assert terminal.command_words(r"a\ b '#c' #d") == ["a b", "#c", "#d"]
 
 
 def test_the_server_asks_windows_neither_for_modes_nor_for_terminals(monkeypatch, tmp_path):
@@ -166,7 +166,7 @@ def test_the_server_asks_windows_neither_for_modes_nor_for_terminals(monkeypatch
     monkeypatch.setattr(os, "name", "nt")
     assert not written.is_shared
     with pytest.raises(OSError):
-        serve._reads_more(-1)
+        serve.reads_more(-1)
     monkeypatch.undo()
     written.close()
 

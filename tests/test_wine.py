@@ -30,6 +30,7 @@ LACKING = [
     )
     if not is_here
 ]
+START_SECONDS = 300  # of a program under Wine, at most
 pytestmark = [
     pytest.mark.skipif(bool(LACKING), reason="; ".join(LACKING) or "-"),
     pytest.mark.timeout(600),
@@ -63,7 +64,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]
             [PYTHON, "-m", "pip", "install", "--no-deps", "--no-index", "--target", windows(site),
              windows(WHEELS[-1])],
         ):  # fmt: skip
-            done = subprocess.run([str(WINE), *words], env=env, capture_output=True, timeout=300)
+            done = subprocess.run(
+                [str(WINE), *words], env=env, capture_output=True, timeout=START_SECONDS
+            )
             assert done.returncode == 0, done.stdout + done.stderr
         yield SimpleNamespace(home=home, site=site, work=work, env=env)
     finally:
@@ -81,7 +84,7 @@ def tgr(place: SimpleNamespace) -> Run:
             helper = windows(ROOT / "tests" / "wine_console.py")
             command = [command[0], helper, str(page), until, *command]
         done = subprocess.run(
-            [str(WINE), *command], input=data, capture_output=True, timeout=300,
+            [str(WINE), *command], input=data, capture_output=True, timeout=START_SECONDS,
             cwd=place.work, env=place.env,
         )  # fmt: skip
         out, err = (text.decode().replace("\r\n", "\n") for text in (done.stdout, done.stderr))

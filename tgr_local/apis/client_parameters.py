@@ -24,6 +24,8 @@ Ignored = Annotated[Any, _IGNORED]
 class Only:
     """Marks a parameter that is not supported; `neutral` are its values without an effect."""
 
+    is_refused = True
+
     def __init__(self, *neutral: Any) -> None:
         self._accepted = [None, *neutral]
 

@@ -87,13 +87,22 @@ class RequestBody(BaseModel):
         except ValidationError as error:
             raise request_error(error, cls, body) from None
 
+    @classmethod
+    def _supported(cls) -> list[str]:
+        """The parameters that may be given: those of other programs alone are no hint."""
+        return [
+            name
+            for name, field in cls.model_fields.items()
+            if not any(getattr(mark, "is_refused", False) for mark in field.metadata)
+        ]
+
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_names(cls, body: Any) -> Any:
         # before pydantic, which would make an error of every one
         for name in body if isinstance(body, dict) else ():
             if name not in cls.model_fields:
-                near = hint(name, cls.model_fields, cls.listing)
+                near = hint(name, cls._supported(), cls.listing)
                 why = removed_option_error(str(name)) or f"unknown {cls.noun} {shown(name)}{near}"
                 raise RequestError(why, str(name)[:_SHOWN_MOST])
         for name in cls.resent if isinstance(body, dict) else ():

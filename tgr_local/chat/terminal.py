@@ -155,12 +155,12 @@ class Terminal(FrontEnd):
         with tempfile.TemporaryDirectory() as temporary:
             path = Path(temporary) / "question.md"
             path.write_text(text, encoding="utf-8")
-            _call([*_words(editor), str(path)])
+            _call([*command_words(editor), str(path)])
             return path.read_text(encoding="utf-8-sig")
 
     def copy(self, text: str) -> None:
         if (command := _first_installed(_CLIPBOARDS)) is not None:
-            _call(_words(command), text.encode())
+            _call(command_words(command), text.encode())
             return
         # OSC 52: the terminal sets its own clipboard, also over ssh
         code = base64.b64encode(text.encode()).decode()
@@ -234,7 +234,7 @@ def _arguments() -> dict[str, Completer]:
     }
 
 
-def _words(command: str) -> list[str]:
+def command_words(command: str) -> list[str]:
     """A command as a shell splits it; in those of Windows a backslash is one."""
     lexer = shlex.shlex(command, posix=True)
     lexer.whitespace_split, lexer.commenters = True, ""
@@ -251,4 +251,4 @@ def _call(command: list[str], data: bytes | None = None) -> None:
 
 
 def _first_installed(commands: Iterable[str]) -> str | None:
-    return next((line for line in commands if program(_words(line)[0])), None)
+    return next((line for line in commands if program(command_words(line)[0])), None)

@@ -164,7 +164,7 @@ class _Server(uvicorn.Server):
     def stop_at_eof(self) -> None:
         """Stops the server, as SIGTERM does, once stdin is closed; what comes before is dropped."""
         with contextlib.suppress(OSError, ValueError):
-            while sys.stdin and _reads_more(sys.stdin.fileno()):
+            while sys.stdin and reads_more(sys.stdin.fileno()):
                 pass
         while self._loop is None:  # a signal before that ends the process at once
             time.sleep(0.05)
@@ -190,7 +190,7 @@ class _Server(uvicorn.Server):
         self.leave()
 
 
-def _reads_more(file: int) -> bool:
+def reads_more(file: int) -> bool:
     """Waits for bytes of a file and drops them; False at its end."""
     try:
         return bool(os.read(file, 4096))

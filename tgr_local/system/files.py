@@ -71,10 +71,10 @@ def lock(descriptor: int) -> None:
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     else:
-        _lock_far_byte(descriptor)
+        lock_far_byte(descriptor)
 
 
-def _lock_far_byte(descriptor: int) -> None:
+def lock_far_byte(descriptor: int) -> None:
     # Windows refuses to read what is locked: so it is a byte that no file has
     if sys.platform != "win32":
         raise NotImplementedError
