@@ -1,5 +1,5 @@
-"""`tgr-local acp`: a client made with the protocol's own SDK drives the real process, whose model
-is the double of the coder."""
+"""`tgr-local acp`: a client made with the protocol's own SDK drives the agent, whose model is the
+double of the coder, in this process, or in one of its own where the process is what matters."""
 
 from __future__ import annotations
 
@@ -11,20 +11,27 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import fake_coder
 import pytest
-from fake_coder import CALC, HALF, RIGHT, WAIT, answer, installed
+from command_line import run
+from fake_coder import CALC, HALF, RIGHT, WAIT, Coder, answer, installed
 from surroundings import HANG, environment
 
 acp = pytest.importorskip("acp", reason="agent-client-protocol is not installed")
 from acp import RequestError, schema, text_block  # noqa: E402
 
-from tgr_local.code.acp import blocks  # noqa: E402
+from tgr_local.code.acp import blocks, server  # noqa: E402
+from tgr_local.code.acp.wire import MAX_REQUESTS, Wire  # noqa: E402
 from tgr_local.code.workplace import Workplace  # noqa: E402
+from tgr_local.engine import Cancel, installation  # noqa: E402
 from tgr_local.options.config import CodeConfig  # noqa: E402
+from tgr_local.system.errors import CancelledError, ModelError  # noqa: E402
+from tgr_local.system.sandbox import commands  # noqa: E402
 
 WRONG = CALC.replace("a - b", "a * b")
 ARGUMENTS = ["acp", "--model", "coder.gguf", "--no-constrained", "-k", "2", "--test", "pytest"]
@@ -85,7 +92,7 @@ class Client:
 
 
 class Driven:
-    """An agent in a process of its own, with its client."""
+    """An agent with its client."""
 
     def __init__(self, agent: Any, process: Any, client: Client, folder: Path) -> None:
         self.agent, self.process, self.client, self.folder = agent, process, client, folder
@@ -122,29 +129,57 @@ async def driven(
     rounds: list[list[str]],
     answers: tuple[str, ...] = (),
     *more: str,
-    before: str = "",
-    opens: bool = True,
+    before: Callable[[pytest.MonkeyPatch, Coder], None] | None = None,
 ) -> AsyncIterator[Driven]:
-    """An agent whose model answers with `rounds`, and a client that answers with `answers`, with an
-    open session unless `opens` is false."""
+    """An agent in this process whose model answers with `rounds`, with an open session, and a
+    client that answers with `answers`; `before` runs when the double is installed."""
+    client, coder, made = Client(list(answers)), Coder(*rounds), []
+    with pytest.MonkeyPatch.context() as patch:
+        fake_coder.install(patch.setattr, coder)
+        if before:
+            before(patch, coder)
+        patch.setattr(server, "run", lambda settings: made.append(settings) or 0)
+        assert run(*ARGUMENTS, *more) == 0
+        (source, asked), (answered, sink) = (
+            (os.fdopen(end, "rb"), os.fdopen(other, "wb")) for end, other in (os.pipe(), os.pipe())
+        )
+        serving = asyncio.create_task(server.serve(made[0], Wire(source, sink)))
+        agent = acp.connect_to_agent(client, Wire(answered, asked))
+        try:
+            yield await opened(agent, None, client, folder)
+        finally:
+            await agent.close()
+            asked.close()
+            await asyncio.wait_for(serving, HANG)
+            for end in (sink, source, answered):
+                end.close()
+
+
+@contextlib.asynccontextmanager
+async def started(
+    folder: Path, rounds: list[list[str]], answers: tuple[str, ...] = ()
+) -> AsyncIterator[Driven]:
+    """The same in a process of its own."""
     client = Client(list(answers))
     async with acp.spawn_agent_process(
-        client, sys.executable, "-c", program(rounds, *more, before=before), env=environment(),
+        client, sys.executable, "-c", program(rounds), env=environment(),
         transport_kwargs={"stderr": None},
     ) as (agent, process):  # fmt: skip
-        it = Driven(agent, process, client, folder)
-        it.about = await agent.initialize(protocol_version=1)
-        if opens:
-            it.session = (await it.open()).session_id
-        yield it
+        yield await opened(agent, process, client, folder)
         process.stdin.close()
         assert await asyncio.wait_for(process.wait(), HANG) == 0
 
 
-def program(rounds: list[list[str]], *more: str, before: str = "") -> str:
-    """`before` runs when the double is installed."""
-    start = f"{installed(*rounds)}\n{before}\nimport sys; from tgr_local.commands.cli import main; "
-    return f"{start}sys.exit(main({[*ARGUMENTS, *more]!r}))"
+async def opened(*of: Any) -> Driven:
+    it = Driven(*of)
+    it.about = await it.agent.initialize(protocol_version=1)
+    it.session = (await it.open()).session_id
+    return it
+
+
+def program(rounds: list[list[str]]) -> str:
+    start = f"{installed(*rounds)}; import sys; from tgr_local.commands.cli import main; "
+    return f"{start}sys.exit(main({ARGUMENTS!r}))"
 
 
 def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -162,13 +197,13 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
 
 @asynchronous
 async def test_an_edit_is_shown_allowed_written_and_undone(project: Path):
-    async with driven(project, [[answer(WRONG), answer(RIGHT)]], ("allow",)) as it:
+    async with started(project, [[answer(WRONG), answer(RIGHT)]], ("allow",)) as it:
         assert it.about.protocol_version == 1 and not it.about.agent_capabilities.load_session
         assert it.about.agent_capabilities.prompt_capabilities.embedded_context
         assert await it.prompt("Repair it.") == "end_turn"
         assert it.calc == RIGHT
-        commands = it.client.of("available_commands_update")[0].available_commands
-        assert {"test", "undo", "diff", "add", "drop"} <= {one.name for one in commands}
+        offered = it.client.of("available_commands_update")[0].available_commands
+        assert {"test", "undo", "diff", "add", "drop"} <= {one.name for one in offered}
         ((tool_call, options),) = it.client.asked
         assert [one.kind for one in options] == ["allow_once", "reject_once"]
         (diff,) = tool_call.content
@@ -373,8 +408,8 @@ async def test_a_budget_that_is_spent_is_a_reason_to_stop(project: Path):
 
 @asynchronous
 async def test_without_any_sandbox_a_prompt_says_how_to_go_on(project: Path):
-    gone = "'' if kind == 'none' else f'there is no program {kind}'"
-    before = f"from tgr_local.system.sandbox import commands; commands.defect = lambda kind: {gone}"
+    def before(patch: pytest.MonkeyPatch, coder: Coder) -> None:
+        patch.setattr(commands, "defect", lambda kind: "" if kind == "none" else f"no {kind}")
 
     async with driven(project, [[answer(RIGHT)]], ("allow",), before=before) as it:
         with pytest.raises(RequestError, match="no sandbox works here") as raised:
@@ -452,7 +487,7 @@ async def test_another_session_waits_and_can_be_cancelled_meanwhile(project: Pat
 @pytest.mark.parametrize("how", ["stdin", "SIGTERM", "SIGINT"])
 @asynchronous
 async def test_the_process_ends_in_the_middle_of_a_prompt(project: Path, how: str):
-    async with driven(project, [[WAIT]]) as it:
+    async with started(project, [[WAIT]]) as it:
         prompt = it.begin("Repair it.")
         await it.client.until(lambda: "Round 1: 2 candidates" in it.client.calls())
         if how == "stdin":
@@ -482,36 +517,31 @@ def test_the_process_ends_where_the_client_does_not_read(project: Path):
     process.stdout.close()
 
 
-LOADS = """
-import pathlib, time
-from tgr_local.engine import installation
-from tgr_local.system.errors import CancelledError, ModelError
-coder = installation.load_with_progress()
-loads = ["damaged", "damaged", "slow"]
-def load(*_, cancel, **__):
-    if loads and loads.pop(0) == "damaged":
-        raise ModelError("the file is damaged")
-    if loads == [] and not pathlib.Path(FILE).exists():
-        pathlib.Path(FILE).touch()
-        while not cancel.is_set():
-            time.sleep(0.01)
-        raise CancelledError("cancelled")
-    return coder
-installation.load_with_progress = load
-"""
-
-
 @asynchronous
 async def test_a_model_that_is_not_loaded_is_loaded_with_the_next_prompt(project: Path):
-    mark = project / "loading"
+    kinds, loading = ["damaged", "damaged", "slow"], asyncio.Event()
 
-    before = LOADS.replace("FILE", repr(str(mark)))
+    def before(patch: pytest.MonkeyPatch, coder: Coder) -> None:
+        def load(*_: Any, cancel: Cancel, **__: Any) -> Coder:
+            kind = kinds.pop(0) if kinds else ""
+            if kind == "damaged":
+                raise ModelError("the file is damaged")
+            if kind == "slow":
+                stopped = threading.Event()
+                loop.call_soon_threadsafe(loading.set)
+                with cancel.watched(stopped.set):
+                    stopped.wait(HANG)
+                raise CancelledError("cancelled")
+            return coder
+
+        patch.setattr(installation, "load_with_progress", load)
+
+    loop = asyncio.get_running_loop()
     async with driven(project, [[answer(RIGHT)]], ("allow",), before=before) as it:
         with pytest.raises(RequestError, match="the file is damaged"):
             await it.prompt("Repair it.")
         prompt = it.begin("Repair it.")
-        while not mark.exists():
-            await asyncio.sleep(0.01)
+        await loading.wait()
         await it.agent.cancel(session_id=it.session)
         assert await prompt == "cancelled"
         assert await it.prompt("Repair it.") == "end_turn"
@@ -608,8 +638,6 @@ async def test_prompts_that_are_no_task_are_refused(project: Path):
 
 @asynchronous
 async def test_more_requests_than_are_answered_are_refused():
-    from tgr_local.code.acp.wire import MAX_REQUESTS, Wire
-
     (source, sender), (receiver, sink) = os.pipe(), os.pipe()
     wire = Wire(os.fdopen(source, "rb"), os.fdopen(sink, "wb"))
     with os.fdopen(sender, "wb") as client, os.fdopen(receiver, "rb") as answers:

@@ -32,8 +32,7 @@ def run(settings: AgentSettings) -> int:
     """Serves the client on stdin and stdout until one of them ends; returns the exit code."""
     if sys.stdin.isatty():
         print("tgr-local: an editor starts this command: docs/code.md", file=sys.stderr)
-    source, sink = _streams()
-    asyncio.run(_serve(settings, source, sink))
+    asyncio.run(_run(settings, *_streams()))
     return 0
 
 
@@ -48,14 +47,19 @@ def _streams() -> tuple[BinaryIO, BinaryIO]:
     return source, sink
 
 
-async def _serve(settings: AgentSettings, source: BinaryIO, sink: BinaryIO) -> None:
+async def _run(settings: AgentSettings, source: BinaryIO, sink: BinaryIO) -> None:
     wire = Wire(source, sink)
-    agent = Agent(settings)
-    requests = _Requests(agent)
-    connection = agent.connection = Connection(requests.handle, wire, listening=False)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _end, wire, number)
+    await serve(settings, wire)
+
+
+async def serve(settings: AgentSettings, wire: Wire) -> None:
+    """Serves the client at the other end until the wire ends."""
+    agent = Agent(settings)
+    requests = _Requests(agent)
+    connection = agent.connection = Connection(requests.handle, wire, listening=False)
     try:
         await connection.main_loop()
     finally:
