@@ -16,11 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run
 from engines import EXACT
 from surroundings import HANG
+from threads import wait_until
 
 pytest.importorskip("fastapi", reason="the server's packages are absent")
 httpx = pytest.importorskip("httpx")
+from starlette.testclient import TestClient  # noqa: E402
+
+from tgr_local.server import serve  # noqa: E402
+from tgr_local.server.app import create_app  # noqa: E402
+from tgr_local.server.service import Service  # noqa: E402
 
 SMALL = {"chunk_len": 16, "max_chunks": 3, "n_candidates": 2, "rollout_len": 4}
 START = "import sys; from tgr_local.commands.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -45,52 +52,24 @@ HELD = f"""if True:
 """A server whose replies stand still after a piece of text while its folder has a file `hold`."""
 
 
-class Served:
-    """A running server, whose replies are the same in every run unless `seed` is -1; `lines` is
-    what it has written to stderr so far."""
+def flags(model: Path | None, **options: Any) -> list[str]:
+    """The arguments of ``tgr-local serve``; its replies are the same in every run unless `seed` is
+    -1."""
+    found = ["--model", str(model)] if model else []
+    for name, value in (EXACT | SMALL | {"port": 0, "seed": 42} | options).items():
+        found += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return found
 
-    def __init__(
-        self, model: Path | None, folder: Path, *, start: str = START, **options: Any
-    ) -> None:
-        flags = ["--model", str(model)] if model else []
-        for name, value in (EXACT | SMALL | {"port": 0, "seed": 42} | options).items():
-            flags += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", start, "serve", *flags],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(folder)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.folder = folder
-        self.lines: list[str] = []
-        self._ready: queue.Queue[str] = queue.Queue()
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-        self.url = self._ready.get(timeout=HANG)
-        self.client = httpx.Client(base_url=self.url, timeout=HANG)
 
-    def _listen(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line.rstrip("\n"))
-            if "listening on " in line:
-                self._ready.put(line.split()[-1])
-        self._ready.put("http://ended.invalid")
+class Asked:
+    """A server that is asked over HTTP."""
 
-    def wait_until_ready(self) -> None:
-        self.until(lambda: any("is ready" in line for line in self.lines))
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
 
-    def until(self, condition: Callable[[], object], seconds: float = HANG) -> None:
+    def until(self, condition: Callable[[], object]) -> None:
         """Waits for a condition, and fails when it does not come."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert self.process.poll() is None, self.lines
-            assert time.monotonic() < deadline, self.lines
-            time.sleep(0.01)
-
-    def log(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.lines if line.startswith("{")]
+        wait_until(condition)
 
     def gauge(self, name: str) -> float:
         """A value of /metrics, summed over its labels."""
@@ -115,6 +94,50 @@ class Served:
         answer = self.chat(text, **plain | body).json()
         cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
         return answer["choices"][0]["message"]["content"], cached
+
+
+class Served(Asked):
+    """A running server; `lines` is what it has written to stderr so far."""
+
+    def __init__(
+        self, model: Path | None, folder: Path, *, start: str = START, **options: Any
+    ) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", start, "serve", *flags(model, **options)],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(folder)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.folder = folder
+        self.lines: list[str] = []
+        self._ready: queue.Queue[str] = queue.Queue()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        self.url = self._ready.get(timeout=HANG)
+        super().__init__(httpx.Client(base_url=self.url, timeout=HANG))
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            if "listening on " in line:
+                self._ready.put(line.split()[-1])
+        self._ready.put("http://ended.invalid")
+
+    def wait_until_ready(self) -> None:
+        self.until(lambda: any("is ready" in line for line in self.lines))
+
+    def until(self, condition: Callable[[], object], seconds: float = HANG) -> None:
+        """Waits for a condition, and fails when it does not come."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None, self.lines
+            assert time.monotonic() < deadline, self.lines
+            time.sleep(0.01)
+
+    def log(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines if line.startswith("{")]
 
     def hold(self) -> contextlib.ExitStack:
         """From now to the end of its ``with`` block, no text of a server that was started with
@@ -154,6 +177,20 @@ def served(model: Path | None, folder: Path, **options: Any) -> Iterator[Served]
         if server.process.poll() is None:
             server.process.kill()
         server.process.wait()
+
+
+@contextlib.contextmanager
+def served_here(model: Path | None, **options: Any) -> Iterator[Asked]:
+    """The same server without a socket, in this process: it starts in a fraction of the time."""
+    made: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serve, "run", lambda *setup: made.extend(setup) or 0)
+        assert run("serve", *flags(model, **options)) == 0
+    service = Service(*made)
+    keys = serve.api_keys(service.limits)
+    with TestClient(create_app(service, keys), "http://localhost") as client:
+        wait_until(lambda: client.get("/health").status_code == 200)
+        yield Asked(client)
 
 
 def long_text(**more: Any) -> dict[str, Any]:

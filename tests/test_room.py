@@ -13,7 +13,7 @@ from command_line import run
 from engines import is_free
 from fixture_types import Load, Model
 from gguf_models import token_id
-from serving import served
+from serving import served_here
 
 from tgr_local import SearchConfig, TgrLlama, generate, generate_many, generate_steps
 from tgr_local.engine import Engine, SteeredEngine
@@ -186,10 +186,10 @@ def test_the_error_for_a_long_question_names_the_flag(capsys):
     assert "n_ctx is 64" in error and "raise n_ctx (-c)" in error
 
 
-def test_a_server_writes_until_its_context_is_full(model: Model, tmp_path):
+def test_a_server_writes_until_its_context_is_full(model: Model):
     messages = [{"role": "user", "content": "hello"}]
     never = {str(token_id(end)): -100 for end in ("<|im_end|>", "<|endoftext|>")}
-    with served(model(), tmp_path, n_ctx=200) as server:
+    with served_here(model(), n_ctx=200) as server:
         for options in (
             {"method": "base", "chunk_len": 64, "max_chunks": 9},
             {"method": "tgr-latent", "chunk_len": 512},

@@ -11,7 +11,7 @@ import fake_user
 import pytest
 from command_line import finished, run, shown_config
 from fixture_types import Model
-from serving import served
+from serving import served_here
 
 from tgr_local import TgrLlama
 from tgr_local.chat.commands import handle_line
@@ -131,17 +131,17 @@ def test_set_shows_a_random_seed_as_such(monkeypatch):
     assert not [line for line in said("/show options") if line.startswith("seed")]
 
 
-def test_a_server_gives_a_request_its_own_seed_or_a_random_one(model: Model, tmp_path):
+def test_a_server_gives_a_request_its_own_seed_or_a_random_one(model: Model):
     def seeds(server: Any, **body: Any) -> list[int]:
         made = [server.chat("hi", max_tokens=1, **body).json() for _ in range(3)]
         return [one["tgr"]["seed"] for one in made]
 
-    with served(model(), tmp_path, method="base", seed=-1) as server:
+    with served_here(model(), method="base", seed=-1) as server:
         assert server.client.get("/props").json()["options"]["seed"] == RANDOM_SEED
         assert differ(seeds(server)) and differ(seeds(server, seed=-1))
         assert differ(seeds(server, tgr={"seed": -1}))
         assert seeds(server, seed=5) == seeds(server, tgr={"seed": 5}) == [5] * 3
-    with served(model(), tmp_path, method="base", seed=9) as server:
+    with served_here(model(), method="base", seed=9) as server:
         assert server.client.get("/props").json()["options"]["seed"] == 9
         assert seeds(server) == [9] * 3
         assert seeds(server, seed=5) == seeds(server, tgr={"seed": 5}) == [5] * 3

@@ -8,7 +8,7 @@ from typing import Any
 import gguf_models
 import pytest
 from engines import EXACT
-from serving import events, served
+from serving import events, served_here
 
 from tgr_local.apis.native import infill_request
 from tgr_local.apis.requests import completion_request
@@ -41,7 +41,7 @@ def test_infill_puts_its_tokens_around_the_gap(coder: Path):
         assert engine.detokenize(extra.prompts[0]).decode() == "other\n"
 
 
-def test_infill_takes_what_editors_send(coder: Path, tmp_path):
+def test_infill_takes_what_editors_send(coder: Path):
     body = {
         "input_prefix": "a", "input_suffix": "z", "prompt": "", "n_predict": 4, "n_indent": 2,
         "input_extra": [{"text": "other", "time": [1, 2], "filename": "b.py"}], "top_k": 40,
@@ -50,7 +50,7 @@ def test_infill_takes_what_editors_send(coder: Path, tmp_path):
         "n_cache_reuse": 256, "dry_multiplier": 0.0, "stop": [], "seed": 1,
         "response_fields": ["content", "timings/prompt_n", "timings/predicted_n"],
     }  # fmt: skip
-    with served(coder, tmp_path, prefix_cells=4096) as server:
+    with served_here(coder, prefix_cells=4096) as server:
         answer = server.client.post("/infill", json=body).json()
         assert answer["content"] and answer["timings/predicted_n"] <= 4
         assert set(answer["tgr"]["ignored"]) == {
@@ -73,7 +73,7 @@ def test_infill_takes_what_editors_send(coder: Path, tmp_path):
         assert "did you mean n_indent" in refused["message"] and refused["param"] == "n_indnt"
 
 
-def test_chats_of_llama_vscode(coder: Path, tmp_path):
+def test_chats_of_llama_vscode(coder: Path):
     system = {"role": "system", "content": "You are an expert coder."}
     ahead = {
         "messages": [system, {"role": "user", "content": "some context"}], "n_predict": 0,
@@ -87,7 +87,7 @@ def test_chats_of_llama_vscode(coder: Path, tmp_path):
         "frequency_penalty": 0, "dry_multiplier": 0, "dry_base": 1.75, "dry_allowed_length": 2,
         "dry_penalty_last_n": -1, "max_tokens": -1, "timings_per_token": False,
     }  # fmt: skip
-    with served(coder, tmp_path, prefix_cells=4096) as server:
+    with served_here(coder, prefix_cells=4096) as server:
         post = server.client.post
         read = post("/v1/chat/completions", json=ahead).json()
         assert read["choices"][0]["message"]["content"] == ""
@@ -119,8 +119,8 @@ def test_infill_names_other_files_where_the_model_has_tokens_for_them(coder: Pat
         )
 
 
-def test_the_lines_of_a_text_end_it(coder: Path, tmp_path):
-    with served(coder, tmp_path) as server:
+def test_the_lines_of_a_text_end_it(coder: Path):
+    with served_here(coder) as server:
 
         def ask(path: str, grammar: str, **more: Any) -> Any:
             body = {"input_prefix": "a", "input_suffix": "z"} if path == "/infill" else {}
@@ -150,9 +150,9 @@ def test_the_lines_of_a_text_end_it(coder: Path, tmp_path):
             assert "\n" not in error["message"]
 
 
-def test_infill_samples_plainly_unless_it_names_a_method(coder: Path, tmp_path):
+def test_infill_samples_plainly_unless_it_names_a_method(coder: Path):
     gap = {"input_prefix": "a", "input_suffix": "z"}
-    with served(coder, tmp_path, method="tgr-latent") as server:
+    with served_here(coder, method="tgr-latent") as server:
 
         def method(path: str, **body: Any) -> str:
             made = server.client.post(path, json=body | {"n_predict": 2}).json()
@@ -164,9 +164,9 @@ def test_infill_samples_plainly_unless_it_names_a_method(coder: Path, tmp_path):
         assert method("/completion", prompt="a") == "tgr-latent"
 
 
-def test_infill_over_http(coder: Path, tmp_path):
+def test_infill_over_http(coder: Path):
     body = {"input_prefix": "a", "input_suffix": "z", "n_predict": 9, "seed": 1}
-    with served(coder, tmp_path) as server:
+    with served_here(coder) as server:
         whole = server.client.post("/infill", json=body).json()
         assert whole["stop"] and whole["tokens_predicted"] <= 9 and whole["content"]
         *parts, _ = events(server.client.post("/infill", json=body | {"stream": True}))

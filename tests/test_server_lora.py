@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from engines import EXACT
 from lora_files import pairs_for, write_adapter
-from serving import served
+from serving import served_here
 
 from tgr_local import TgrLlama
 
@@ -24,7 +24,7 @@ def test_the_scale_of_the_start_holds_for_every_request(model: Any, tmp_path, sc
         alone = llm.create_completion(method="base", **BODY)["choices"][0]["text"]
     with TgrLlama(model(), **options) as llm:
         assert alone != llm.create_completion(method="base", **BODY)["choices"][0]["text"]
-    with served(model(), tmp_path, lora=f"{adapter}:{scale}", method="base") as server:
+    with served_here(model(), lora=f"{adapter}:{scale}", method="base") as server:
         get, post = server.client.get, server.client.post
         listed = [{"id": 0, "path": "adapter.gguf", "scale": scale}]
         assert get("/lora-adapters").json() == get("/props").json()["lora"] == listed
@@ -38,6 +38,6 @@ def test_the_scale_of_the_start_holds_for_every_request(model: Any, tmp_path, sc
         assert refused.status_code == 400 and refused.json()["error"]["param"] == "lora"
 
 
-def test_a_server_without_adapters_lists_none(model: Any, tmp_path):
-    with served(model(), tmp_path, method="base") as server:
+def test_a_server_without_adapters_lists_none(model: Any):
+    with served_here(model(), method="base") as server:
         assert server.client.get("/lora-adapters").json() == []

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from engines import EXACT
 from gguf_edit import STRING, Gguf
-from serving import HELD, SMALL, Served, events, long_text, served
+from serving import HELD, SMALL, Asked, Served, events, long_text, served, served_here
 from surroundings import HANG
 from threads import in_threads
 
@@ -79,7 +79,7 @@ def alone(folder: Path) -> dict[str, str]:
     return replies
 
 
-def states(server: Served) -> dict[str, str]:
+def states(server: Asked) -> dict[str, str]:
     data = server.client.get("/models").json()["data"]
     return {entry["id"]: entry["status"]["value"] for entry in data}
 
@@ -265,7 +265,7 @@ def test_wrong_advice_of_a_file_is_the_fault_of_the_model_that_was_asked_for(
     file.set("tgr.sigma", b"-5", STRING)
     (tmp_path / "models").mkdir()
     (tmp_path / "models/advises.gguf").write_bytes(file.to_bytes())
-    with served(None, tmp_path, models_dir=tmp_path / "models") as server:
+    with served_here(None, models_dir=tmp_path / "models") as server:
         response = server.client.get("/props", params={"model": "advises"})
         error = response.json()["error"]
         assert (response.status_code, error["param"]) == (400, "model")
@@ -329,8 +329,8 @@ def test_a_model_of_the_start_answers_requests_without_a_name(
         assert "shutting down" in ended.text and code == 0
 
 
-def test_one_model_may_be_unloaded_too(folder: Path, tmp_path, alone: dict[str, str]):
-    with served(folder / "one.gguf", tmp_path, idle_seconds=0.3) as server:
+def test_one_model_may_be_unloaded_too(folder: Path, alone: dict[str, str]):
+    with served_here(folder / "one.gguf", idle_seconds=0.3) as server:
         assert text_of(server.chat("hello", model="anything", **BASE)) == alone["one"]
         server.until(lambda: states(server) == {"one": "unloaded"})
         assert server.client.get("/props").json()["status"] == "unloaded"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import KEEPING
-from serving import Served, served
+from serving import Asked, served_here
 
 from tgr_local.engine import Engine, SteeredEngine, Task
 from tgr_local.engine.prefix_files import remembered
@@ -28,10 +28,10 @@ def start(small: Path, tmp_path) -> Callable[..., Any]:
     """A server with several keys."""
     (tmp_path / "keys").write_text("\n".join(KEYS))
     options = {"api_key_file": tmp_path / "keys", "prefix_cells": 4096, "method": "base"}
-    return lambda **more: served(small, tmp_path, **options | more)
+    return lambda **more: served_here(small, **options | more)
 
 
-def read(server: Served, key: str, text: str) -> tuple[int, ...]:
+def read(server: Asked, key: str, text: str) -> tuple[int, ...]:
     """What a response says of the cache, by all its names."""
     body = {"prompt": text, "max_tokens": 1, "temperature": 0}
     headers = {"Authorization": f"Bearer {key}"}
@@ -42,7 +42,7 @@ def read(server: Served, key: str, text: str) -> tuple[int, ...]:
     return cached, *reused, answer["timings"]["cache_n"], answer["timings"]["prompt_n"]
 
 
-def guessed(server: Served, key: str) -> tuple[str, list[tuple[int, ...]]]:
+def guessed(server: Asked, key: str) -> tuple[str, list[tuple[int, ...]]]:
     """A number that is guessed digit by digit, by the tokens that were in the cache; and all that
     the responses said."""
     digits, said = "", []

@@ -17,7 +17,7 @@ import pytest
 from command_line import run
 from engines import KEEPING, greedy_task
 from gguf_models import N_PLAIN, write_mamba
-from serving import served
+from serving import served, served_here
 from surroundings import HANG
 
 from tgr_local.engine import Cancel, Engine
@@ -45,9 +45,9 @@ def files(folder: Path) -> list[Path]:
 # --- through the server ---
 
 
-def test_a_restarted_server_does_not_read_again(small: Path, tmp_path, folder: Path):
+def test_a_restarted_server_does_not_read_again(small: Path, folder: Path):
     options = {"prefix_cells": 4096, "prompt_cache": folder}
-    with served(small, tmp_path, **options) as server:
+    with served_here(small, **options) as server:
         first, cached = server.cached_chat(LONG)
         assert cached == 0
         server.until(lambda: len(files(folder)) == 1)
@@ -55,7 +55,7 @@ def test_a_restarted_server_does_not_read_again(small: Path, tmp_path, folder: P
         assert again[0] == first
     (file,) = files(folder)
     assert file.stat().st_mode & 0o777 == 0o600
-    with served(small, tmp_path, **options) as server:
+    with served_here(small, **options) as server:
         assert server.cached_chat(LONG) == again
         assert "kept" not in str(server.client.get("/props").json())
     assert files(folder)

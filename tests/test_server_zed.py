@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from serving import Served, served
+from serving import Served, served, served_here
 from tool_models import tool
 
 JSON, STREAM = {"Accept": "application/json"}, {"Accept": "text/event-stream"}
@@ -160,8 +160,8 @@ def test_an_agents_turns_in_zed_have_tools(server: Served):
         assert reason in ("stop", "length", "tool_calls") and (choice == "auto" or not calls)
 
 
-def test_one_model_is_found_too(model: Callable[..., Path], tmp_path):
-    with served(model(), tmp_path, n_ctx=1024) as server:
+def test_one_model_is_found_too(model: Callable[..., Path]):
+    with served_here(model(), n_ctx=1024) as server:
         zed = Zed(server.client)
         zed.fetch()
         assert list(zed.models.values()) == [(1024, True)]
