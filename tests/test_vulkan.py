@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import run
+from surroundings import HANG, environment
 
 from tgr_local.engine import devices, vulkan, vulkan_child
 from tgr_local.engine.devices import DeviceInfo
@@ -130,6 +132,46 @@ def test_what_could_not_be_tried_is_tried_again(asks: Asked):
     for n in (1, 2):
         assert vulkan.answer().reason == "no memory" and len(asked) == n
         vulkan.forget()
+
+
+PROGRAM = """
+import json, sys
+sys.frozen, sys.executable = True, {program!r}
+import tgr_local
+from tgr_local.engine import vulkan_child
+vulkan_child.main = lambda: print({answer!r})
+if {supported}:
+    tgr_local.freeze_support()
+from pathlib import Path
+from tgr_local.engine import vulkan
+from tgr_local.engine.native import native
+vulkan.LOADER, native.load_backends = None, print
+for start in (1, 2):
+    vulkan.forget()
+    vulkan.library = lambda: Path(__file__).with_name(f"unpacked{{start}}")  # as --onefile does
+    vulkan.library().touch()
+    print(vulkan.answer())
+print(*[path.name for path in vulkan.paths.folder("cache").glob("vulkan/*")])
+"""
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_a_frozen_program_asks_itself(tmp_path, supported: bool):
+    """It has no Python. What it is told holds for its next start, which unpacks it again."""
+    program, script = tmp_path / "python-tools", tmp_path / "script.py"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')
+    program.chmod(0o755)
+    answer = json.dumps(dataclasses.asdict(USED))
+    script.write_text(PROGRAM.format(program=str(program), answer=answer, supported=supported))
+    env = environment(XDG_CACHE_HOME=str(tmp_path / "cache"), XDG_DATA_HOME=str(tmp_path))
+    done = subprocess.run([program], stdout=subprocess.PIPE, env=env, text=True, timeout=HANG)
+    *answers, kept = done.stdout.splitlines()
+    assert done.returncode == 0 and len(answers) == 2
+    if supported:
+        assert answers == [repr(USED)] * 2 and len(kept.split()) == 1
+    else:
+        assert "the program does not call tgr_local.freeze_support() first" in answers[0]
+        assert not kept
 
 
 def test_a_new_driver_is_asked(asks: Asked, tmp_path, monkeypatch):

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from tgr_local.search.steps import Counts as Counts
     from tgr_local.search.steps import Progress as Progress
     from tgr_local.search.steps import Step as Step
-    from tgr_local.system.confined import freeze_support as freeze_support
     from tgr_local.system.errors import CancelledError as CancelledError
     from tgr_local.system.errors import CapacityError as CapacityError
     from tgr_local.system.errors import InstallError as InstallError
     from tgr_local.system.errors import ModelError as ModelError
     from tgr_local.system.errors import TgrError as TgrError
+    from tgr_local.system.frozen import freeze_support as freeze_support
 
 _NAMES = {
     "options.config": "EngineConfig SearchConfig",
@@ -57,7 +57,7 @@ _NAMES = {
     "generation.control_vectors": "ControlVector",
     "search.steps": "Counts Progress Step",
     "apis.llama": "TgrLlama",
-    "system.confined": "freeze_support",
+    "system.frozen": "freeze_support",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOME)

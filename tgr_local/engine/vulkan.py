@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tgr_local.engine.native import native
-from tgr_local.system import confined, json_checks, paths
+from tgr_local.system import confined, frozen, json_checks, paths
 
 SECONDS = 30.0
 """Time that the child has."""
@@ -161,7 +161,12 @@ def _ask(n_slow: int) -> Answer:
     """Asks in a child process, which writes its answer to a file: a pipe would stay open while a
     process that the driver started goes on. `n_slow`: see `Answer`."""
     if not (command := child()):
-        return Answer(reason="there is no Python to ask the drivers in a process of its own")
+        return Answer(
+            reason="no process of its own can ask Vulkan's drivers: "
+            + ("the program does not call tgr_local.freeze_support() first" if frozen.is_frozen()
+               else "there is no Python to start"),
+            lasts=False,
+        )  # fmt: skip
     with tempfile.TemporaryFile() as file:
         process = subprocess.Popen(
             command,
@@ -193,7 +198,9 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def child() -> list[str]:
-    """The command that asks; empty where there is no Python to start."""
+    """The command that asks; empty where there is no program to start."""
+    if frozen.is_frozen():
+        return frozen.command("vulkan")
     if not (python := confined.interpreter()):
         return []
     return [python, "-c", _CHILD, *(entry for entry in sys.path if os.path.isabs(entry))]
@@ -216,9 +223,11 @@ def _slow(n: int) -> Answer:
 
 
 def _key() -> str:
-    """Digest of what an answer depends on: the library, the drivers' files, the kernel and its
-    devices, the variables that choose among them."""
-    facts = [platform.release(), *(_state(path) for path in (library(), *_driver_files()))]
+    """Digest of what an answer depends on: the library, or the frozen program, which may unpack it
+    into another folder at each start; the drivers' files, the kernel and its devices, the variables
+    that choose among them."""
+    own = Path(sys.executable) if frozen.is_frozen() else library()
+    facts = [platform.release(), *(_state(path) for path in (own, *_driver_files()))]
     with contextlib.suppress(OSError):
         facts.append(Path("/proc/driver/nvidia/version").read_text(errors="replace"))
     for device in sorted([*Path("/dev/dri").glob("*"), *Path("/dev").glob("nvidia*")]):

@@ -21,6 +21,7 @@ cancel.py            Cancel: a flag that ends work from another thread
 turnstile.py         a turnstile for work of which only so much may run at a time
 confined.py          chat templates with tools, replies, Markdown: read in a process with limits
 confined_worker.py   that process
+frozen.py            these processes of a frozen program, which starts itself
 job_object.py        its limits on Windows
 generic_tools.jinja  tools for a chat template that knows none
 sandbox/             untrusted programs with limits, without a network

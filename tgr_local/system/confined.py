@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tgr_local.system import confined_worker
+from tgr_local.system import confined_worker, frozen
 from tgr_local.system.cancel import Cancel, check_cancelled, watched
 from tgr_local.system.confined_worker import CPU_SECONDS, RESULT_BYTES
 from tgr_local.system.errors import InstallError, TgrError
@@ -142,37 +142,15 @@ def _extension() -> str:
     return spec.origin
 
 
-def freeze_support() -> None:
-    """Lets a frozen program (PyInstaller) read chat templates, JSON schemas and replies in a
-    process with limits, as other programs do.
-
-    It has no interpreter to start, so it starts itself for that work, and this call does not return
-    in the process that is started so. Call it first in the main module: before
-    ``multiprocessing.freeze_support()``, before anything is printed, and before large imports,
-    which would only take time there.
-    Where the program is not frozen, and on Windows, the call does nothing. A frozen program without
-    the call, and every one on Windows, does this work in its own process without limits.
-    """
-    global _starts_itself
-    if _is_frozen() and os.name != "nt":
-        if sys.argv[1:] == [_MARK]:
-            confined_worker.serve(_extension())
-            sys.exit()
-        _starts_itself = True
-
-
-_MARK = "--tgr-local-confined"
-_starts_itself = False
-
-
-def _is_frozen() -> bool:
-    return getattr(sys, "frozen", False) is True  # py2app has a text there, and an interpreter
+def main() -> None:
+    """Runs the worker of a frozen program."""
+    confined_worker.serve(_extension())
 
 
 def _command() -> list[str]:
     """The program of a worker, and its arguments; empty if there is none to start."""
-    if _is_frozen():
-        return [sys.executable, _MARK] if _starts_itself else []
+    if frozen.is_frozen():
+        return frozen.command("confined") if os.name != "nt" else []
     if not (python := interpreter()):
         return []
     # no site module: sys.path is passed as arguments; a bundle needs its PYTHONHOME
@@ -183,7 +161,10 @@ def _command() -> list[str]:
 
 @functools.cache
 def interpreter() -> str:
-    """The Python to start; empty if there is none, as where another program embeds Python."""
+    """The Python to start; empty if there is none, as in a frozen program or where another program
+    embeds Python."""
+    if frozen.is_frozen():
+        return ""
     name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     for path in (sys.executable, os.path.join(sys.exec_prefix, "bin", name)):
         if os.path.basename(path or "").startswith(("python", "pypy")) and os.path.exists(path):
