@@ -96,9 +96,8 @@ def test_a_budget_that_buys_no_sample_is_said(tmp_path):
         "With one try, dear solves 100.0 percentage points more of 8 problems than base"
     )
     assert sentence.endswith(
-        "; at equal cost nothing can be concluded about dear, because the 10 forward tokens that "
-        "every system spent on a problem buy less than one sample of it (a larger --budget is "
-        "spent by all)."
+        "; at equal cost nothing can be concluded about dear: one sample of it takes more than "
+        "the 10 forward tokens that every system spent on a problem (set a larger --budget)."
     )
     more = said(tmp_path / "more", {"base": (10, ["0000"] * 8), "dear": (40, ["1"] * 8)}, k=[1])
     assert more.startswith(

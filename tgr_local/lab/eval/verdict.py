@@ -252,9 +252,9 @@ def _out_of_reach(at_tokens: Curves) -> str:
         return ""
     pronoun = "it" if len(last) == 1 else "each"
     return (
-        f"; at equal cost nothing can be concluded about {_list_names(last)}, because the "
-        f"{at_tokens.places[-1]:,.0f} forward tokens that every system spent on a problem buy less "
-        f"than one sample of {pronoun} (a larger --budget is spent by all)"
+        f"; at equal cost nothing can be concluded about {_list_names(last)}: one sample of "
+        f"{pronoun} takes more than the {at_tokens.places[-1]:,.0f} forward tokens that every "
+        "system spent on a problem (set a larger --budget)"
     )
 
 
