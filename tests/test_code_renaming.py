@@ -154,6 +154,8 @@ def after(files: dict[str, str], task: str, keep: Sequence[str] = ()) -> dict[st
         ("Rename calc to net_price in prices.py.", None),
         ("Rename Cart.total to Basket.total.", None),
         ("Rename a to a.", None),
+        ("Rename calc to net_price in the tests.", None),
+        ("Rename calc to net_price in all docs and comments", None),
         ("Make the failing tests pass.", None),
     ],
 )  # fmt: skip
@@ -201,6 +203,109 @@ def test_both_methods_of_a_name_are_renamed():
     assert after({"a.py": text}, "Rename the method A.go to run")["a.py"].count("def run") == 2
 
 
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        # members of other libraries and of texts
+        ('import os\n\ndef calc(a): return ",".calc(a) + os.path.calc(a)\n',
+         'import os\n\ndef new(a): return ",".calc(a) + os.path.calc(a)\n'),
+        ("import calc\ncalc.x\n", None),
+        ("import xml.calc\n", None),
+        ("from xml.calc import x\n", None),
+        # names in strings
+        ('__all__: list[str] = ["calc"]\n__all__.append("calc")\nx = ["calc"]\n',
+         '__all__: list[str] = ["new"]\n__all__.append("new")\nx = ["calc"]\n'),
+        ('__slots__ = ("a", "calc")\n', '__slots__ = ("a", "new")\n'),
+        ('patch("shop.calc", "calc")\nsetattr(x, "calc", "a calc")\n',
+         'patch("shop.new", "calc")\nsetattr(x, "new", "a calc")\n'),
+        ('parametrize("calc,b", ["calc"])\nnamedtuple("calc", ["calc"])\ngetattr(x, r"calc")\n',
+         'parametrize("new,b", ["calc"])\nnamedtuple("calc", ["new"])\ngetattr(x, r"new")\n'),
+        ('def f(x: "calc", y: Literal["calc"]) -> "list[calc]": ...\nz: "calc" = cast("calc", 1)\n',
+         'def f(x: "new", y: Literal["calc"]) -> "list[new]": ...\nz: "new" = cast("new", 1)\n'),
+        # formatted strings
+        ('f"{{calc}} calc {calc:{w}} {x:calc} {y!r:>{calc}} {d[\'calc\']} {(calc, {1: calc})}"\n',
+         'f"{{calc}} calc {new:{w}} {x:calc} {y!r:>{new}} {d[\'calc\']} {(new, {1: new})}"\n'),
+        ('import os\nf"{os.path.calc} {calc}"\n', 'import os\nf"{os.path.calc} {new}"\n'),
+    ],
+)  # fmt: skip
+def test_what_a_name_is_in_python(before: str, expected: str | None):
+    files = {"a.py": before, "shop.py": "calc = 1\n"}
+    changed = after(files, "Rename calc to new")
+    assert changed.pop("shop.py") == "new = 1\n"
+    assert changed == ({} if expected is None else {"a.py": expected})
+
+
+def test_keyword_arguments_of_subclasses_and_of_functions_that_are_passed_on():
+    files = {
+        "a.py": "def f(size): ...\n\n\nclass A:\n    size: int\n\n\nclass B(A): ...\n\n\n"
+        "class C(B): ...\n\n\nC(size=1)\npartial(f, size=1)\nopen(a, size=1)\n",
+        "b.py": "from a import f as g\n\ng(size=1)\n",
+    }
+    changed = after(files, "Rename the parameter size to width")
+    assert changed["a.py"] == files["a.py"].replace("size", "width").replace(
+        "open(a, width", "open(a, size"
+    )
+    assert changed["b.py"] == files["b.py"].replace("size", "width")
+
+
+@needs_tree_sitter
+@pytest.mark.parametrize(
+    ("path", "before", "expected"),
+    [
+        ("a.js", "function calc(x) { return JSON.calc(x) }\n",
+         "function fresh(x) { return JSON.calc(x) }\n"),
+        ("a.js", 'import fs from "fs";\nfs.promises.calc(calc);\n',
+         'import fs from "fs";\nfs.promises.calc(fresh);\n'),
+        ("a.js", 'export { calc } from "lib";\n', None),
+        ("a.js", 'const { calc } = await import("lib");\n', None),
+        ("a.js", 'import { calc } from "./b"\nimport { x } from "lib"\ncalc(x)\n',
+         'import { fresh } from "./b"\nimport { x } from "lib"\nfresh(x)\n'),
+        ("src/a.js", 'import { calc } from "src/b";\n', 'import { fresh } from "src/b";\n'),
+        ("a.cpp", "#define M(x) calc(x)\nint calc(int a) { return std::calc(a); }\n",
+         "#define M(x) fresh(x)\nint fresh(int a) { return std::calc(a); }\n"),
+        ("a.rs", 'fn f(calc: u8) { println!("{calc:?} {{calc}} calc"); std::mem::calc(); }\n',
+         'fn f(fresh: u8) { println!("{fresh:?} {{calc}} calc"); std::mem::calc(); }\n'),
+        ("a.rs", "use std::mem::calc;\n", None),
+        ("A.java", "import java.util.List;\nclass A { void calc() { List.calc(); } }\n",
+         "import java.util.List;\nclass A { void fresh() { List.calc(); } }\n"),
+        ("a.lua", 'local t = {calc = string.calc(1)}\nt["calc"] = 2\n',
+         'local t = {fresh = string.calc(1)}\nt["fresh"] = 2\n'),
+        ("a.rb", "class A\n  attr_reader :calc\n  def f = @calc\nend\n",
+         "class A\n  attr_reader :fresh\n  def f = @fresh\nend\n"),
+    ],
+)  # fmt: skip
+def test_what_a_name_is_in_other_languages(path: str, before: str, expected: str | None):
+    changed = after({path: before, "own.py": "calc = 1\n"}, "Rename calc to fresh")
+    assert changed.pop("own.py") == "fresh = 1\n"
+    assert changed == ({} if expected is None else {path: expected})
+
+
+@needs_tree_sitter
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"calc.py": "def calc(): ...\n", "b.py": "from calc import calc\n"},
+        {"shop/calc.py": "x = 1\n", "b.py": "from shop import calc\n\ncalc.x\n"},
+        {"Calc.java": "public final class calc {}\n", "calc.java": "public class calc {}\n"},
+        {"calc.php": "<?php\nclass calc {}\n"},
+        {"src/lib.rs": "mod calc;\nfn f() {}\n", "src/calc.rs": "fn calc() {}\n"},
+    ],
+)
+def test_a_name_that_the_code_finds_a_file_by_is_left_to_the_model(files: dict[str, str]):
+    assert after(files, "Rename calc to fresh") == {}
+
+
+@needs_tree_sitter
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [("a.py", "def calc(:\n"), ("a.py", "calc = " + "-" * 20_000 + "1\n"),
+     ("a.js", "let x = [" + "1,\n" * 600_000 + "];\ncalc();\n")],
+)  # fmt: skip
+def test_no_part_of_the_files_is_renamed_where_one_cannot_be_read(path: str, text: str):
+    changed = after({path: text, "own.py": "calc = 1\n"}, "Rename calc to fresh")
+    assert changed == {} or changed.keys() == {path, "own.py"}
+
+
 def test_what_the_task_or_the_person_keeps_stays():
     task = "Rename calc to net_price, but not in shop/cart.py"
     assert after(PYTHON, task).keys() == PYTHON_AFTER.keys() - {"shop/cart.py"}
@@ -223,6 +328,11 @@ def test_a_name_that_is_there_already_is_not_taken_twice():
 def test_hostile_files_are_renamed_or_refused_in_linear_time(unit: str):
     text = unit * (60_000 // len(unit))
     for path in ("a.py", "a.js", "a.go", "a.md"):
+        after({path: text, "b.py": "calc = 1\n"}, "Rename calc to net_price")
+    for path, text in (
+        ("a.js", "calc();\nconst" + " " * 60_000), ("a.js", "calc();\n" + "function f\n" * 50_000),
+        ("a.go", "package a\nvar calc = 1\n" + "\n" * 300_000), ("a.html", "calc" + "{" * 600_000),
+    ):  # fmt: skip
         after({path: text, "b.py": "calc = 1\n"}, "Rename calc to net_price")
     big = {f"{n}.py": "calc\n" for n in range(6000)}
     assert after(big, "Rename calc to net_price") == {}

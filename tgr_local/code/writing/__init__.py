@@ -9,4 +9,5 @@ merging.py     … finds the place of a block of code in its file
 imports.py     … adds imports that an edit needs and lacks
 renaming.py    makes a rename that is all a task asks for, without a model
 renaming_python.py … in Python, and in prose
+renaming_foreign.py … names of other libraries in other languages
 """

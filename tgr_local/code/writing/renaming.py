@@ -9,15 +9,17 @@ name both.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tgr_local.code.edits import Change, FileText, syntax
 from tgr_local.code.reading import evidence
-from tgr_local.code.writing import renaming_python
+from tgr_local.code.writing import renaming_foreign, renaming_python
 
 _KIND = (
     r"(?:function|method|class|variable|constant|parameter|argument|attribute|field|property|"
@@ -35,6 +37,11 @@ _EVERYWHERE = re.compile(
     r"documentation|docstrings?|comments?|tests?|too|also|update|adapt|please|including)\b)*",
     re.IGNORECASE,
 )
+_IN_PARTS = re.compile(
+    r"\W*in\b(?:\W|\b(?:the|all|of|its|and|tests?|docs?|documentation|docstrings?|comments?)\b)*",
+    re.IGNORECASE,
+)
+"""The words of a task that is for some parts of the project alone."""
 _EXCLUDED = re.compile(r"\b(?:but|except|excluding|not|without|other than)\b", re.IGNORECASE)
 _NO_PATH = {
     "and", "but", "except", "excluding", "file", "files", "folder", "for", "in", "not", "or",
@@ -43,18 +50,16 @@ _NO_PATH = {
 _DOCUMENTS = (".md", ".rst", ".txt", ".adoc")
 _HISTORY = re.compile(r"(?:change|history|news|license|licence|copying)", re.IGNORECASE)
 _TEMPLATES = (".html", ".htm", ".jinja", ".jinja2", ".j2", ".tmpl", ".erb", ".hbs", ".ejs")
-_PLACEHOLDER = re.compile(r"\{\{.{0,2000}?\}\}|\{%.{0,2000}?%\}|<%.{0,2000}?%>", re.DOTALL)
-_SCRIPTS = ("javascript", "typescript", "tsx")
-_FOREIGN_SCRIPT = re.compile(
-    r"""\b(?:import|const|let|var)\s+([^;=]{1,500}?)\s*(?:\bfrom\s*|=\s*require\(\s*)"""
-    r"""["'](?![./~]|@/)[^"'\n]{1,200}["']"""
+_PLACEHOLDER = re.compile(
+    r"\{\{(?:(?!\{\{|\}\}).){0,2000}\}\}|\{%(?:(?!\{%|%\}).){0,2000}%\}|<%(?:(?!<%|%>).){0,2000}%>",
+    re.DOTALL,
 )
-_GO_IMPORT = re.compile(r'^\s*(?:import\s+)?(?:(\w+)\s+)?"([\w./-]{1,200})"\s*$', re.MULTILINE)
-_GO_MODULE = re.compile(r"^module\s+(\S+)", re.MULTILINE)
 _DEFINED = re.compile(r"\bfunction\s+(\w{1,99})|\b(\w{1,99})\s*(?:=|\([^()\n]{0,500}\)\s*\{)")
+_GO_MODULE = re.compile(r"^module\s+(\S+)", re.MULTILINE)
 _BEFORE = 200  # bytes before a name in which its owner stands
-_MOST_FILES, _MOST_TEXT = 5000, 16 << 20
+_MOST_FILES, _MOST_TEXT, _MOST_NAMED = 5000, 16 << 20, 2 << 20
 _MOST_NODES = 1 << 20
+_IN_BRACKETS = ("bracket_index_expression", "element_reference", "subscript_expression")
 _AROUND = 4  # nodes around a name that tell what it is
 
 
@@ -84,7 +89,7 @@ def asked(task: str) -> Rename | None:
         rest = rest[: words.start()]
         if not excluded:
             return None
-    if not _EVERYWHERE.fullmatch(rest):
+    if not _EVERYWHERE.fullmatch(rest) or _IN_PARTS.fullmatch(rest):
         return None
     return Rename(old, new, excluded, bool(re.search(r"\btests?\b", rest, re.IGNORECASE)))
 
@@ -96,8 +101,9 @@ def renamed(
     keeps: Callable[[str], bool],
 ) -> tuple[Change, ...]:
     """The files in which a rename changes something. None where the new name is in the code
-    already, where a place that the task excludes is unknown, or where the project is too large.
-    `keeps` tells which files must not be changed."""
+    already, where the old one is that of a file too, where a place that the task excludes is
+    unknown, where a file with the name cannot be read, or where the project is too large. `keeps`
+    tells which files must not be changed."""
     documents: list[FileText] = []
     n_left = _MOST_TEXT
     for path in paths if len(paths) <= _MOST_FILES else ():
@@ -107,12 +113,14 @@ def renamed(
                 return ()
             if wish.old in document.text or wish.new in document.text:
                 documents.append(document)
+    if sum(len(each.text) for each in documents) > _MOST_NAMED:
+        return ()
     if any(not _is_known(name, paths) for name in wish.excluded):
         return ()
     documents = [
         each for each in documents if not _is_out(each.path, wish) and not keeps(each.path)
     ]
-    if any(_has(each, wish.new) for each in documents):
+    if any(_has(each, wish.new) for each in documents) or _is_file(wish.old, paths, documents):
         return ()
     go = read("go.mod") if "go.mod" in paths else None
     module = _GO_MODULE.search(go.text) if go else None
@@ -120,7 +128,9 @@ def renamed(
     changes, is_code = [], False
     for document in documents:
         after = _in(document, wish, paths, parts, module[1] if module else "")
-        if after is not None and after != document.text:
+        if after is None:
+            return ()
+        if after != document.text:
             is_code = is_code or bool(syntax.language(document.path))
             changes.append(Change(document.path, document.text, after))
     return tuple(changes) if is_code else ()
@@ -148,107 +158,135 @@ def _has(document: FileText, name: str) -> bool:
         return False
     if language == "python":
         return renaming_python.has(name, document.text)
-    return any(part == "code" for *_, part in _leaves(document.text, language, name))
+    leaves = _leaves(document.text, language, name)
+    return leaves is None or any(part == "code" for *_, part in leaves)
+
+
+def _is_file(name: str, paths: Sequence[str], documents: Sequence[FileText]) -> bool:
+    """Whether a name is also that of a file or folder, by which the code finds that."""
+    if not (endings := {path.rpartition(".")[2] for path in paths if name in _parts(path)}):
+        return False
+    word = re.escape(name)
+    module = re.compile(rf"\bmod\s{{1,99}}{word}\s{{0,99}};")
+    kinds = rf"(?:class|interface|trait|enum|record)\s{{1,99}}{word}\b"
+    of_java = re.compile(rf"\bpublic\s[\w\s]{{0,99}}\b{kinds}|\bpublic\s{{1,99}}{kinds}")
+    of_php = re.compile(rf"\b{kinds}")
+    for document in documents:
+        ending, text = document.path.rpartition(".")[2], document.text
+        if ending in ("py", "pyi") and renaming_python.imports(name, text):
+            return True
+        pattern = {"rs": module, "java": of_java, "php": of_php}.get(ending)
+        if pattern and (ending == "rs" or ending in endings) and pattern.search(text):
+            return True
+    return False
+
+
+def _parts(path: str) -> list[str]:
+    """The names of the folders of a file, and its own without what follows a dot."""
+    return [part.partition(".")[0] for part in path.split("/")]
 
 
 def _in(
     document: FileText, wish: Rename, paths: Sequence[str], owners: frozenset[str], module: str
 ) -> str | None:
-    """The text of a file after a rename; None where it cannot be read or has none."""
+    """The text of a file after a rename, the same where it has none; None where it cannot be
+    read."""
     text, ending = document.text, posixpath.splitext(document.path)[1].lower()
-    if wish.old not in text:
-        return None
+    word = re.compile(rf"(?<![\w$]){re.escape(wish.old)}(?![\w$])")
+    if not word.search(text):
+        return text
     language = syntax.language(document.path)
     if language == "python":
         return renaming_python.renamed(text, wish.old, wish.new, paths, owners)
     if language:
-        return _in_code(text, language, wish, module)
+        return _in_code(text, language, wish, renaming_foreign.names(text, language, paths, module))
     if ending in _DOCUMENTS and not _HISTORY.match(posixpath.basename(document.path)):
         return renaming_python.in_prose(text, wish.old, wish.new)
     if ending in _TEMPLATES:
-        word = re.compile(rf"(?<![\w$]){re.escape(wish.old)}(?![\w$])")
         return _PLACEHOLDER.sub(lambda part: word.sub(lambda _: wish.new, part[0]), text)
-    return None
+    return text
 
 
-def _in_code(text: str, language: str, wish: Rename, module: str) -> str | None:
+def _in_code(text: str, language: str, wish: Rename, foreign: frozenset[str]) -> str | None:
     """A text of another language than Python after a rename."""
-    foreign = _foreign(text, language, module)
     if wish.old in foreign:
+        return text
+    if (leaves := _leaves(text, language, wish.old)) is None:
         return None
+    word = re.compile(rf"(?<![\w$]){re.escape(wish.old)}(?![\w$])")
+    in_format = re.compile(rf"(?<=(?<!\{{)\{{){re.escape(wish.old)}(?=[:}}])")
     source, at, parts = text.encode("utf-8", "surrogatepass"), 0, []
-    for start, end, kind in _leaves(text, language, wish.old):
+    for start, end, kind in leaves:
         piece = source[start:end].decode("utf-8", "surrogatepass")
-        if kind == "code" and foreign:
-            before = source[max(0, start - _BEFORE) : start].decode("utf-8", "ignore")
-            if _owner(before) in foreign:
-                continue
+        before = source[max(0, start - _BEFORE) : start].decode("utf-8", "ignore")
+        if kind == "code" and renaming_foreign.is_theirs(before, foreign, language):
+            continue
         if kind == "comment":
             new = renaming_python.in_prose(piece, wish.old, wish.new)
+        elif kind == "format":
+            new = in_format.sub(lambda _: wish.new, piece)
         else:
-            new = piece.replace(wish.old, wish.new)
+            new = word.sub(lambda _: wish.new, piece)
         parts += [source[at:start].decode("utf-8", "surrogatepass"), new]
         at = end
     return "".join([*parts, source[at:].decode("utf-8", "surrogatepass")])
 
 
-def _owner(before: str) -> str:
-    """The last name in a text that ends with a dot or two colons; empty without one."""
-    before = before.rstrip()
-    for sign in ("?.", ".", "::"):
-        if before.endswith(sign):
-            return re.split(r"\W", before.removesuffix(sign).rstrip())[-1]
-    return ""
-
-
-def _foreign(text: str, language: str, module: str) -> frozenset[str]:
-    """The names in a file that stand for other libraries or are imported from them."""
-    if language in _SCRIPTS:
-        said = " ".join(_FOREIGN_SCRIPT.findall(text))
-        return frozenset(re.findall(r"[\w$]+", re.sub(r"[\w$]+\s+as\s+|[\w$]+\s*:", " ", said)))
-    if language != "go":
-        return frozenset()
-    return frozenset(
-        alias or re.sub(r"/v\d+$", "", path).rpartition("/")[2]
-        for alias, path in _GO_IMPORT.findall(text)
-        if not (module and (path == module or path.startswith(f"{module}/")))
-    )
-
-
-def _leaves(text: str, language: str, name: str) -> Iterator[tuple[int, int, str]]:
-    """The identifiers of a name in a text, comments with it, and strings that look it up: their
-    bytes from and to, and "code", "comment" or "text". None where tree-sitter is not here."""
+def _leaves(text: str, language: str, name: str) -> list[tuple[int, int, str]] | None:
+    """The identifiers of a name in a text, comments with it, strings and macros that look it up,
+    and formats of Rust: their bytes from and to, and "code", "comment", "text" or "format". None
+    where it cannot be read to its end."""
     source, wanted = text.encode("utf-8", "surrogatepass"), name.encode()
-    own = frozenset(filter(None, sum(_DEFINED.findall(text), ())))
-    root = syntax.tree(text, language)
+    own = frozenset(itertools.chain.from_iterable(_DEFINED.findall(text)))
+    places = [match.start() for match in re.finditer(re.escape(wanted), source)]
+    if (root := syntax.tree(text, language)) is None:
+        return None
+    leaves: list[tuple[int, int, str]] = []
     # each node with those around it, the nearest first: asking for them takes as long as it is deep
-    todo: list[tuple[Any, tuple[Any, ...]]] = [(root, ())] if root is not None else []
+    todo: list[tuple[Any, tuple[Any, ...]]] = [(root, ())]
     for _ in range(_MOST_NODES):
         if not todo:
-            return
+            return leaves
         node, around = todo.pop()
-        if node.children and "comment" not in node.type:
+        if "comment" not in node.type and (children := node.children):
             inner = (node, *around[: _AROUND - 1])
-            todo += [(child, inner) for child in reversed(node.children)]
+            todo += [(child, inner) for child in reversed(children) if _holds(child, places)]
             continue
         said = source[node.start_byte : node.end_byte]
+        kind = ""
         if "comment" in node.type:
-            if wanted in said:
-                yield node.start_byte, node.end_byte, "comment"
+            kind = "comment"
+        elif node.type == "preproc_arg":  # what a macro of C is replaced by
+            kind = "text"
         elif said == wanted and node.is_named and not syntax.is_text(node.type):
             called = _gets_key(node, around)
             words = re.findall(r"\w+", called.text.decode("utf-8", "replace")) if called else []
-            if not words or words[-1] in own:
-                yield node.start_byte, node.end_byte, "code"
-        elif (said == wanted and _looks_up(around)) or (
-            node.type == "simple_symbol" and said == b":" + wanted
-        ):
-            yield node.start_byte, node.end_byte, "text"
+            kind = "code" if not words or words[-1] in own else ""
+        elif (said == wanted and _looks_up(around)) or _is_marked(node.type, said, wanted):
+            kind = "text"
+        elif language == "rust" and any(each.type == "token_tree" for each in around):
+            kind = "format" if node.type == "string_content" else ""
+        if kind:
+            leaves.append((node.start_byte, node.end_byte, kind))
+    return None
+
+
+def _holds(node: Any, places: Sequence[int]) -> bool:
+    """Whether one of the places, in their order, is in a node."""
+    i = bisect.bisect_left(places, node.start_byte)
+    return i < len(places) and places[i] < node.end_byte
+
+
+def _is_marked(node_type: str, said: bytes, wanted: bytes) -> bool:
+    """Whether a node of Ruby is a name behind its mark: a symbol, or a variable of an object, which
+    `attr_reader` finds by the name."""
+    mark = {"simple_symbol": b":", "instance_variable": b"@"}.get(node_type)
+    return mark is not None and said == mark + wanted
 
 
 def _looks_up(around: Sequence[Any]) -> bool:
     """Whether a text is a string that is the name of a member: ``box["name"]``."""
-    return len(around) > 1 and around[1].type in ("subscript_expression", "element_reference")
+    return len(around) > 1 and around[1].type in _IN_BRACKETS
 
 
 def _gets_key(node: Any, around: Sequence[Any]) -> Any:

@@ -17,15 +17,23 @@ from tgr_local.code.edits import FileText
 from tgr_local.code.edits.function import parsed
 
 _LOOKUPS = {
-    "attrgetter", "delattr", "getattr", "hasattr", "methodcaller", "object", "setattr",
+    "attrgetter": slice(None), "cast": slice(1), "delattr": slice(2), "getattr": slice(2),
+    "getfixturevalue": slice(1), "hasattr": slice(2), "methodcaller": slice(1),
+    "namedtuple": slice(1, 2), "object": slice(2), "parametrize": slice(1), "patch": slice(1),
+    "setattr": slice(2), "usefixtures": slice(None),
 }  # fmt: skip
-"""Functions that take the name of a member as a string; `object` is that of `mock.patch`."""
+"""Functions that take names as strings, and in which arguments; `object` is of `mock.patch`."""
+_NAMES = re.compile(r"[\w.,\s]+")
+"""A text of names: of a module and its member, or of several parameters."""
+_EXPORTS = {"__all__", "__match_args__", "__slots__"}
+_PLAIN_TEXTS = {"Annotated", "Literal"}
+"""Types whose strings are no types."""
 _COPIES = {"__init__", "cls", "replace"}
 """Functions that take the parameters of a class."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LIKE_CODE = re.compile(r"\w_\w|[a-z][A-Z]|\d|^_")
 _LONGEST = 5000  # characters of a line; columns are counted in each
-_HOLE = re.compile(r"\{[^{}]+\}")
+_PIECE = re.compile(r"\w+|![rsa](?=[:}])|'[^']*'|\"[^\"]*\"|.", re.DOTALL)
 _Place = tuple[int, int]
 """Line, from 1, and column in bytes."""
 
@@ -48,9 +56,26 @@ def has(name: str, text: str) -> bool:
     return any(token.type == tokenize.NAME and token.string == name for token in _tokens(text))
 
 
+def imports(name: str, text: str) -> bool:
+    """Whether a text imports a module of a name, or may."""
+    tree = parsed(text)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Import | ast.ImportFrom) and name in _imported(node):
+            return True
+    return False
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """The parts of the names of what a statement imports."""
+    paths = [each.name for each in node.names]
+    paths += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+    return [part for path in paths for part in path.split(".")]
+
+
 def owners(name: str, documents: Iterable[FileText]) -> frozenset[str]:
     """The functions and classes of the project that have a parameter or a field of a name."""
     takers: set[str] = set()
+    others: list[tuple[str, str]] = []  # of a name, another one that takes the same
     for document in documents:
         tree = parsed(document.text) if document.path.endswith((".py", ".pyi")) else None
         for node in ast.walk(tree) if tree is not None else ():
@@ -67,6 +92,13 @@ def owners(name: str, documents: Iterable[FileText]) -> frozenset[str]:
                     for part in inits
                 ):
                     takers.add(node.name)
+                others += [(_last_name(base), node.name) for base in node.bases]
+            elif isinstance(node, ast.ImportFrom):
+                others += [(each.name, each.asname) for each in node.names if each.asname]
+    n_before = -1
+    while n_before < len(takers):
+        n_before = len(takers)
+        takers |= {other for name_before, other in others if name_before in takers}
     return frozenset(takers | _COPIES) if takers else frozenset()
 
 
@@ -78,45 +110,80 @@ def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
 def renamed(
     text: str, old: str, new: str, paths: Sequence[str], owners: frozenset[str]
 ) -> str | None:
-    """A text of Python after a rename; None where it cannot be parsed, or imports the name from
-    another library. A keyword argument is renamed where one of `owners` gets it."""
+    """A text of Python after a rename, the same where it imports the name from another library;
+    None where it cannot be parsed. A keyword argument is renamed where one of `owners` gets it."""
     lines = text.split("\n")
     if (tree := parsed(text)) is None or max(map(len, lines)) > _LONGEST:
         return None
     foreign, names = _foreign(tree, paths)
     if old in names:
-        return None
+        return text
     docstrings, lookups, keywords = set(_docstrings(tree)), set(_lookups(tree, old)), set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _last_name(node.func) not in owners:
+        if isinstance(node, ast.Call) and owners.isdisjoint(
+            map(_last_name, [node.func, *node.args])  # also ``partial(function, name=1)``
+        ):
             keywords |= {(k.lineno, k.col_offset) for k in node.keywords if k.arg == old}
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line) + 1)
-    parts, at, before = [], 0, ["", ""]
-    word = re.compile(rf"(?<![\w$]){re.escape(old)}(?![\w$])")
+    parts, at, before, is_theirs = [], 0, "", False
     for token in _tokens(text):
         (row, column), said, after = token.start, token.string, token.string
-        if not said:  # the end of the text, which has no line
+        if not said.strip():  # also the end of the text, which has no line
             continue
         place = (row, len(lines[row - 1][:column].encode("utf-8", "surrogatepass")))
         if token.type == tokenize.NAME:
-            is_theirs = before[1] == "." and before[0] in foreign
-            if said == old and not is_theirs and place not in keywords:
+            is_member = before == "."
+            if said == old and not (is_member and is_theirs) and place not in keywords:
                 after = new
+            is_theirs = said in foreign or (is_member and is_theirs)
         elif token.type == tokenize.COMMENT or place in docstrings:
             after = in_prose(said, old, new)
         elif token.type == tokenize.STRING and place in lookups:
-            after = said.replace(old, new)
+            after = re.sub(rf"(?<=\W){re.escape(old)}\b", lambda _: new, said)
         elif token.type == tokenize.STRING and "f" in said[:2].lower():  # before Python 3.12
-            after = _HOLE.sub(lambda part: word.sub(lambda _: new, part[0]), said)
+            after = _in_holes(said, old, new, foreign)
         if after != said:
             first = starts[row - 1] + column
             parts += [text[at:first], after]
             at = starts[token.end[0] - 1] + token.end[1]
-        if said.strip():
-            before = [before[1], said]
+        if token.type != tokenize.COMMENT:
+            if token.type != tokenize.NAME and said != ".":
+                is_theirs = said[-1] in "'\""  # a method of texts
+            before = said
     return "".join([*parts, text[at:]])
+
+
+def _in_holes(said: str, old: str, new: str, foreign: set[str]) -> str:
+    """A formatted string after a rename in its expressions, not in its texts and formats."""
+    parts, i = [], 0
+    holes: list[int] = []  # brackets that are open in each expression, -1 in a format
+    chain: list[str] = []
+    while i < len(said):
+        is_code = bool(holes) and holes[-1] >= 0
+        match = _PIECE.match(said, i)
+        piece = match[0] if is_code and match else said[i]
+        if not holes and piece in "{}" and said[i : i + 2] == 2 * piece:
+            piece *= 2
+        elif not is_code:
+            if piece == "{":
+                holes.append(0)
+            elif piece == "}" and holes:
+                holes.pop()
+        elif piece in "([{":
+            holes[-1] += 1
+        elif piece == "}" and not holes[-1]:
+            holes.pop()
+        elif piece in ")]}":
+            holes[-1] -= 1
+        elif piece == ":" and not holes[-1]:
+            holes[-1] = -1
+        i += len(piece)
+        chain = [*chain, piece] if re.match(r"[\w.]", piece) else []
+        is_theirs = chain[-2:-1] == ["."] and not foreign.isdisjoint(chain)
+        parts.append(new if is_code and piece == old and not is_theirs else piece)
+    return "".join(parts)
 
 
 def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
@@ -135,8 +202,9 @@ def _foreign(tree: ast.Module, paths: Sequence[str]) -> tuple[set[str], set[str]
         if isinstance(node, ast.Import):
             foreign = [each for each in node.names if _top(each.name) not in own]
             modules |= {each.asname or _top(each.name) for each in foreign}
+            names |= {part for each in foreign for part in each.name.split(".")}
         elif isinstance(node, ast.ImportFrom) and not node.level and _top(node.module) not in own:
-            names |= {each.name for each in node.names}
+            names |= set(_imported(node))
             modules |= {each.asname or each.name for each in node.names}
     return modules, names
 
@@ -154,19 +222,38 @@ def _docstrings(tree: ast.Module) -> Iterator[_Place]:
 
 
 def _lookups(tree: ast.Module, name: str) -> Iterator[_Place]:
-    """The places of strings that are the name, and by which it is looked up or exported."""
+    """The places of strings that look the name up, export it, or have it in a type."""
     for node in ast.walk(tree):
-        values: Sequence[ast.expr] = ()
-        if isinstance(node, ast.Call) and _last_name(node.func) in _LOOKUPS:
-            values = node.args
-        elif isinstance(node, ast.Assign | ast.AugAssign):
+        values: list[ast.AST | None] = []
+        if isinstance(node, ast.Call):
+            called = _last_name(node.func)
+            if called in _LOOKUPS:
+                values += node.args[_LOOKUPS[called]]
+            elif isinstance(node.func, ast.Attribute) and _last_name(node.func.value) in _EXPORTS:
+                values += node.args
+            values += [k.value for k in node.keywords if called == "TypeVar" and k.arg == "bound"]
+        elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            exports = any(isinstance(to, ast.Name) and to.id == "__all__" for to in targets)
-            if exports and isinstance(node.value, ast.List | ast.Tuple):
-                values = node.value.elts
-        for value in values:
-            if isinstance(value, ast.Constant) and value.value == name:
+            values += [node.value] if any(_last_name(to) in _EXPORTS for to in targets) else []
+        for value, text in _strings(values):
+            if _NAMES.fullmatch(text) and name in re.findall(r"\w+", text):
                 yield value.lineno, value.col_offset
+        types = [getattr(node, each, None) for each in ("annotation", "returns")]
+        for value, _ in _strings([each for each in types if isinstance(each, ast.expr)]):
+            yield value.lineno, value.col_offset
+
+
+def _strings(nodes: list[ast.AST | None]) -> Iterator[tuple[ast.Constant, str]]:
+    """The strings in some nodes, not those of calls, nor those of types that are no types."""
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node, node.value
+        is_other = isinstance(node, ast.Call) or (
+            isinstance(node, ast.Subscript) and _last_name(node.value) in _PLAIN_TEXTS
+        )
+        if node is not None and not is_other:
+            nodes += ast.iter_child_nodes(node)
 
 
 def _last_name(node: ast.expr) -> str:
