@@ -47,11 +47,11 @@ if(DEFINED SKBUILD_METADATA_DIR AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
     message(WARNING "the wheel lacks the licence of libgomp, which this system does not have where it is looked for")
   endif()
   install(FILES ${GOMP_LICENCES} DESTINATION ${SKBUILD_METADATA_DIR}/licenses/libgomp)
-  if(TARGET ggml-vulkan)
-    file(GLOB VULKAN_LICENCES $ENV{VULKAN_SDK}/share/doc/copyright /usr/share/doc/libvulkan-dev/copyright)
-    list(SUBLIST VULKAN_LICENCES 0 1 VULKAN_LICENCES) # both exist in Debian 13 after csrc/vulkan_tools.sh
-    install(FILES ${VULKAN_LICENCES} DESTINATION ${SKBUILD_METADATA_DIR}/licenses/vulkan-headers)
-  endif()
+endif()
+if(DEFINED SKBUILD_METADATA_DIR AND TARGET ggml-vulkan)
+  file(GLOB VULKAN_LICENCES $ENV{VULKAN_SDK}/share/doc/copyright /usr/share/doc/libvulkan-dev/copyright)
+  list(SUBLIST VULKAN_LICENCES 0 1 VULKAN_LICENCES) # both exist in Debian 13 after csrc/vulkan_tools.sh
+  install(FILES ${VULKAN_LICENCES} DESTINATION ${SKBUILD_METADATA_DIR}/licenses/vulkan-headers)
 endif()
 if(DEFINED SKBUILD_METADATA_DIR AND MINGW) # and of GCC's and MinGW-w64's libraries, which are linked statically
   foreach(PACKAGE gcc-mingw-w64-base mingw-w64-common)

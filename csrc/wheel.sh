@@ -31,8 +31,8 @@ for library in cuda cudart cublas cublasLt nccl vulkan; do
     [ "$target" != Linux ] || drivers+=(--exclude "lib$library.so.*")
 done
 # not grep -q, which would end the list early
-wanted() { [ "$target" = Linux ] && [[ ${CMAKE_ARGS:-} != *-DGGML_VULKAN=OFF* ]]; }
-if wanted && ! "$bin/python" -m zipfile --list build/wheel/*.whl | grep libggml-vulkan >/dev/null; then
+wanted() { [ "$target" != Darwin ] && [[ ${CMAKE_ARGS:-} != *-DGGML_VULKAN=OFF* ]]; }
+if wanted && ! "$bin/python" -m zipfile --list build/wheel/*.whl | grep ggml-vulkan >/dev/null; then
     echo "the wheel has no Vulkan: csrc/vulkan_tools.sh gets what compiles it"
 fi
 $repair ${drivers[@]+"${drivers[@]}"} build/wheel/*.whl

@@ -18,6 +18,7 @@ from surroundings import HANG, PACKAGE, environment
 from tgr_local.chat import terminal
 from tgr_local.commands import cli, doctor
 from tgr_local.console import endings, input_line, windows
+from tgr_local.engine.native import set_variable
 from tgr_local.lab.eval import programs
 from tgr_local.options import settings
 from tgr_local.options.config import EngineConfig
@@ -212,3 +213,16 @@ def test_a_console_that_is_closed_ends_what_was_begun(monkeypatch):
         finally:
             ended.append("saved")
     assert (raised.value.code, ended) == (128 + signal.SIGUSR1, ["saved"])
+
+
+def test_a_variable_is_set_for_both_c_libraries(monkeypatch):
+    """The extension's has its own copy of the environment there."""
+    given = []
+    libraries = {"msvcrt": type("msvcrt", (), {"_putenv": given.append})}
+    monkeypatch.setattr(os, "name", "nt")
+    monkeypatch.setattr(ctypes, "CDLL", libraries.__getitem__)
+    set_variable("TGR_TEST_VARIABLE", "1")
+    assert os.environ["TGR_TEST_VARIABLE"] == "1"
+    set_variable("TGR_TEST_VARIABLE", "")
+    assert "TGR_TEST_VARIABLE" not in os.environ
+    assert given == [b"TGR_TEST_VARIABLE=1", b"TGR_TEST_VARIABLE="]

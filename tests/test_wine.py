@@ -18,6 +18,8 @@ from types import SimpleNamespace
 import pytest
 from surroundings import HANG, PACKAGE, ROOT
 
+from tgr_local.engine import vulkan
+
 WINE = shutil.which("wine64") or shutil.which("/usr/lib/wine/wine64")  # Debian's place
 PYTHON = Path(os.environ.get("TGR_WINDOWS_PYTHON", "nowhere"), "python.exe")
 WHEELS = sorted((ROOT / "dist").glob("tgr_local-*-win_amd64.whl"), key=os.path.getmtime)
@@ -109,6 +111,18 @@ def test_the_first_commands(place: SimpleNamespace, tgr: Run):
     for words in (["run", "-m", "tgr-mimi", "x"], ["code"], ["acp"], ["run", "--check", "x", "x"]):
         told = tgr(*words)
         assert told.code in (1, 2) and told.err.count("\n") == 1, told.err
+
+
+def test_vulkan_computes_on_a_device_that_is_named(tgr: Run):
+    """Wine reaches the drivers of this system where it has a display."""
+    said = next(line for line in tgr("doctor").out.splitlines() if "  vulkan  " in line)
+    if "llvmpipe" not in said:
+        pytest.skip(f"Mesa's software device is not there: {said.split(maxsplit=1)[1]}")
+    for _ in range(vulkan.TRIES):  # the first times the driver may compile for too long
+        told = tgr("run", "--device", "vulkan0", "What is 2+3?")
+        if "did not answer" not in told.err:
+            break
+    assert (told.code, told.out) == (0, "The answer is \\boxed{5}.\n"), told.err
 
 
 def test_names_with_umlauts_and_spaces(place: SimpleNamespace, tgr: Run):

@@ -31,6 +31,17 @@ def _openmp() -> set[str]:
     return {line.split(maxsplit=5)[5] for line in lines if "libgomp" in line}
 
 
+def set_variable(name: str, value: str) -> None:
+    """Sets a variable of the environment, or removes it where the value is empty. Also for the C
+    library of the extension, which on Windows is not Python's."""
+    if value:
+        os.environ[name] = value
+    else:
+        os.environ.pop(name, None)
+    if os.name == "nt":
+        ctypes.CDLL("msvcrt")._putenv(f"{name}={value}".encode())
+
+
 @contextlib.contextmanager
 def _short_spins() -> Iterator[None]:
     """Makes the waiting threads of a GNU OpenMP that is loaded inside the block spin for about 20
@@ -40,11 +51,11 @@ def _short_spins() -> Iterator[None]:
     if any(name in os.environ for name in _ASKED):
         yield
         return
-    os.environ[_ASKED[0]] = _SPINS
+    set_variable(_ASKED[0], _SPINS)
     try:
         yield
     finally:
-        del os.environ[_ASKED[0]]
+        set_variable(_ASKED[0], "")
 
 
 def waiting() -> str:

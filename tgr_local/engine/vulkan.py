@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tgr_local.engine.native import native
+from tgr_local.engine.native import native, set_variable
 from tgr_local.system import confined, frozen, json_checks, paths
 
 SECONDS = 30.0
@@ -95,7 +95,7 @@ def name(device: str) -> None:
         return
     if answer().devices or answer().is_broken:
         return
-    os.environ[VISIBLE] = number
+    set_variable(VISIBLE, number)
     forget()
 
 
