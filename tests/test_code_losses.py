@@ -339,6 +339,25 @@ def test_an_edit_that_does_not_parse_is_refused_with_the_line(
 
 
 @needs_tree_sitter
+@pytest.mark.parametrize(
+    ("path", "old", "line"),
+    [
+        ("a.jsx", "let a = <p/>;\n", "a = <p>terms & conditions of AT&T</p>;"),
+        ("a.tsx", "let a = <p/>;\n", "a = <p>\n  terms & &amp;\n</p>;"),
+        ("a.ts", "let a = 1;\n", "type A<in out T> = T;"),
+        ("a.ts", "let a = 1;\n", 'export type * from "x";'),
+        ("a.rs", "fn f() {}\n", 'unsafe extern "C" { safe fn y(); }'),
+        ("a.rb", "a = 1\n", 'def f = puts "a"'),
+        ("A.java", "class A {}\n", "class B extends A { B() { int x = 1; super(x); } }"),
+        ("A.java", "class A {}\n", "import module java.base;"),
+        ("A.scala", "object A {}\n", "given [T](using A[T]): B[T] with {}"),
+    ],
+)  # fmt: skip
+def test_valid_syntax_that_a_parser_does_not_know_is_not_refused(path: str, old: str, line: str):
+    assert not syntax_error([Change(path, old, f"{old}{line}\n")])
+
+
+@needs_tree_sitter
 def test_what_tree_sitter_may_not_know_is_tested():
     """Macros of C; a file whose parsing may take seconds; an error in a line that stays."""
     c = "int f(void) { return 1; }\n"
