@@ -92,7 +92,7 @@ def test_answer_now_ends_the_run_with_the_text_so_far(engine: Engine, method: st
     cancel = Cancel()
 
     def stop(progress: Progress) -> None:
-        if progress.stage == "rollouts":
+        if progress.stage == "texts":
             cancel.answer_now()
 
     config = with_(chunk_len=3000)

@@ -101,6 +101,8 @@ def test_reading_and_writing_have_speeds_of_their_own(monkeypatch):
     assert shown(60, Progress(0, "tokens", tokens=(1,))) == "writing · 1 token"
     assert shown(62, Progress(0, "tokens", tokens=(1,) * 9)) == "writing · 10 tokens · 4.5 tokens/s"
     assert shown(63, Progress(1, "rollouts")).startswith("trying candidates · chunk 2 · 10 tokens")
+    line = Pace()
+    assert shown(64, Progress(0, "texts")) == "writing texts to compare"
 
 
 @pytest.mark.parametrize(("n", "seconds", "text"), [(9, 2, "4.5"), (24, 2, "12"), (5, 0, "0.0")])

@@ -14,6 +14,7 @@ _STAGES = {
     "rebuild": "reading",
     "calibration": "measuring the strength of the injection, once for this model",
     "rollouts": "trying candidates",
+    "texts": "writing texts to compare",
 }
 _LEAST_SECONDS = 0.5  # before which a speed says nothing
 
@@ -55,6 +56,8 @@ class Pace:
             began, first = self._began or (self._now, 0)
             speed = _speed(self._read - first, self._now - began)
             return [(0, f"reading{about}"), *([(1, speed)] if speed else [])]
+        if self.stage == _STAGES["texts"]:  # none of them is the reply yet
+            return [(0, self.stage)]
         seconds = 0.0 if self._wrote is None else time.monotonic() - self._wrote
         speed = _speed(self.tokens - 1, seconds)
         return [

@@ -41,6 +41,7 @@ _STAGES = {
     "rebuild": "the context was read",
     "calibration": "the strength of the injection was measured",
     "rollouts": "the candidates were tried",
+    "texts": "texts were written to be compared",
 }
 _BARS = "▁▂▃▄▅▆▇█"
 

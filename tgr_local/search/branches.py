@@ -258,7 +258,7 @@ class Branches:
         """Runs one round of tasks, whose positions count as discarded."""
         with self.run.timed("chunk"):
             outputs = self.run.generate(
-                tasks, on_tokens=lambda new: self.run.report("rollouts"), stop_early=True
+                tasks, on_tokens=lambda new: self.run.report("texts"), stop_early=True
             )
             self._round += 1
             self.run.count(discarded=sum(output.n_decoded for output in outputs))

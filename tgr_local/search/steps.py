@@ -194,8 +194,8 @@ class Progress:
 
     chunk: int
     stage: str
-    """"rebuild", "calibration", "rollouts", "scored", "tokens"; "answer due" where the thinking was
-    ended."""
+    """"rebuild", "calibration", "rollouts", "scored", "tokens"; "texts" while several are written
+    to be compared; "answer due" where the thinking was ended."""
     tokens: tuple[int, ...] = ()
     """New tokens of the chunk, with "tokens"."""
     text: bytes = b""

@@ -37,8 +37,8 @@ export function goOn(conversation, node) {
 const BEGUN = { thinkingSeconds: 0, state: "streaming", error: null };
 
 const STAGES = {
-  rebuild: "reading", calibration: "measuring", rollouts: "trying candidates", scored: "writing", tokens: "writing",
-  written: "writing", "answer due": "answering",
+  rebuild: "reading", calibration: "measuring", rollouts: "trying candidates", texts: "writing texts to compare",
+  scored: "writing", tokens: "writing", written: "writing", "answer due": "answering",
 };
 
 class Reply {
