@@ -330,6 +330,24 @@ def test_settings_with_secrets_are_hidden_in_a_folder_of_packages_too(
     assert "package" in output and "hidden" not in output
 
 
+def test_settings_that_are_links_are_hidden_where_they_lead(
+    folder: Path, copies: Copies, tmp_path, monkeypatch
+):
+    """As in a folder of settings under version control. bubblewrap did not start with them."""
+    write(tmp_path, {"gems/x": "package", "more/dots/c": "hidden", "dots/p": "hidden too"})
+    for name, to in (("credentials", "more/dots/c"), ("gradle.properties", "dots/p")):
+        os.symlink(tmp_path / to, tmp_path / "gems" / name)
+    os.symlink("../more/dots/c", tmp_path / "gems/settings.xml")
+    os.symlink("nowhere", tmp_path / "more/credentials")
+    monkeypatch.setenv("GEM_HOME", str(tmp_path / "gems"))
+    monkeypatch.setenv("GEM_PATH", str(tmp_path / "more"))
+    backend = sandboxes.needed("bwrap", commands.obstacle)
+    output = said(
+        copies, f"cd {tmp_path}; cat gems/*; cat more/dots/*; true || gem", backend
+    ).output
+    assert "package" in output and "hidden" not in output
+
+
 def test_a_part_of_path_that_cannot_be_looked_into_stops_nothing(folder: Path, monkeypatch):
     monkeypatch.setenv("PATH", os.pathsep.join(["/" + "x" * 300, "bin", "", os.environ["PATH"]]))
     assert backends.tools("pytest", [], folder) is not None

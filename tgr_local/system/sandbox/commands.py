@@ -17,6 +17,7 @@ import shlex
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -277,15 +278,23 @@ def _command(
         return backends.without_mounts(backend, launch)
     launch[-2] = str(_SEEN_LAUNCHER)
     mounts: list[Mount] = []
-    for path in backends.tools(command, place.mounted_read_only, place.seen_at):
-        secrets = [path / name for name in _SECRETS if os.path.isfile(path / name)]
-        mounts += [("--ro-bind", path, path)]
-        mounts += [("--ro-bind", Path(os.devnull), secret) for secret in secrets]
+    shown = backends.tools(command, place.mounted_read_only, place.seen_at)
+    mounts += [("--ro-bind", path, path) for path in shown]
+    mounts += [("--ro-bind", Path(os.devnull), secret) for secret in _secrets(shown)]
     mounts += [("--ro-bind-try", path, path) for path in place.mounted_read_only]
     mounts += [("--ro-bind", backends.LAUNCHER, _SEEN_LAUNCHER)]
     mounts += [("--bind", place.folder, place.seen_at)]
     start = str(place.seen_at)
     return [*backends.isolate(mounts, _SYSTEM, limits.disk, start), *launch]
+
+
+def _secrets(shown: list[Path]) -> Iterator[Path]:
+    """The places in these folders where a file of secrets is seen: bubblewrap hides no link."""
+    files = [path / name for path in shown for name in _SECRETS]
+    for real in (os.path.realpath(path) for path in files if os.path.isfile(path)):
+        for folder in shown:
+            if Path(real).is_relative_to(root := os.path.realpath(folder)):
+                yield folder / Path(real).relative_to(root)
 
 
 def _environment(backend: Backend, place: Place, command: str) -> dict[str, str]:
