@@ -1,12 +1,13 @@
 """Draws the pictures of the documentation, each of a real run: docs/run.svg, a reply of a model and
-the scores of the candidates next to each chunk, and docs/code.svg, the code assistant at work on a
-copy of examples/code.
+the scores of the candidates next to each chunk, and docs/code.svg, the code assistant at work on
+copies of projects in bench/projects.
 
     python docs/picture.py --seed 2 --chunk-len 96 qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
-    python docs/picture.py --code [MODEL.gguf]
+    python docs/picture.py --seed 43 --code trip,rsspans,cppdates \\
+        qwen2.5-coder-1.5b-instruct-q4_k_m.gguf
 
-It fails and writes nothing when the reply has no
-answer or no search, or no edit passes the tests.
+It fails and writes nothing when the reply has no answer or no search, or an edit does not pass the
+tests or the hidden programs of its project.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import argparse
 import io
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,13 +30,14 @@ import tgr_local
 from tgr_local.console import render
 from tgr_local.generation import Reply
 from tgr_local.generation.text import TextDelta
-from tgr_local.options.config import SearchConfig
+from tgr_local.options.config import CodeConfig, SearchConfig
 from tgr_local.options.resolve import resolve
 from tgr_local.search import strength
 from tgr_local.search.steps import Progress
 from tgr_local.system.sanitize import printable
 
 FOLDER = Path(__file__).parent
+PROJECTS = FOLDER.parent / "bench"
 TARGET, CODE_TARGET = FOLDER / "run.svg", FOLDER / "code.svg"
 QUESTION = (
     "A shop sells pens at 3 dollars and books at 12 dollars. Ann buys 4 pens and 2 books, and pays "
@@ -44,12 +45,7 @@ QUESTION = (
 )
 WIDTH, TEXT_WIDTH = 110, 54
 MAX_ROWS, HEAD = 26, 18  # a longer reply is drawn without its middle
-CODE_TASK = (
-    "Make the failing tests pass.",
-    # without the plugins that happen to be installed, which may take seconds to load
-    "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python -m pytest -q -x",
-)
-CODE_ROWS = 5  # of the table after a round
+CODE_ROWS = 2  # of the table after a round
 
 
 class Row(NamedTuple):
@@ -64,10 +60,10 @@ def main() -> None:
     parser.add_argument("question", nargs="?", default=QUESTION)
     parser.add_argument("--chunk-len", type=int, default=48)
     parser.add_argument("--seed", type=int, default=SearchConfig().seed)
-    parser.add_argument("--code", action="store_true", help="draw the code assistant instead")
+    parser.add_argument("--code", metavar="NAME,…", help="draw repairs of these projects instead")
     args = parser.parse_args()
     if args.code:
-        drawing = drawn_code(args.model, args.seed)
+        drawing = drawn_code(args.code.split(","), args.model, args.seed)
         CODE_TARGET.write_text(drawing, encoding="utf-8")
         print(CODE_TARGET)
         return
@@ -137,46 +133,59 @@ def drawn(command: str, rows: list[Row], reply: Reply) -> str:
     return svg(lines, "tgr-local on a CPU")
 
 
-def code_run(arguments: list[str]) -> list[str]:
-    """What the assistant prints while it repairs a copy of the example."""
+def drawn_code(names: list[str], model: str, seed: int) -> str:
+    """The picture of a run of the assistant on each project; of each table the best rows."""
+    sys.path.insert(0, str(PROJECTS))
+    import small_projects
+
+    projects = {project.name: project for project in small_projects.read(PROJECTS / "projects")}
+    lines = []
+    for name in names:
+        project = projects[name]
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place, name)
+            small_projects.write(project.files, folder)
+            arguments = ["code", project.task, "--test", project.test, "--yes", "--seed", str(seed)]
+            printed = code_run([*arguments, "-m", str(Path(model).resolve())], folder)
+            if not small_projects.is_right(project, folder, (), CodeConfig().sandbox):
+                raise SystemExit(f"{name}: the edit is wrong by the hidden programs:\n{printed}")
+        arguments += ["-m", Path(model).name]
+        asked = " ".join(f'"{part}"' if " " in part else part for part in arguments)
+        asked = asked.replace(" --yes", " \\\n    --yes")
+        prompt = Text.assemble((f"{name} $ ", "bold green"), f"tgr-local {asked}")
+        lines += [*([Text("")] if lines else []), prompt, *code_lines(printed)]
+    return svg(lines, "the code assistant, on a CPU")
+
+
+def code_run(arguments: list[str], folder: Path) -> str:
+    """What the assistant prints while it repairs a folder."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    with tempfile.TemporaryDirectory() as folder:
-        for file in (FOLDER.parent / "examples" / "code").glob("*.py"):
-            shutil.copy(file, folder)
-        done = subprocess.run(
-            ["tgr-local", *arguments],
-            cwd=folder, env={**os.environ, "PATH": path, "COLUMNS": str(WIDTH)}, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+    done = subprocess.run(
+        ["tgr-local", *arguments],
+        cwd=folder, env={**os.environ, "PATH": path, "COLUMNS": str(WIDTH)}, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
     if done.returncode != 0:
         raise SystemExit(f"no edit passes the tests:\n{done.stdout}")
-    return done.stdout.splitlines()
+    return done.stdout
 
 
-def code_arguments(model: str | None, seed: int) -> list[str]:
-    task, tests = CODE_TASK
-    named = ["-m", model] if model else ["--rounds", "9"]
-    return ["code", task, *named, "--test", tests, "--yes", "--seed", str(seed)]
-
-
-def drawn_code(model: str | None, seed: int) -> str:
-    """The picture of a run of the assistant; of each table the best rows."""
-    printed = code_run(code_arguments(str(Path(model).resolve()) if model else None, seed))
-    arguments = code_arguments(Path(model).name if model else None, seed)
-    asked = " ".join(f'"{part}"' if " " in part else part for part in arguments)
-    asked = asked.replace(" --test", " \\\n    --test").replace(" --yes", " \\\n    --yes")
-    lines = [Text.assemble(("$ ", "bold green"), f"tgr-local {asked}")]
+def code_lines(printed: str) -> list[Text]:
+    """The lines of the picture: without progress and what the model sees, and of each table the
+    best rows."""
+    lines = []
     n_rows = 0
-    for text in map(printable, printed):
+    seen = re.compile(r"^context .*\n(?:^ {10}.*\n)*(?:^room .*\n)?", re.MULTILINE)
+    for text in map(printable, seen.sub("", printed).splitlines()):
         is_row = re.match(r"[> ] +\d+  ", text)
         n_rows = n_rows + 1 if is_row else 0
-        if re.match(r" +… |\d+ (writing|testing|done)", text) or n_rows > CODE_ROWS + 1:
+        if re.match(r" +… |(\d+ )?(writing|testing|done|waiting)", text) or n_rows > CODE_ROWS + 1:
             continue
         if n_rows > CODE_ROWS:
             text = "   …"
         style = {"+": "green", "-": "red", "@": "cyan", ">": "bold"}.get(text[:1], "")
         lines.append(Text(text, style or ("dim" if is_row else "")))
-    return svg(lines, "the code assistant, on a CPU")
+    return lines
 
 
 def svg(lines: list[Text], title: str) -> str:
