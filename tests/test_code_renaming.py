@@ -210,8 +210,11 @@ def test_both_methods_of_a_name_are_renamed():
         ('import os\n\ndef calc(a): return ",".calc(a) + os.path.calc(a)\n',
          'import os\n\ndef new(a): return ",".calc(a) + os.path.calc(a)\n'),
         ("import calc\ncalc.x\n", None),
-        ("import xml.calc\n", None),
-        ("from xml.calc import x\n", None),
+        ("import os.calc\nos.calc.join(calc)\n", "import os.calc\nos.calc.join(new)\n"),
+        ("from xml.calc import x\ncalc\n", "from xml.calc import x\nnew\n"),
+        # names of files
+        ('"""`calc.py`, `calc`, /calc(1), calc(1)"""\n',
+         '"""`calc.py`, `new`, /calc(1), new(1)"""\n'),
         # names in strings
         ('__all__: list[str] = ["calc"]\n__all__.append("calc")\nx = ["calc"]\n',
          '__all__: list[str] = ["new"]\n__all__.append("new")\nx = ["calc"]\n'),
@@ -235,10 +238,19 @@ def test_what_a_name_is_in_python(before: str, expected: str | None):
     assert changed == ({} if expected is None else {"a.py": expected})
 
 
+def test_the_folder_may_be_a_package():
+    files = {"__init__.py": "", "core.py": "def calc(): ...\n",
+             "use.py": "from shop.core import calc\nimport shop.core as c\n\nc.calc(calc())\n",
+             "other.py": "from lib import calc\n"}  # fmt: skip
+    changed = after(files, "Rename calc to fresh")
+    assert changed == {path: files[path].replace("calc", "fresh") for path in ("core.py", "use.py")}
+
+
 def test_keyword_arguments_of_subclasses_and_of_functions_that_are_passed_on():
     files = {
         "a.py": "def f(size): ...\n\n\nclass A:\n    size: int\n\n\nclass B(A): ...\n\n\n"
-        "class C(B): ...\n\n\nC(size=1)\npartial(f, size=1)\nopen(a, size=1)\n",
+        "class C(B): ...\n\n\nclass D:\n    size = ib()\n\n\nD(size=1)\n"
+        "h = lambda size: 1\nh(size=1)\nC(size=1)\npartial(f, size=1)\nopen(a, size=1)\n",
         "b.py": "from a import f as g\n\ng(size=1)\n",
     }
     changed = after(files, "Rename the parameter size to width")
@@ -266,6 +278,10 @@ def test_keyword_arguments_of_subclasses_and_of_functions_that_are_passed_on():
         ("a.rs", 'fn f(calc: u8) { println!("{calc:?} {{calc}} calc"); std::mem::calc(); }\n',
          'fn f(fresh: u8) { println!("{fresh:?} {{calc}} calc"); std::mem::calc(); }\n'),
         ("a.rs", "use std::mem::calc;\n", None),
+        ("a.rs", "use std::calc::{A, B};\nfn calc(self) { self.calc() }\n",
+         "use std::calc::{A, B};\nfn fresh(self) { self.fresh() }\n"),
+        ("A.java", "import java.calc.B;\nclass A { int calc; }\n",
+         "import java.calc.B;\nclass A { int fresh; }\n"),
         ("A.java", "import java.util.List;\nclass A { void calc() { List.calc(); } }\n",
          "import java.util.List;\nclass A { void fresh() { List.calc(); } }\n"),
         ("a.lua", 'local t = {calc = string.calc(1)}\nt["calc"] = 2\n',
@@ -304,6 +320,15 @@ def test_a_name_that_the_code_finds_a_file_by_is_left_to_the_model(files: dict[s
 def test_no_part_of_the_files_is_renamed_where_one_cannot_be_read(path: str, text: str):
     changed = after({path: text, "own.py": "calc = 1\n"}, "Rename calc to fresh")
     assert changed == {} or changed.keys() == {path, "own.py"}
+
+
+def test_a_file_that_is_no_text_or_too_long_may_have_the_name():
+    wish = asked("Rename calc to fresh")
+    assert wish is not None
+    own = FileText("own.py", "calc = 1\n")
+    for path, n_changes in (("big.py", 0), ("big.js", 1), ("picture.png", 1)):
+        read = {"own.py": own, path: None}.get
+        assert len(renamed(wish, ["own.py", path], read, lambda _: False)) == n_changes
 
 
 def test_what_the_task_or_the_person_keeps_stays():

@@ -102,17 +102,20 @@ def renamed(
 ) -> tuple[Change, ...]:
     """The files in which a rename changes something. None where the new name is in the code
     already, where the old one is that of a file too, where a place that the task excludes is
-    unknown, where a file with the name cannot be read, or where the project is too large. `keeps`
-    tells which files must not be changed."""
+    unknown, where a file that may have the name cannot be read, or where the project is too large.
+    `keeps` tells which files must not be changed."""
     documents: list[FileText] = []
+    unread: set[str] = set()  # languages of files that may have the name
     n_left = _MOST_TEXT
     for path in paths if len(paths) <= _MOST_FILES else ():
-        if (document := read(path)) is not None:
-            n_left -= len(document.text)
-            if n_left < 0:
-                return ()
-            if wish.old in document.text or wish.new in document.text:
-                documents.append(document)
+        if (document := read(path)) is None:
+            unread.add(syntax.language(path))
+            continue
+        n_left -= len(document.text)
+        if n_left < 0:
+            return ()
+        if wish.old in document.text or wish.new in document.text:
+            documents.append(document)
     if sum(len(each.text) for each in documents) > _MOST_NAMED:
         return ()
     if any(not _is_known(name, paths) for name in wish.excluded):
@@ -125,15 +128,15 @@ def renamed(
     go = read("go.mod") if "go.mod" in paths else None
     module = _GO_MODULE.search(go.text) if go else None
     parts = renaming_python.owners(wish.old, documents)
-    changes, is_code = [], False
+    changes, languages = [], set()
     for document in documents:
         after = _in(document, wish, paths, parts, module[1] if module else "")
         if after is None:
             return ()
         if after != document.text:
-            is_code = is_code or bool(syntax.language(document.path))
+            languages.add(syntax.language(document.path))
             changes.append(Change(document.path, document.text, after))
-    return tuple(changes) if is_code else ()
+    return tuple(changes) if any(languages) and not languages & unread - {""} else ()
 
 
 def _is_known(name: str, paths: Sequence[str]) -> bool:

@@ -14,12 +14,15 @@ _GLOBALS = {
     "Array", "BigInt", "Date", "Intl", "JSON", "Math", "Number", "Object", "Promise", "Proxy",
     "Reflect", "RegExp", "String", "console",
 }  # fmt: skip
+_JAVA = {"jakarta", "java", "javax"}
 _STANDARD: dict[str, set[str]] = {
     **dict.fromkeys(_SCRIPTS, _GLOBALS),
     "cpp": {"std"},
-    "java": {"Boolean", "Character", "Double", "Integer", "Long", "Math", "String", "System"},
+    "java": _JAVA | {"Double", "Integer", "Long", "Math", "String", "System"},
+    "kotlin": _JAVA | {"android", "androidx", "kotlin", "kotlinx"},
     "lua": {"coroutine", "debug", "io", "math", "os", "string", "table", "utf8"},
     "rust": {"HashMap", "HashSet", "String", "Vec", "VecDeque", "alloc", "core", "std"},
+    "scala": _JAVA | {"scala"},
 }
 """Names that a language has without an import, whose members are not of the project."""
 _FROM_SCRIPT = re.compile(
@@ -49,7 +52,8 @@ def names(text: str, language: str, paths: Sequence[str], module: str) -> frozen
         said = re.sub(r"[\w$]+\s{1,99}as\s|[\w$]+\s{0,99}:", " ", said)
         return frozenset(re.findall(r"[\w$]+", said)) - _NO_NAMES
     if language in ("java", "kotlin", "rust", "scala"):
-        return frozenset(re.findall(r"\w+", " ".join(_FROM_STANDARD.findall(text)))) - _NO_NAMES
+        said = " ".join(_FROM_STANDARD.findall(text))
+        return frozenset(re.findall(r"\b\w+\b(?!\s*(?:\.|::))", said)) - _NO_NAMES
     if language != "go":
         return frozenset()
     return frozenset(

@@ -32,6 +32,10 @@ _COPIES = {"__init__", "cls", "replace"}
 """Functions that take the parameters of a class."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LIKE_CODE = re.compile(r"\w_\w|[a-z][A-Z]|\d|^_")
+_NO_FILE = (
+    r"(?!\.(?:adoc|cpp|css|go|html?|java|jsx?|json|md|php|pyi?|rb|rs|rst|sh|toml|tsx?|txt|ya?ml)\b)"
+)
+"""Follows a name that is not that of a file."""
 _LONGEST = 5000  # characters of a line; columns are counted in each
 _PIECE = re.compile(r"\w+|![rsa](?=[:}])|'[^']*'|\"[^\"]*\"|.", re.DOTALL)
 _Place = tuple[int, int]
@@ -41,12 +45,12 @@ _Place = tuple[int, int]
 def in_prose(text: str, old: str, new: str) -> str:
     """Prose after a rename: whole words where the name looks like code, else only where it is
     quoted, called, or named as what it is."""
-    word = re.escape(old)
+    word = re.escape(old) + _NO_FILE
     if _LIKE_CODE.search(old):
-        return re.sub(rf"(?<![\w$]){word}(?![\w$])", lambda _: new, text)
+        return re.sub(rf"(?<![\w$/]){word}(?![\w$])", lambda _: new, text)
     pattern = (
         rf"(?P<before>`(?:\w+\.)?|\b(?:function|method|class|constant|variable|parameter) +){word}"
-        rf"(?![\w$])|(?<![\w$]){word}(?=\()"
+        rf"(?![\w$])|(?<![\w$/]){word}(?=\()"
     )
     return re.sub(pattern, lambda match: (match["before"] or "") + new, text)
 
@@ -83,16 +87,16 @@ def owners(name: str, documents: Iterable[FileText]) -> frozenset[str]:
                 takers.add(node.name)
             elif isinstance(node, ast.ClassDef):
                 inits = [part for part in node.body if isinstance(part, _FUNCTIONS)]
-                fields = {
-                    part.target.id for part in node.body
-                    if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
-                }  # fmt: skip
-                if name in fields or any(
+                if name in map(_field, node.body) or any(
                     part.name in ("__init__", "__new__") and name in _parameters(part)
                     for part in inits
                 ):
                     takers.add(node.name)
                 others += [(_last_name(base), node.name) for base in node.bases]
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+                takers |= set(
+                    map(_last_name, node.targets if name in _parameters(node.value) else [])
+                )
             elif isinstance(node, ast.ImportFrom):
                 others += [(each.name, each.asname) for each in node.names if each.asname]
     n_before = -1
@@ -102,7 +106,14 @@ def owners(name: str, documents: Iterable[FileText]) -> frozenset[str]:
     return frozenset(takers | _COPIES) if takers else frozenset()
 
 
-def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+def _field(node: ast.stmt) -> str:
+    """The name of a field of a class; empty for other statements of its body."""
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):  # such as attr.ib()
+        return _last_name(node.targets[0])
+    return _last_name(node.target) if isinstance(node, ast.AnnAssign) else ""
+
+
+def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
     parts = node.args
     return {each.arg for each in (*parts.posonlyargs, *parts.args, *parts.kwonlyargs)}
 
@@ -196,16 +207,24 @@ def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
 
 def _foreign(tree: ast.Module, paths: Sequence[str]) -> tuple[set[str], set[str]]:
     """The names that stand for modules of other libraries, and the names imported from them."""
-    own = {part.removesuffix(".py") for path in paths for part in path.split("/")}
+    parts = {part.removesuffix(".py") for path in paths for part in path.split("/")}
     modules, names = set(), set()
+
+    def is_own(module: str | None) -> bool:
+        rest = (module or "").partition(".")[2].replace(".", "/")
+        # the folder may be a package, whose name is not known
+        return _top(module) in parts or (
+            "__init__.py" in paths and bool({f"{rest}.py", f"{rest}/__init__.py"} & set(paths))
+        )
+
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            foreign = [each for each in node.names if _top(each.name) not in own]
+            foreign = [each for each in node.names if not is_own(each.name)]
             modules |= {each.asname or _top(each.name) for each in foreign}
-            names |= {part for each in foreign for part in each.name.split(".")}
-        elif isinstance(node, ast.ImportFrom) and not node.level and _top(node.module) not in own:
-            names |= set(_imported(node))
-            modules |= {each.asname or each.name for each in node.names}
+            names |= {_top(each.name) for each in foreign}
+        elif isinstance(node, ast.ImportFrom) and not node.level and not is_own(node.module):
+            names |= {_top(node.module), *(each.name for each in node.names)}
+            modules |= {_top(node.module), *(each.asname or each.name for each in node.names)}
     return modules, names
 
 
