@@ -427,7 +427,8 @@ def test_what_the_tests_print_is_shown_where_no_edit_passes(
     err = capsys.readouterr().err.splitlines()
     at = err.index("with candidate 1 the tests print, at their end:")
     assert err[-1] == "no edit passes; the folder is unchanged"
-    shown = err[at + 1 : err.index("of 2 tested edits none passes; 2 of them mend a test")]
+    tried = "2 tested edits: none passes; with 2 of them more tests pass than before"
+    shown = err[at + 1 : err.index(tried)]
     assert shown[0] == "  line 89" and len(shown) == 12
     assert shown[-1].startswith("  calc.py:1: wrong\ufffd[2Jx") and len(shown[-1]) < 210
 

@@ -68,17 +68,19 @@ def test_the_last_lines_say_what_was_tried_and_what_may_help():
         "d"), verdict(2, "a", "b", "d", "e"), verdict(1, "a", "b", "c", "d"), None)  # fmt: skip
     code = CodeConfig(test="pytest", rounds=3)
     assert list(failure_lines(made, code, flags=True)) == [
-        "of 5 tested edits none passes; 4 of them mend a test",
-        "candidate 1: 3 of 5 pass; mends a, b",
-        "candidate 2: 2 of 5 pass; mends a",
-        "candidate 4: 2 of 6 pass; mends c; breaks e",
-        "no edit mends d",
-        "what may help: another --seed, --rounds 6, a larger model (--model), or the file that has "
-        "the fault, behind the task",
+        "5 tested edits: none passes; with 4 of them more tests pass than before",
+        "candidate 1: 3 of 5 pass; fixed: a, b",
+        "candidate 2: 2 of 5 pass; fixed: a",
+        "candidate 4: 2 of 6 pass; fixed: c; broken: e",
+        "no edit fixes d",
+        "what may help: another --seed, --rounds 6, a larger model (--model), or the faulty file, "
+        "named after the task",
     ]
     nothing = list(failure_lines(outcome(before, before), code, flags=False))
-    assert nothing[0] == "of 1 tested edit none passes; none of them mends a test"
-    assert nothing[1] == "no edit mends a, b, c and 1 more"
+    assert nothing[0] == (
+        "1 tested edit: none passes; with none of them more tests pass than before"
+    )
+    assert nothing[1] == "no edit fixes a, b, c and 1 more"
     assert nothing[2].startswith("what may help: /again, /set rounds 6, ")
     untested = list(failure_lines(outcome(before, None), code, flags=True))
     assert untested[0] == "no edit could be tested; the last column of the table has the reasons"
@@ -87,8 +89,8 @@ def test_the_last_lines_say_what_was_tried_and_what_may_help():
     assert cost_line(outcome(before, verdict(5))).endswith("; 1 of them passes 5 of 5 tests")
 
 
-def test_an_edit_with_which_no_test_runs_mends_none():
-    """Their names are not in the output then, and yet no edit mends them."""
+def test_an_edit_with_which_no_test_runs_fixes_none():
+    """Their names are not in the output then, and yet no edit fixes them."""
     before = verdict(1, "a", "b")
     unloaded = dataclasses.replace(
         verdict(0, "test_a.py"), output="ImportError: cannot import name 'show'",
@@ -97,9 +99,9 @@ def test_an_edit_with_which_no_test_runs_mends_none():
     hangs = dataclasses.replace(make_verdict(False, 0, 0, 0, ""), ended="timed out")
     made = outcome(before, unloaded, hangs, verdict(2, "b"))
     lines = list(failure_lines(made, CodeConfig(test="pytest"), flags=True))
-    assert "no edit mends b" in lines
+    assert "no edit fixes b" in lines
     lines = list(failure_lines(outcome(before, unloaded), CodeConfig(test="x"), flags=True))
-    assert lines[1] == "no edit mends a, b"
+    assert lines[1] == "no edit fixes a, b"
 
 
 def test_a_program_that_ends_at_an_assert_has_a_line_that_no_edit_gets_beyond():
@@ -122,7 +124,7 @@ def test_files_that_had_no_room_are_named():
     shown = {file.path for file in context.shown}
     (unseen,) = files.keys() - shown
     *_, last = failure_lines(made, CodeConfig(test="pytest"), flags=True)
-    assert last.endswith(f"behind the task (the model does not see {unseen})")
+    assert last.endswith(f"named after the task (the model does not see {unseen})")
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,8 @@ def second_line(outcome: TaskOutcome) -> str:
 
 
 def failure_lines(outcome: TaskOutcome, code: CodeConfig, *, flags: bool) -> Iterator[str]:
-    """Lines for a task that no edit passes: what was tried, the tests that the best edits mend,
-    those that no edit mends, and what may help. With `flags` options are named as on the command
+    """Lines for a task that no edit passes: what was tried, the tests that the best edits fix,
+    those that no edit fixes, and what may help. With `flags` options are named as on the command
     line, else as in a session."""
     baseline = outcome.baseline
     if not outcome.ranked or (outcome.best and outcome.best.passes):
@@ -74,7 +74,7 @@ def failure_lines(outcome: TaskOutcome, code: CodeConfig, *, flags: bool) -> Ite
         yield from _tried(outcome, baseline)
     more = min(2 * code.rounds, 100)
     rounds = f"--rounds {more}" if flags else f"/set rounds {more}"
-    name = "the file that has the fault, behind the task" if flags else "/add FILE with the fault"
+    name = "the faulty file, named after the task" if flags else "/add FAULTY_FILE"
     again = "another --seed" if flags else "/again"
     left_out = outcome.context.left_out if outcome.context else ()
     unseen = [printable_line(path, _LONGEST) for path, why in left_out if why == NO_ROOM][:_NAMES]
@@ -97,14 +97,14 @@ def _tried(outcome: TaskOutcome, baseline: Verdict) -> Iterator[str]:
         yield "no edit could be tested; the last column of the table has the reasons"
         return
     n = plural(len(verdicts), "tested edit")
-    yield f"of {n} none passes; {len(gains) or 'none'} of them mend{'s' * (len(gains) < 2)} a test"
+    yield f"{n}: none passes; with {len(gains) or 'none'} of them more tests pass than before"
     for candidate, verdict in told[:_EDITS]:
         parts = [verdict.summary]
-        mended, broken = known_names - failing(verdict), failing(verdict) - known_names
-        parts += [f"mends {_names(mended)}"] if mended else []
-        parts += [f"breaks {_names(broken)}"] if broken else []
+        fixed, broken = known_names - failing(verdict), failing(verdict) - known_names
+        parts += [f"fixed: {_names(fixed)}"] if fixed else []
+        parts += [f"broken: {_names(broken)}"] if broken else []
         yield f"candidate {candidate.number}: {'; '.join(parts)}"
-    # of tests that did not run, none is mended
+    # a test that did not run is not fixed
     ran = [verdict for verdict in verdicts if verdict.ran and (verdict.loads or not baseline.loads)]
     stays = known_names.intersection(*(failing(verdict) for verdict in ran))
     if stays and baseline.framework == STOP:  # of a program that ends at an assert
@@ -112,7 +112,7 @@ def _tried(outcome: TaskOutcome, baseline: Verdict) -> Iterator[str]:
         line = max((stop.reached for stop in stops if stop.name in stays), default=0)
         yield f"no edit gets beyond {_names(stays)}" + f":{line}" * bool(line)
     elif stays:
-        yield f"no edit mends {_names(stays)}"
+        yield f"no edit fixes {_names(stays)}"
 
 
 def _names(names: Iterable[str]) -> str:

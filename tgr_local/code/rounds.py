@@ -1,10 +1,11 @@
 """A task from its context to the best candidate: rounds of candidates until one passes the tests.
 
-In: an engine, the text of files, a judge. Out: a `TaskOutcome`. If a candidate's tests get further
-than those of its stage, the next candidates begin with its edit. If none does, they begin with an
-edit that mends another test. They belong to the same round until it has taken as many new tokens as
-k whole answers. Every edit is relative to the project's unchanged files. Nothing is printed and no
-file is changed: a `Listener` follows, and the caller decides.
+In: an engine, the text of files, a judge. Out: a `TaskOutcome`. A round consists of stages, whose
+candidates begin with the same edit. If the tests of a candidate get further than those of its
+stage, its edit begins the next stage. If none does, an edit that fixes another test begins it. The
+round ends after as many new tokens as k whole answers. Every edit is relative to the project's
+unchanged files. Nothing is printed and no file is changed: a `Listener` follows, and the caller
+decides.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _WAVES = 12
 """The most waves of k candidates in a round."""
 _TEST_FILES = 16  # that are read for what failing tests reach
 _SECOND_SECONDS = 20.0  # time of tests for finding a second edit that passes
-_FREE = 4  # with a budget, one of four candidates of the later rounds is free
+_FREE = 4  # with a budget, one in four candidates of the later rounds is free
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ class CodeTask:
     tests: str = ""
     """The person's test command; empty = none."""
     needs_tests: bool = False
-    """Whether the task ends with an error where the test command cannot be started, because no
-    person is there to stop it."""
+    """Whether a test command that cannot be started is an error, because no person is there to stop
+    the task."""
     named_paths: tuple[str, ...] = ()
     """The files that the person names."""
     links: Mapping[str, str] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class CodeTask:
     refusal: Callable[[str], str] = lambda path: ""
     """Reason why a file may not be changed; empty where it may."""
     keep: Callable[[TaskOutcome], None] = lambda outcome: None
-    """Called with the outcome so far, which stays if the task is stopped."""
+    """Called with the outcome so far, which the caller still has if the task is stopped."""
 
 
 @dataclass
@@ -103,8 +104,8 @@ class TaskOutcome:
 
     @property
     def offered(self) -> Candidate | None:
-        """The best candidate if its edit gains something: it passes, or more tests pass with it
-        than without it. Without tests it has to be code that can be read."""
+        """The best candidate, if it passes, or if more tests pass with it than without it. Without
+        tests: if it parses."""
         best = self.best
         if best is None or best.passes or self.baseline is None:
             return best if best and (best.passes or best.parses) else None
@@ -114,8 +115,8 @@ class TaskOutcome:
 
     @property
     def second(self) -> Candidate | None:
-        """Another candidate that passes, where the best one passes with a change of a word or two,
-        which may be right by chance; None without one."""
+        """Another candidate that passes, if the change of the best one is so small that it may
+        pass by chance; else None."""
         best = self.best
         if best is None or not best.passes or self.baseline is None or not is_small(best.changes):
             return None
@@ -134,8 +135,8 @@ class Listener(Protocol):
         """Reports the contents of the prompt."""
 
     def round_begins(self, number: int, candidates: Sequence[Candidate]) -> None:
-        """Reports candidates that are about to be written; none where the round goes on with the
-        edit that was adopted last: then each is reported when it begins."""
+        """Reports the candidates that are about to be written. The list is empty if the round goes
+        on with the edit that was adopted last: then each is reported when it begins."""
 
     def update(self, candidate: Candidate, text: str) -> None:
         """A candidate changed, or has new text."""
@@ -195,8 +196,8 @@ class _Solver:
         return outcome
 
     def _rename(self, stage: Stage, outcome: TaskOutcome) -> bool:
-        """Judges a rename that is all the task asks for, as the first candidate: the model writes
-        no token for it. Returns whether the tests pass with it."""
+        """Judges a rename as the first candidate, without the model, if the task asks only for
+        that. Returns whether the tests pass with it."""
         task, verdict = self.task, stage.verdict
         if (wish := renaming.asked(task.text)) is None:
             return False
@@ -230,11 +231,11 @@ class _Solver:
         return candidate.passes and verdict is not None
 
     def _round(self, number: int, stage: Stage, outcome: TaskOutcome) -> Stage | None:
-        """Writes the candidates of a round, and gives the stage of the next one; None where a
-        candidate passes, or `outcome.ended` says why there is none."""
+        """Writes the candidates of a round. Returns the stage of the next round; None if a
+        candidate passes, or if there is no next round for the reason in `outcome.ended`."""
         n_left: int | None = None  # new tokens that the round may still take
         n_whole = n_waves = 0
-        back, known = stage, {failing(stage.verdict)}
+        last_gain, known_failures = stage, {failing(stage.verdict)}
         while (batch := self._batch(outcome, stage, n_left)) is not None:
             candidates = self._write(number, stage, batch)
             if n_left is None:
@@ -259,24 +260,24 @@ class _Solver:
             further = furthest(stage.candidates, stage.verdict)
             following = further
             if further is None and has_room:
-                following = sideways(stage.candidates, stage.verdict, known)
+                following = sideways(stage.candidates, stage.verdict, known_failures)
             if following is None or not has_room:
                 self.listener.round_ends(outcome)
                 if further is None or number == self.code.rounds:
-                    return back
+                    return last_gain
                 return self._stage_after(further, outcome)
-            known.add(failing(following.verdict))
+            known_failures.add(failing(following.verdict))
             next_stage = self._stage_after(following, outcome)
             if next_stage is None:
                 self.listener.round_ends(outcome)
                 return None
             stage = next_stage
-            back = back if further is None else stage
+            last_gain = last_gain if further is None else stage
         return None
 
     def _look_for_second(self, stage: Stage, outcome: TaskOutcome) -> None:
-        """Tests the complete edits of the last round that a passing edit stopped, where that edit
-        is very small. If another one passes too, the person can choose."""
+        """Tests the complete edits that the passing edit stopped, if that is very small. If another
+        one passes too, the person can choose."""
         best = outcome.best
         tests_decide = stage.verdict is not None and not stage.verdict.passes
         if best is None or not tests_decide or not is_small(best.changes):
@@ -297,7 +298,7 @@ class _Solver:
 
     def _write(self, number: int, stage: Stage, batch: Batch) -> list[Candidate]:
         """Writes the candidates of a batch, and adds those that combine the edits of several."""
-        n = 0 if batch.goes_on else batch.k  # how many places are left to depart from shows later
+        n = 0 if batch.goes_on else batch.k  # a round that goes on may have fewer departures left
         waiting = [Candidate(batch.first + i, batch.config.seed + i) for i in range(n)]
         self.listener.round_begins(number, waiting)
         candidates = write_candidates(
@@ -308,7 +309,7 @@ class _Solver:
         return candidates
 
     def _combine(self, stage: Stage, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Returns candidates with the edits of several, where failing tests say that this helps."""
+        """Returns candidates that combine the edits of several, if the tests show that it helps."""
         if stage.verdict is None or stage.verdict.passes or not candidates:
             return []
 
@@ -342,7 +343,7 @@ class _Solver:
         return verdict
 
     def _judge_names(self, changes: Sequence[Change], cancel: Cancel) -> Verdict:
-        """Runs the tests, and notes all names that they lack where they cannot begin."""
+        """Runs the tests. If they cannot begin, the verdict has all names that they lack."""
         task, verdict = self.task, self.task.judge(changes, cancel)
         if verdict.passes:
             return verdict
@@ -362,7 +363,7 @@ class _Solver:
         return lambda path: changed.get(path) or self._read(path)
 
     def _stage(self, changes: tuple[Change, ...], verdict: Verdict | None) -> Stage:
-        """The stage after `changes`, of which the tests say `verdict`."""
+        """The stage that begins with `changes`, whose verdict is given."""
         task, output, read = self.task, self._ask.tail(verdict), self._read_after(changes)
         length = self.engine.n_ctx_train
         most = min(_CONTEXT_MOST, math.floor(_CONTEXT_SHARE * length))
@@ -390,7 +391,7 @@ class _Solver:
             bool(evidence.missing_names(verdict.output)) or evidence.lack_names(verdict.failures)
         )
         away = self._unreached(verdict, context.documents, read)
-        if lacks_names:  # what is there already cannot help
+        if lacks_names:  # changing existing functions cannot help
             away = {d.path: tuple(f.lines for f in reach.functions(d)) for d in context.documents}
         return Stage(changes, verdict, output, context, form, grammar, away, lacks_names)
 
@@ -405,15 +406,15 @@ class _Solver:
         known = evidence.Paths(self.task.paths, self.task.links)
         files = [known.resolve(f.file or f.name.partition("::")[0]) for f in failures]
         shared = [path for path in self.task.paths if path.rpartition("/")[2] == "conftest.py"]
-        if not all(f.file for f in failures):  # checks that are known by their names alone
+        if not all(f.file for f in failures):  # of some checks only the name is known
             files += [path for path in self.task.paths if evidence.is_test(path)]
         paths = dict.fromkeys([*filter(None, files), *shared])
         tests = [document for path in list(paths)[:_TEST_FILES] if (document := read(path))]
         return reach.out_of_reach(failures, tests, documents)
 
     def _stage_after(self, candidate: Candidate, outcome: TaskOutcome) -> Stage | None:
-        """The stage in which candidates begin with the edit of this one; None where the files have
-        no place in a prompt any more."""
+        """The stage whose candidates begin with the edit of this one; None if the files no longer
+        fit into a prompt."""
         try:
             stage = self._stage(candidate.changes, candidate.verdict)
         except (ValueError, CapacityError) as error:
@@ -424,9 +425,9 @@ class _Solver:
         return stage
 
     def _n_free(self, k: int, stage: Stage, outcome: TaskOutcome) -> int:
-        """The number of free candidates among k where the others depart: half of them where new
-        code must be written. With a budget, later rounds have some too: a free answer can change
-        two files, a departure cannot."""
+        """The number of free candidates among k when the others depart: half of them if new code
+        must be written. With a budget, later rounds have some too, because a free answer can change
+        two files, and a departure cannot."""
         if stage.lacks_names:
             return math.ceil(k / 2)
         return math.ceil(k / _FREE) if outcome.rounds and self.code.budget else 0
@@ -489,7 +490,7 @@ class _Solver:
             k=k,
             first=first,
             n_judges=self.code.test_jobs,
-            # a candidate that was stopped would be missing where agreement decides
+            # without deciding tests, agreement decides, and needs all candidates
             stops_early=tests_decide,
             copies=copies,
             n_free=self._n_free(k, stage, outcome),

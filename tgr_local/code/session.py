@@ -175,7 +175,7 @@ class CodeSession:
 
     def _look_for_tests(self, text: str) -> None:
         """Tells how to name the tests of a folder without a command for them. Raises ValueError
-        where the task is about failing tests: nothing else can tell whether an edit mends them."""
+        where the task is about failing tests: nothing else can tell whether an edit fixes them."""
         if self.code.test or self.does_without_tests:
             return
         suggested = suggest(self.workplace.project)

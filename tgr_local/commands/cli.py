@@ -36,7 +36,7 @@ nothing else imports one."""
 def main(argv: list[str] | None = None) -> int:
     """Runs a command line, by default that of the process, and returns its exit code."""
     for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:  # the caller closed it; what is written to stdout is missed
+        if getattr(sys, name) is None:  # the caller closed it; writing to stdout then fails
             mode = os.O_RDONLY if name == "stdout" else os.O_RDWR
             setattr(
                 sys, name, os.fdopen(os.open(os.devnull, mode), "r+" if name == "stdin" else "w")
@@ -65,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
         if os.environ.get("TGR_DEBUG"):
             raise
         message = describe(error)
-        # a full disk: what could not be written is still there, and cannot be written again
+        # a full disk: what could not be written is still buffered
         if isinstance(error, OSError) and error.filename is None and not _is_written():
             message = f"stdout: {message}"
         return _failed(message, 2 if isinstance(error, ValueError) else 1)
@@ -78,7 +78,7 @@ def _drop_stdout() -> None:
 
 
 def _is_written() -> bool:
-    """Whether what was printed so far is written; what cannot be is dropped."""
+    """Flushes stdout; returns whether that worked. Else the buffered text is dropped."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -141,9 +141,9 @@ def arguments(argv: list[str] | None) -> Arguments:
 
 
 def _take_words(args: Arguments, words: list[str]) -> None:
-    """Puts words that argparse left over where they belong: ``chat MODEL``, ``run MODEL QUESTION``
-    and ``code MODEL TASK FILES`` name a model. Raises ValueError for the first that belongs
-    nowhere."""
+    """Assigns the words that argparse left over to the model, the text and the files: ``chat
+    MODEL``, ``run MODEL QUESTION``, ``code MODEL TASK FILES``. Raises ValueError for the first word
+    that none of them takes."""
     parser = args.parser
     for word in words:
         if word.startswith("-") and not (word == "-" and parser.text):
@@ -168,9 +168,9 @@ def _take_words(args: Arguments, words: list[str]) -> None:
 
 
 def _names_model(parser: Parser, words: list[str]) -> bool:
-    """Whether the first of the words without a flag is a model. One that may as well be the text
-    is so only as a file, or as a name that can hardly be anything else; where there is no text, a
-    single word can be nothing but a model."""
+    """Whether the first of the words without a flag names a model. If the command also takes a
+    text, a word that could be that text names one only if it is a file of a model, or cannot be
+    anything else. Without a text a single word always names one."""
     word, *more_words = words
     one_word = len(word.split()) == 1
     if word.lower().endswith(".gguf") and (one_word or Path(word).is_file()):
@@ -190,8 +190,8 @@ def _names_model(parser: Parser, words: list[str]) -> bool:
 
 
 def _check_names(args: Arguments) -> None:
-    """Raises ValueError for a method and ModelError for a model that does not exist, naming the
-    file or variable that set it. One that a flag set is checked where it is used."""
+    """Raises ValueError for a method and ModelError for a model that does not exist, and names the
+    file or variable that set it. The value of a flag is checked where it is used."""
     for name in ("method", "model"):
         source = args.sources.get(name, "--")
         if source.startswith("--"):

@@ -38,14 +38,14 @@ def add_arguments(run: Parser) -> None:
     """Adds those that no other subcommand has."""
     add = run.add_argument
     text = (
-        "the question; the text on stdin comes before it, and is the question without it or for -"
+        "the question; text on stdin is put before it, and is the question if this is missing or -"
     )
     add("question", nargs="?", help=text)
     text = "number of answers, generated together (default: 1); with --check at most"
     add("-k", "--replies", type=int, metavar="N", help=text)
     text = (
-        "write texts until one is right, 8 at most: this command, such as 'python3 check.py', gets "
-        "each on stdin and ends with exit code 0 for a right one"
+        "write texts, 8 at most, until one passes this command, such as 'python3 check.py', which "
+        "gets the text on stdin; exit code 0 means that it passes"
     )
     add("--check", metavar="COMMAND", help=text)
     run.hide(
@@ -86,7 +86,7 @@ def run(args: Arguments) -> int:
         raise ValueError("check_seconds needs a check; name it with --check COMMAND")
     if args.trace_vectors and args.trace is None:
         raise ValueError("trace_vectors needs a trace file; name it with --trace FILE")
-    if args.model is not None:  # a name that is none is said before a question is awaited
+    if args.model is not None:  # an unknown model is an error before the question is read
         from tgr_local.options import model_files
 
         model_files.find(args.model)
@@ -144,8 +144,8 @@ def _take_grammar(args: Arguments) -> None:
 
 
 def _print_replies(args: Arguments, replies: list[Reply]) -> None:
-    """Prints several replies, or the one that was checked, and the cost of any number; any other
-    single reply is on the screen."""
+    """Prints several replies, or the one that was checked, then the cost. Any other single reply
+    is on the screen already."""
     from tgr_local.console import render
 
     for number, reply in enumerate(replies if args.replies > 1 or args.check else (), 1):
@@ -165,7 +165,7 @@ def _print_replies(args: Arguments, replies: list[Reply]) -> None:
 
 
 def _print_verdict(check: CommandCheck, reply: Reply, most: int) -> int:
-    """Says on stderr what the check said of a reply; returns the exit code."""
+    """Prints the verdict of the check on stderr; returns the exit code."""
     assert reply.checked
     n, said = reply.checked.texts, ""
     line = f"text {n} of at most {most} passed the check"
@@ -300,7 +300,7 @@ def loaded(args: Arguments) -> Iterator[tuple[Engine, SearchConfig, Method]]:
 
 
 def _warn_of_spare_cells(engine: Engine, n_replies: int) -> None:
-    """Says that the user asked for more cells than `n_replies` texts of full length have."""
+    """Warns if the user asked for more cells than `n_replies` texts of full length take."""
     n_ctx, trained = engine.config.n_ctx, engine.n_ctx_train
     if n_ctx > trained * n_replies:
         print(

@@ -1,7 +1,8 @@
 """A reply so far, its text, tokens and steps, and the run of a method that goes on with it.
 
 In: an engine, a `ReplyRequest`, then the request of each run. Out: events, and why each run ended:
-with its text, by a limit, by a loop, or since another run is due. It does not know which one.
+its text ended, a limit or a loop ended it, or another run is due. It does not know which run that
+is.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ thinking that the model opens, the answer, or an answer once more."""
 
 
 class AnswerNow(Cancel):
-    """Passes a cancel on, and asks for the answer while `is_due`, whatever the cause."""
+    """A cancel of its own for a run: set when `outer` is, and asking for the answer while `is_due`
+    returns True."""
 
     def __init__(self, outer: Cancel | None, is_due: Callable[[], bool]) -> None:
         super().__init__(outer)
@@ -98,9 +100,9 @@ class Draft:
         return self._part in ("answer", "again")
 
     def _write(self, request: ReplyRequest, participant: Participant | None) -> bool:
-        """Writes a run; returns whether it is the last to try: one that could not begin leaves a
-        `_failure`, and time may end one before it has said anything. Raises CapacityError for a run
-        that had begun, which would end its text early."""
+        """Writes a run; returns False if another request must be tried: the run could not begin,
+        which `_failure` explains, or the time ended it before it wrote a visible character. Raises
+        CapacityError for a run that had begun, since its text would end early."""
         n_steps, n_runs = len(self._steps), len(self._runs)
         self._n_tokens_before = len(self._kept)
         if not self._answering:

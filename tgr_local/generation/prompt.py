@@ -108,12 +108,12 @@ def query_tokens(
     cancel: Cancel | None = None,
 ) -> list[int]:
     """The query Q: a question or messages in the model's chat template, or with `raw` the text
-    alone; token ids are Q already. With `anew` the reply is a message of its own even after one of
-    the assistant. Raises ModelError for a model without a template, CapacityError for a text that
-    is far too long for the model, and CancelledError by `cancel`.
+    alone; token ids are Q already. With `anew` the reply never continues a last message of the
+    assistant. Raises ModelError for a model without a template, CapacityError for a text that is
+    far too long for the model, and CancelledError by `cancel`.
 
-    Where the thinking must end before the answer begins (`thinking_budget`, `grammar`),
-    it is opened here for models that open it themselves.
+    If the thinking must end before the answer (`thinking_budget`, `grammar`), Q ends with the tag
+    that opens it, also for a model that would write the tag itself.
     """
     return _query(engine, prompt, config, raw, anew, cancel).tokens
 
@@ -129,9 +129,9 @@ def request_of(
     cancel: Cancel | None = None,
 ) -> ReplyRequest:
     """The request for a reply to a prompt, whose query is that of `query_tokens`; `config` is one
-    of `advised`. After the beginning of an answer nothing is thought any more, and a grammar holds
-    for both together. Raises as `query_tokens`, and ValueError for a beginning that the grammar
-    does not allow."""
+    of `advised`. If the prompt has the beginning of the answer, the reply has no thinking, and the
+    grammar holds for the beginning and the reply together. Raises as `query_tokens`, and ValueError
+    for a beginning that the grammar does not allow."""
     query = _query(engine, prompt, config, raw, False, cancel)
     request = ReplyRequest(query.tokens, config, method, raw, verbatim, continued=query.continued)
     if not query.begun:
@@ -174,8 +174,8 @@ def _query(
 
 
 def opening(where: str, prompt: str, config: SearchConfig, is_forced: bool) -> str:
-    """The tag that opens the thinking where it must end before the answer begins, for models that
-    open it themselves."""
+    """The tag that opens the thinking, if the thinking must end before the answer and the prompt
+    has no tag yet; else empty."""
     needed = config.thinking and (config.thinking_budget or is_forced)
     ends = prompt.rstrip().endswith((OPEN_THINK, CLOSE_THINK))
     return f"{OPEN_THINK}\n" if needed and not ends and OPEN_THINK in where else ""
@@ -189,10 +189,10 @@ def tokens_within(
     parse_special: bool = True,
     bounded: bool = True,
 ) -> list[int]:
-    """Tokens of a text that must fit into the length that the model was trained for, if it is
-    `bounded`. A begin token that the text has already is not added once more.
+    """The tokens of a text. A begin token that the text has already is not added again.
 
-    Raises ContextError for a text that is far too long, after tokenizing only its beginning.
+    If `bounded`, raises ContextError for a text that is far longer than the model was trained for,
+    after tokenizing only its beginning.
     """
 
     def tokens_of(prompt: PromptText) -> list[int]:

@@ -1,10 +1,10 @@
 """Writes a reply: the runs of a method, in their order, and what ends each of them.
 
 In: an engine, a `ReplyRequest`. Out: events and a `Reply`. Most replies are the first run alone.
-The answer gets a run of its own where the thinking is ended from outside: by an option, by a limit,
-of which a part is kept for the answer (`Reserve`), by a loop or by the user. Where there is no
-answer still, since the model ended its text or wrote nothing but white space, another run begins
-with a visible character.
+The answer gets a run of its own if the thinking is ended by an option, by the user, by a loop, or
+by a limit, of which a part is reserved for the answer (`Reserve`). If there is still no answer,
+because the model ended its text or wrote only white space, another run begins with a visible
+character.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def write_reply(
 class ReplyRuns(Draft):
     """The runs that write a reply: the first, the thinking, the answer, and another answer."""
 
-    # --- the runs: each yields the requests to try, and goes on after them where none can begin ---
+    # --- the runs: each yields requests until one of them could begin ---
 
     def write(self, participants: Participants) -> Finish:
         """Writes the whole reply, with a participant for each run; returns why it ended."""
@@ -68,7 +68,7 @@ class ReplyRuns(Draft):
                 for request in requests:
                     if self._write(request, participant):
                         break
-                    if participant:  # which has one session at most
+                    if participant:  # a participant has one session at most
                         participant.leave()
                         participant = None
                 if participant:
@@ -85,8 +85,8 @@ class ReplyRuns(Draft):
         return due
 
     def _first(self) -> Iterator[ReplyRequest]:
-        """The whole reply, its thinking alone, or the text before a thinking that the model
-        opens."""
+        """The whole reply, its thinking alone, or the text before the tag that opens the
+        thinking."""
         request = self._request
         if self._may_think and self._reserve.thinking < 1:
             self._closed_by = self._reserve.option
@@ -103,8 +103,8 @@ class ReplyRuns(Draft):
         self._closed_by = "max_forward_tokens"  # it pays for an answer alone
 
     def _thinking(self) -> Iterator[ReplyRequest]:
-        """The thinking, once the model has opened it by its tag. Where an answer had begun before
-        the tag, this run writes the rest of that too."""
+        """The thinking, after the tag by which the model opened it. If an answer had begun before
+        the tag, this run writes its rest too."""
         if self._due != "thinking":
             return
         self._due = "answer"
@@ -119,7 +119,7 @@ class ReplyRuns(Draft):
         self._closed_by = self._reserve.option
 
     def _answer(self) -> Iterator[ReplyRequest]:
-        """The answer, where the first run or the thinking leaves it to another one."""
+        """The answer, if neither the first run nor that of the thinking wrote it."""
         if self._due != "answer":
             return
         n_spent = sum(step.counts.total for step in self._steps)
@@ -136,7 +136,7 @@ class ReplyRuns(Draft):
         yield from self._answers("answer", kept, self._engine.tokenize(after))
 
     def _answer_again(self) -> Iterator[ReplyRequest]:
-        """Another answer, where there is none still, after the thinking of the first run."""
+        """An answer after the thinking of the first run, if there is still none."""
         self.end_text()
         if not self._must_speak or self._text.has_answer:
             return
@@ -153,9 +153,9 @@ class ReplyRuns(Draft):
         yield from self._answers("again", *self._context)
 
     def _answers(self, part: Part, kept: list[int], after: list[int]) -> Iterator[ReplyRequest]:
-        """An answer after these tokens by the method itself, unless the budget is spent, with what
-        a reset would retain of the thinking; then by plain sampling with as much as there is room
-        for. The text gets `after`, the end of the thinking, unless it has it."""
+        """An answer after the tokens `kept`, and `after`, which end the thinking. The method itself
+        writes it, with the part of `kept` that a reset would retain. If the budget is spent or the
+        cells are too few, plain sampling writes it, with as much of `kept` as there is room for."""
         again, whole, option = part == "again", self._request, self._config
         self._part, self._context = part, (kept, after)
         for piece in self._text.begin_answer([] if again else after):
@@ -200,9 +200,9 @@ class ReplyRuns(Draft):
             )
 
     def _remaining(self, seconds: float) -> ReplyRequest | None:
-        """The request of a further run, by the method of the answer, with what the steps and
-        `seconds` so far leave of the limits; None when that is nothing. Time that is up leaves one
-        token."""
+        """The request of a further run, by the method of the answer, whose limits are what the
+        steps and `seconds` so far have left; None if nothing is left. If only the time is up, one
+        token is left."""
         request = self._request.by(self._request.method.answer)
         config = request.config
         n_tokens = config.token_limit - sum(len(step.tokens) for step in self._steps)

@@ -37,7 +37,7 @@ _BREAKER_TOKENS = 160  # before DRY's window, where a sequence breaker of 40 cha
 
 
 class Measurement(NamedTuple):
-    """The most that measuring the strength of injections takes, before the first injection."""
+    """The most cells, sequences and positions that measuring the strength of injections takes."""
 
     cells: int
     sequences: int
@@ -290,7 +290,7 @@ class Run:
         """Decodes a part of the context; with `reuse`, tokens that are in the cache are not decoded
         again. Raises BudgetError when the time is up before the last token, unless `to_its_end`."""
         task = Task(sequence, tokens, norms=self.measures, reuse=reuse)
-        # where the time was up before, a token is still generated
+        # if the time was up before, a token is still generated
         deadline = None if to_its_end or self.is_out_of_time else self._deadline
         with self._interruptible():
             (output,) = self.session.run(

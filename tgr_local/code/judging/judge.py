@@ -141,9 +141,9 @@ class Verdict:
         return self.passed + self.failed + self.errors
 
     def is_beyond(self, other: Verdict) -> bool:
-        """Whether this copy is further than another one: more tests pass. If as many pass: fewer
-        names are lacking, or no new test fails, one failing test reaches a later line, and none an
-        earlier line. Never where code that was loaded is not any more."""
+        """Whether the tests get further here than in the copy of `other`: more tests pass. If as
+        many pass: fewer names are missing, or one failing test reaches a later line, none an
+        earlier line, and no new test fails. False if code no longer loads that did there."""
         if other.loads and not self.loads:
             return False
         if self.passed != other.passed or not self.ran:
@@ -214,16 +214,15 @@ def judge(
 
 
 def _is_silent(counts: OutputCounts, baseline: Verdict) -> bool:
-    """Whether tests fail and do not say where, such as by a crash, where before more than errors of
-    a compiler was known: then a failure that is not listed is not mended."""
+    """Whether tests fail without a list of failures, as in a crash, and `baseline` has more than
+    errors of a compiler. Then a failure that is not listed need not be fixed."""
     return not counts.failures and baseline.framework != "errors"
 
 
 def _beside(counts: OutputCounts, baseline: Verdict) -> OutputCounts:
-    """The counts of an output that lists failures alone: failures of `baseline` that are no longer
-    listed count as passed. They do not where new failures are listed, since a syntax error hides
-    other errors. Where tests run now that a compiler's errors prevented before, they count
-    alone."""
+    """The counts of an output that lists only failures: failures of `baseline` that are no longer
+    listed count as passed, unless new failures are listed, since a syntax error hides other errors.
+    If a compiler's errors prevented the tests before, only the tests count."""
     if counts.framework not in ("", baseline.framework):
         return counts
     known = {failure.name for failure in baseline.failures}
@@ -243,9 +242,9 @@ def check(
     backend: Backend = backends.DEFAULT,
     cancel: Cancel | None = None,
 ) -> Verdict:
-    """Checks, without tests, that the changed files parse and Python modules among them can be
-    imported (their code runs). Files of a language without a parser here count as skipped. `python`
-    is the person's, for the shell. Raises as `judge`."""
+    """Checks, without tests, that the changed files parse, and that Python modules among them can
+    be imported (their code runs). Files of a language without a parser count as skipped. `python`
+    is the person's interpreter, as a shell command. Raises as `judge`."""
     root = place.seen_at if backend == "bwrap" else place.folder
     words = [str(_CHECK), str(root), *changed]
     place = replace(place, mounted_read_only=(*place.mounted_read_only, _CHECK))
@@ -297,7 +296,7 @@ def _ending(outcome: CommandOutcome, counts: OutputCounts) -> Ended:
     if outcome.stopped:
         return _LIMITS[outcome.stopped]
     if outcome.code == 0:
-        if counts.failed or counts.errors:  # a pipe, or another command behind the tests, hides it
+        if counts.failed or counts.errors:  # a pipe or a later command hides the exit code
             return "failed"
         return "passed" if not counts.framework or counts.total else "no tests"
     if outcome.code in (126, 127):

@@ -45,23 +45,22 @@ class Standing(NamedTuple):
     runs: bool
     parses: bool
     applies: bool
-    n_lacking: int
-    """Minus the number of names that the tests still lack; lower where the tests cannot begin for
-    another reason, or an assert ended them, then by its line; lowest where the code cannot be
+    how_far: int
+    """How far tests came that could not run to their end. Minus the number of names that they lack;
+    else the line of an assert that ended them; far below if there are errors, or the code cannot be
     loaded."""
 
 
 def standing(candidate: Candidate) -> Standing:
-    """The candidate's place by its verdict alone."""
+    """The rank of a candidate by its verdict alone."""
     verdict = candidate.verdict
     passed, ran = (verdict.passed, verdict.ran) if verdict else (0, False)
-    n_lacking = -len(verdict.lacks) if verdict else 0
+    how_far = -len(verdict.lacks) if verdict else 0
     if verdict and not verdict.lacks:
         stop = verdict.failures[0] if verdict.framework == STOP and verdict.failures else None
-        n_lacking = (stop.reached if stop else 0) - _MANY * (
-            bool(verdict.errors) + (not verdict.loads)
-        )
-    return Standing(candidate.passes, passed, ran, candidate.parses, candidate.applies, n_lacking)
+        n_faults = bool(verdict.errors) + (not verdict.loads)
+        how_far = (stop.reached if stop else 0) - _MANY * n_faults
+    return Standing(candidate.passes, passed, ran, candidate.parses, candidate.applies, how_far)
 
 
 def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -92,9 +91,9 @@ def furthest(candidates: Sequence[Candidate], baseline: Verdict | None) -> Candi
 def sideways(
     candidates: Sequence[Candidate], baseline: Verdict | None, known: Collection[Failing]
 ) -> Candidate | None:
-    """Returns the candidate that mends most failures, among those with as many passing tests as
-    `baseline` but other failures; None without one. It may help where one defect hides another and
-    no edit gets further. `known` has the sets of failures of earlier stages."""
+    """Returns the candidate that fixes most failures, among those with as many passing tests as
+    `baseline` but other failures; None without one. It may help if one defect hides another and no
+    edit gets further. `known` has the sets of failures of earlier stages."""
     if baseline is None or not _names_all(baseline):
         return None
     reached = {failure.name: failure.reached for failure in baseline.failures}
@@ -104,15 +103,15 @@ def sideways(
         if verdict is None or verdict.passed != baseline.passed or not _names_all(verdict):
             continue
         if verdict.total < baseline.total or verdict.errors > baseline.errors:
-            continue  # tests that are gone are not mended
+            continue  # tests that no longer run are not fixed
         if baseline.loads and not verdict.loads:
             continue
         remaining = {failure.name: failure.reached for failure in verdict.failures}
-        mended = reached.keys() - remaining.keys()
-        if mended and failing(verdict) not in known:
+        fixed = reached.keys() - remaining.keys()
+        if fixed and failing(verdict) not in known:
             pairs = [(reached[name], remaining[name]) for name in remaining.keys() & reached.keys()]
             lines = sum(after - first for first, after in pairs if first and after)
-            scored.append((len(mended), lines, candidate.logprob, -candidate.number, candidate))
+            scored.append((len(fixed), lines, candidate.logprob, -candidate.number, candidate))
     return max(scored)[-1] if scored else None
 
 
@@ -184,8 +183,8 @@ def is_small(changes: Sequence[Change]) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _normal(path: str, text: str) -> str:
-    """A text without layout and comments, but for those that speak to a tool; empty where it cannot
-    be read."""
+    """A text without layout and comments, except comments for tools; empty if it cannot be
+    parsed."""
     name = syntax.language(path)
     if name == "python":
         try:

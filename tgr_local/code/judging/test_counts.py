@@ -39,7 +39,7 @@ class OutputCounts:
     skipped: int = 0
     failures: tuple[Failure, ...] = ()
     only_failures: bool = False
-    """Whether the output lists failures alone: a mended failure is no longer in it."""
+    """Whether the output lists failures alone: a failure that is fixed is no longer in it."""
 
     @property
     def total(self) -> int:

@@ -1,12 +1,12 @@
 """k candidates, written in one batch, each judged as soon as it is complete.
 
 In: the messages of a round, the documents, a function that judges an edit. Out: the candidates.
-Where failing tests choose among them, each departs from the unchanged code in another way; else
-each is written freely. The replies share the cells of the prompt and advance together. The tests of
-a complete candidate run while the others are still written; when one passes, the rest is stopped.
-Answers that depart are short. So further waves of k follow, until the answers have taken as many
-tokens as k whole answers, or a candidate's tests get further. The third wave departs from answers
-of the first two; half of the last one is written freely.
+If tests fail, each answer departs from the code at another place; else all are free. The replies
+share the prompt's KV cells and advance together. The tests of a complete candidate run while the
+others are still written; when one passes, the others are stopped. Answers that depart are short. So
+further waves of k follow, until the answers have taken as many tokens as k whole answers, or the
+tests of a candidate get further. The third wave departs from answers of the first two; half of the
+last wave is free.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Batch:
     stage: Stage
     """Stage that the candidates begin with."""
     is_learnt: bool
-    """Whether the model has learnt the form; else the edit is taken from what it writes."""
+    """Whether the model was trained to write this form; else any answer is searched for code."""
     config: SearchConfig
     """Search settings; the seed is that of the first candidate, the others follow."""
     answer_tokens: int
@@ -81,11 +81,11 @@ class Batch:
     copies: tuple[Copy, ...] = ()
     """The code as it is, from which the candidates depart; empty = they are free."""
     n_free: int = 0
-    """Number of the first k candidates, counted from the last, that are free nevertheless."""
+    """How many of the first k candidates are free nevertheless: the last ones."""
     allowance: int = 0
     """New tokens after which no further wave begins; 0 = there is one wave."""
     task: str = ""
-    """Text of the task: it tells whether an edit may leave out what a file has."""
+    """Text of the task, which tells whether an edit may delete code."""
     goes_on: bool = False
     """Whether this batch continues a round. Then none of the first k is free, even if there are
     fewer than k departures."""
@@ -243,8 +243,8 @@ class _CandidateWriter:
         return self._begin(n, min(n, len(self._later)) if batch.goes_on else batch.k)
 
     def _more(self) -> range:
-        """The indices of k further candidates, as long as departures and tokens are left and none
-        passed."""
+        """The indices of up to k further candidates; empty if no departures or tokens are left, or
+        if a candidate passes or gets further."""
         batch = self.batch
         n_tokens = sum(candidate.n_tokens for candidate in self._candidates)
         departs = any(answer.departure for answer in self._answers)
@@ -262,11 +262,11 @@ class _CandidateWriter:
         return self._begin(n, min(n, len(self._later)) + n_free)
 
     def _best_branches(self, n: int) -> list[Departure]:
-        """The n likeliest departures from answers that do not begin as another one."""
+        """The n likeliest departures from answers, without those with which an answer began."""
         return self._unknown(self._branches)[:n]
 
     def _unknown(self, new: Sequence[Departure]) -> list[Departure]:
-        """Departures that do not begin as another answer, the likeliest first."""
+        """Departures with which no answer began yet, the likeliest first."""
         known = {candidate.begun for candidate in self._candidates}
         known |= {candidate.begun for candidate in self.batch.stage.candidates}
         known |= {departure.text for departure in self._later}
@@ -278,8 +278,8 @@ class _CandidateWriter:
 
     @property
     def _is_beyond(self) -> bool:
-        """Whether a candidate's tests get further than those of the files that it began with; then
-        no further k candidates begin."""
+        """Whether the tests of a candidate get further than those of the code that it began
+        with."""
         baseline = self.batch.stage.verdict
         verdicts = [candidate.verdict for candidate in self._candidates]
         return baseline is not None and any(v and v.is_beyond(baseline) for v in verdicts)
@@ -322,8 +322,7 @@ class _CandidateWriter:
             self._update(index, n_tokens=n, state="writing")
 
     def _is_whole(self, index: int, text: str) -> bool:
-        """Whether the answer has its edit with this piece, so that the prose behind is not
-        written."""
+        """Whether the edit of the answer is complete with this piece, so that writing may stop."""
         mine = self._answers[index]
         mine.text += text
         answer, departure = mine.text, mine.departure
@@ -423,7 +422,7 @@ class _CandidateWriter:
 def _read(
     answer: str, batch: Batch, departure: Departure | None, is_cut: bool = False
 ) -> tuple[tuple[Change, ...], str]:
-    """The changes of an answer, or why there are none. `is_cut` where it ended at a limit."""
+    """The changes of an answer, or why there are none. `is_cut`: a limit ended the answer."""
     stage, documents = batch.stage, batch.stage.context.documents
     try:
         if departure is not None and departure.copy.function:
@@ -452,7 +451,7 @@ def _read(
 
 
 def merge_changes(first: Sequence[Change], then: Sequence[Change]) -> tuple[Change, ...]:
-    """One change for each file for what two do, one after the other."""
+    """The changes `first` and, after them, `then`, as one change for each file."""
     old_texts = {change.path: change.before for change in (*then, *first)}
     new_texts = {change.path: change.after for change in (*first, *then)}
     return tuple(

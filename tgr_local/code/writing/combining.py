@@ -1,9 +1,8 @@
-"""Combines the edits of several candidates: where each mends another test, together they may mend
-all.
+"""Combines the edits of several candidates: if each fixes another test, together they may fix all.
 
-In: the judged candidates of a round, which were written for the same files. Out: candidates that
-have the edits of several, judged. No token passes through the model for them. A small model mends
-one defect in an answer, and a folder may have several.
+In: the judged candidates of a round, which began with the same files. Out: judged candidates that
+combine the edits of several. They cost no tokens. An answer of a small model repairs one defect,
+and a folder may have several.
 """
 
 from __future__ import annotations
@@ -38,10 +37,9 @@ def combine(
     first: int,
     task: str = "",
 ) -> Iterator[Candidate]:
-    """Candidates with the edits of several, each better than the one before; the last may pass all
-    tests. `base` are the changes with which all candidates began, `base_verdict` the verdict of the
-    tests with them, `first` the number of the first new candidate. Empty where a candidate passes
-    alone.
+    """Candidates that combine edits, each better than the one before; the last may pass all tests.
+    `base` are the changes with which all candidates began, `base_verdict` the verdict of the tests
+    with them, `first` the number of the first new candidate. Empty if a candidate passes alone.
 
     An edit that shows no gain alone may show one with another: a test that fails at one line may
     fail at the next. At most as many as there are candidates are judged, and none after a minute.
@@ -112,10 +110,10 @@ def merge_edits(
 
 
 def _merge(base: str, mine: str, theirs: str, is_python: bool = False) -> str | None:
-    """A text with the changes of two others; None where both change the same lines, or both add
-    lines at one place. Imports that both add there are kept together, each once, and in Python
-    functions and classes with other names too. Lines that one adds beside a line that the other
-    changes keep their side."""
+    """A text with the changes of two others; None if both change the same lines, or both add lines
+    at one place. But imports that both add there are all kept, each once, and so are Python
+    functions and classes with different names. Lines that one adds next to a line that the other
+    changes stay on their side of it."""
     lines = base.split("\n")
     hunks: list[_Hunk] = []
     for start, end, new in sorted({*_hunks(lines, mine), *_hunks(lines, theirs)}):

@@ -71,7 +71,7 @@ class Departure:
     """Log-probability of the head of its copy, weighted, and of the last token, in nats; comparable
     within one search."""
     is_away: bool = False
-    """Whether it departs in lines that are away."""
+    """Whether it departs in lines that no failing test reaches."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class _CopyPosition:
     at: int
     """Bytes of the code before it."""
     is_away: bool = False
-    """Whether it lies in lines that are away."""
+    """Whether it lies in lines that no failing test reaches."""
 
 
 def find(
@@ -102,11 +102,11 @@ def find(
     tried: Collection[str] = (),
     cancel: Cancel | None = None,
 ) -> FoundDepartures:
-    """Returns up to `n` departures from any of the copies, which share their first tokens; none
-    begins with a text of `tried`. None for a model whose cache cannot be rolled back.
+    """Finds up to `n` departures from any of the copies, which share their first tokens, without
+    those whose text is in `tried`. There are none for a model whose cache cannot be rolled back.
 
-    What was read stays in the cache for the answers, as far as it remembers prefixes. Raises
-    CapacityError where the copies do not fit, and CancelledError.
+    The cache keeps the copies that were read as prefixes for the answers. Raises CapacityError if
+    the copies do not fit, and CancelledError.
     """
     placed = [(copy, places) for copy in copies if (places := _places(engine, copy))][:_MOST_COPIES]
     n_looked = min(_LOOKED_AT * n, _MOST_LOOKS, engine.n_seq_max - len(placed) - 1)
@@ -129,32 +129,33 @@ def find(
 
         root = session.sequence()
         run([EngineTask(root, prompt, reuse=True)])
-        # the heads, with the token before them; then what follows the likeliest
+        # reads the heads of all copies, then the rest of those with the likeliest heads
         firsts = [places[0].index for _, places in placed]
         cells = [root.fork() for _ in placed]
         heads = run([
             EngineTask(own, ids[start:end], feed_logprobs=True)
             for own, ids, end in zip(cells, tokens, firsts, strict=True)
         ])  # fmt: skip
-        likely = [_HEAD * float(np.sum(head.feed_logprobs, dtype=np.float64)) for head in heads]
-        chosen = sorted(range(len(placed)), key=lambda i: -likely[i])[:_READ_WHOLE]
+        weights = [_HEAD * float(np.sum(head.feed_logprobs, dtype=np.float64)) for head in heads]
+        chosen = sorted(range(len(placed)), key=lambda i: -weights[i])[:_READ_WHOLE]
         bodies = run([_body(cells[i], tokens[i], firsts[i]) for i in chosen])
-        rare: list[tuple[float, int, _CopyPosition]] = []
+        # the places where another token is likeliest
+        scored: list[tuple[float, int, _CopyPosition]] = []
         for i, body in zip(chosen, bodies, strict=True):
             for place in placed[i][1]:
                 is_end = place.index == len(tokens[i])
                 same = -math.inf if is_end else float(body.feed_logprobs[place.index - firsts[i]])
                 differs = math.log(max(1e-9, -math.expm1(same)))
-                rare.append((likely[i] + differs, i, place))
-        rare.sort(key=lambda r: (r[2].is_away, -r[0]))
-        rare = rare[:n_looked]
+                scored.append((weights[i] + differs, i, place))
+        scored.sort(key=lambda each: (each[2].is_away, -each[0]))
+        scored = scored[:n_looked]
         n_top = min(n, _MOST_TOKENS, engine.n_vocab - 1) + 1
-        looks = run([_look(cells[i], tokens[i], place, n_top) for _, i, place in rare])
+        looks = run([_look(cells[i], tokens[i], place, n_top) for _, i, place in scored])
         for i in chosen:
             session.remember(cells[i])
-        for (_, i, place), look in zip(rare, looks, strict=True):
+        for (_, i, place), look in zip(scored, looks, strict=True):
             for token, logprob in zip(look.top_ids[0], look.top_logprobs[0], strict=True):
-                weight = likely[i] + float(logprob)
+                weight = weights[i] + float(logprob)
                 departure = _departure(engine, placed[i][0], place, int(token), weight)
                 if departure is None or departure.text in tried:
                     continue
@@ -165,8 +166,8 @@ def find(
 
 
 def _spread(departures: Sequence[Departure]) -> list[Departure]:
-    """The departures, likeliest first; those of one line beyond `_OF_A_LINE` come later, and those
-    of lines that are away come last."""
+    """The departures, likeliest first. After `_OF_A_LINE` departures of one line its others come
+    later. Those in lines that no failing test reaches come last."""
     times: Counter[tuple[Copy, int]] = Counter()
     parts: dict[tuple[bool, bool], list[Departure]] = defaultdict(list)
     for departure in sorted(departures, key=lambda departure: -departure.logprob):
@@ -177,9 +178,9 @@ def _spread(departures: Sequence[Departure]) -> list[Departure]:
 
 
 def rejoined(departure: Departure, answer: str) -> str | None:
-    """The opening and the code of an answer that has rejoined the copy after its departure,
-    completed with the rest of the copy; or of an answer that continues behind the end of the copy,
-    cut there. None for other answers."""
+    """The opening and the code of an answer, which is complete: it has rejoined the copy after its
+    departure, whose rest is added, or it continues after the end of the copy, where it is cut. None
+    for other answers."""
     copy = departure.copy
     *new, last = answer[len(copy.opening) :].split("\n")
     old = copy.code.split("\n")[:-1]
@@ -194,8 +195,8 @@ def rejoined(departure: Departure, answer: str) -> str | None:
 
 
 def _is_read(copy: Copy, code: str) -> bool:
-    """Whether code has no syntax error, where its language has a parser here and the copy has
-    none."""
+    """Whether code has no syntax error. In languages other than Python an error that the copy has
+    too counts as none, and so does a missing parser."""
     if copy.is_python:
         return parsed(code) is not None
     name = syntax.language(copy.document.path)
@@ -217,15 +218,15 @@ def alike(departure: Departure, copies: Sequence[Copy]) -> list[Copy]:
 
 
 def nearest(departure: Departure, copies: Sequence[Copy], answer: str) -> Departure:
-    """Returns the departure from that of some copies which has most lines of the answer; in doubt
-    from the first."""
+    """Returns the departure, from the copy that has most lines of the answer; the first of equal
+    ones."""
     new = {line.strip() for line in answer[len(departure.copy.opening) :].split("\n")}
     copy = max(copies, key=lambda copy: len(new & {line.strip() for line in copy.code.split("\n")}))
     return dataclasses.replace(departure, copy=copy)
 
 
 def change_of(copy: Copy, code: str) -> tuple[Change, ...]:
-    """The change of a function to other code; empty where it is the same."""
+    """The change of the copied function to `code`; empty if that is the same."""
     assert copy.function is not None
     document, place = copy.document, copy.function
     after = patched(document, [replacing(document, place.first, place.last, code)])
@@ -233,9 +234,9 @@ def change_of(copy: Copy, code: str) -> tuple[Change, ...]:
 
 
 def _past_the_end(copy: Copy, copied: Sequence[str], new: Sequence[str], first: int) -> int | None:
-    """Index of the first new line that stands at the margin behind all of the copy, or begins the
-    tests that small models like to write there; None without one. `copied` are the lines of the
-    copy from the line of the departure on, which may be gone or come later."""
+    """Index of the first new line after the end of the copy: a line without indentation after all
+    its lines, or the first line of tests that small models add. None without one. `copied` are the
+    lines of the copy from the departure on."""
     expected = [line for line in copied if line.strip()]
     departed = expected[:1]
     drops_tests = copy.is_python and not evidence.is_test(copy.document.path)
@@ -254,8 +255,8 @@ def _past_the_end(copy: Copy, copied: Sequence[str], new: Sequence[str], first: 
 
 
 def _back(old: Sequence[str], new: Sequence[str], first: int) -> int | None:
-    """The index of the copy's line that follows the lines repeated at the end of the answer; None
-    where these lines are not in the copy behind the departure."""
+    """Index of the copy's line that follows the last `BACK` lines of the answer; None if the copy
+    does not have these lines after the departure."""
     mine = [line for line in new[first:] if line.strip()][-BACK:]
     theirs = [i for i in range(first - 1, len(old)) if old[i].strip()]
     if len(mine) < BACK or not new[-1].strip():
@@ -269,9 +270,9 @@ def _back(old: Sequence[str], new: Sequence[str], first: int) -> int | None:
 
 
 def _places(engine: Engine, copy: Copy) -> list[_CopyPosition]:
-    """Returns the places where an answer may differ: at the tokens behind the head, but for those
-    of comments, docstrings, imports and the beginnings of what stands at the top; and at the end.
-    None where the tokens do not end with the code."""
+    """Returns the places where an answer may differ: the tokens after the head and the end of the
+    code. Comments, docstrings, imports and the beginnings of top-level statements are no places.
+    Empty if the tokens do not end with the code."""
     code = copy.code.rstrip().encode()
     pieces: list[bytes] = []
     n_bytes = 0
@@ -297,13 +298,13 @@ def _places(engine: Engine, copy: Copy) -> list[_CopyPosition]:
 
 
 def _is_away(copy: Copy, code: bytes) -> bool:
-    """Whether what follows these bytes of the code lies in lines that are away."""
+    """Whether the line after these bytes of the code is one that no failing test reaches."""
     line = code.count(b"\n") + (copy.function.first if copy.function else 1)
     return any(first <= line <= last for first, last in copy.away)
 
 
 def _fixed_ranges(copy: Copy) -> list[tuple[int, int]]:
-    """Returns ranges of code that are left as they are, in bytes from and to."""
+    """Returns the ranges of code that no departure changes, as first and last byte."""
     if not copy.is_python:
         path, code = copy.document.path, copy.code
         tests = [
@@ -349,13 +350,13 @@ def _fixed_ranges(copy: Copy) -> list[tuple[int, int]]:
 
 
 def _body(cells: Cells, tokens: list[int], first: int) -> EngineTask:
-    """Reads on behind a head, from the token before the first place."""
+    """The task that reads a copy after its head, from the token before the first place."""
     cells.truncate(first - 1)
     return EngineTask(cells, tokens[first - 1 :], feed_logprobs=True)
 
 
 def _look(cells: Cells, tokens: list[int], place: _CopyPosition, n: int) -> EngineTask:
-    """Shows the likeliest tokens at a place."""
+    """The task that finds the likeliest tokens at a place."""
     prefix = cells.fork()
     prefix.truncate(place.index - 1)
     plain = Sampling(temperature=0.0)
@@ -365,8 +366,8 @@ def _look(cells: Cells, tokens: list[int], place: _CopyPosition, n: int) -> Engi
 def _departure(
     engine: Engine, copy: Copy, place: _CopyPosition, token: int, logprob: float
 ) -> Departure | None:
-    """The departure with a token; None where it is the copy's token, or changes only layout, quotes
-    or a comment."""
+    """The departure with a token; None if it is the copy's token, or changes only layout, quotes or
+    a comment."""
     code = copy.code.rstrip().encode()
     is_end = place.index == len(copy.tokens)
     known = [] if is_end else [copy.tokens[place.index]]
