@@ -34,7 +34,7 @@ def said(*libraries: str, **environment: str) -> str:
 
 
 def test_a_waiting_thread_soon_sleeps():
-    assert said() == "2000 spins, then asleep True"
+    assert said() == "2000 spins, then sleep True"
 
 
 def test_what_the_person_asks_for_holds():

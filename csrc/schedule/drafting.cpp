@@ -1,4 +1,4 @@
-// The drafts of a batch: which texts get how many rows for them, and what becomes of these.
+// The drafts of a batch: how many rows each text gets for them, and which of them are accepted.
 
 #include "schedule/scheduler.h"
 
@@ -13,7 +13,7 @@ static constexpr size_t MOST_TEXTS = 16;      // written at a time; with more of
 static constexpr size_t MOST_READ  = 1 << 16; // tokens that a step looks at, for all texts together
 static constexpr double SLOWEST    = 1.25; // a step that texts of others share, as a multiple of the one without drafts
 
-// The session, or all of its group in the order of their indices, which no arrival changes.
+// The session, or all of its group in the order of their indices, which do not depend on the order of arrival.
 std::vector<uint64_t> Scheduler::together_with(uint64_t session) const {
     const auto & group = sessions_.at(session).group;
     if (!group) {
@@ -83,10 +83,10 @@ void Scheduler::plan_drafts(const Runnable & writers) {
 }
 
 //
-// what became of them
+// their results
 //
 
-// A row's token was sampled: it says whether the guess at it was right, and that the one before it was.
+// Books the sampled token of a row: it tells whether the guess at it was right. The guess before it was.
 void Scheduler::book_guess(const Row & row) {
     RunningTask & task = *row.task;
     if (row.draft) {

@@ -1,7 +1,7 @@
-// Preemptible sessions: they reserve cells as their text grows, not all that it may need. Where no cell is left, the
-// newest text gives its cells to an older one, waits until there is room, and is read again (vLLM calls it preemption
-// by recomputation). The oldest one always gets on: what sessions of fixed size and the largest text need together fits
-// into the cache, else the newcomer is not admitted.
+// Preemptible sessions: they reserve cells as their text grows, not all that it may need. If no cell is left, the
+// newest text gives its cells to an older one, waits until there is room, and is read again (vLLM calls this preemption
+// by recomputation). The oldest text always goes on: a session is admitted only if the sessions of fixed size and the
+// largest text fit into the cache together.
 
 #include "schedule/scheduler.h"
 
@@ -10,7 +10,7 @@
 namespace tgr {
 
 static constexpr size_t slice = 256; // cells that a text takes at a time
-static constexpr size_t low   = 16;  // … when it has fewer left, if they are free
+static constexpr size_t low   = 16;  // a text with fewer cells left takes a slice, if it is free
 
 static uint32_t with_slice(size_t n, uint32_t most) {
     return uint32_t(std::min<size_t>(n + slice, most));
@@ -52,8 +52,8 @@ void Scheduler::preempt(uint64_t id) {
     ++n_preemptions_;
 }
 
-// Takes the cells of another preemptible session for this one: of one that has no job, else of the newest one that is
-// newer. False when there is none.
+// Takes the cells of another preemptible session for this one: of one without a job, else of the newest that is newer
+// than this one. False when there is none.
 bool Scheduler::preempt_for(uint64_t wanting) {
     uint64_t victim = 0;
     bool     idle   = false;
@@ -72,7 +72,7 @@ bool Scheduler::preempt_for(uint64_t wanting) {
     return victim != 0;
 }
 
-// Ends a job whose text needs more cells than there are, although no other session has any.
+// Ends a job whose text needs more cells than the cache has, even without any other session.
 void Scheduler::refuse(const std::shared_ptr<Job> & job, size_t n_cells) {
     finish(job, std::make_exception_ptr(CapacityError("needs a cache of ", n_cells,
                                                       " cells, but there is not enough memory for it; shorten the "

@@ -35,7 +35,7 @@ public:
 
     // Asks for a session; the future gets its id, which is `ticket`, when it is admitted. Throws CapacityError if it
     // never can be. A `preemptible` one has one sequence and takes its n_cells as its text grows; see preemption.cpp.
-    // Where a sequence cannot be read again to the same bits, it is like any other.
+    // If reading a sequence again does not give the same bits, it is not preemptible.
     std::future<uint64_t> request(uint32_t n_cells, uint32_t n_seqs, bool preemptible, Prompt prompt,
                                   std::shared_ptr<LockstepGroup> group, uint32_t index, uint64_t & ticket);
 
@@ -70,10 +70,10 @@ public:
 
     // --- a step ---
 
-    // For tasks that wait until another task has read their prompt: lets them reuse the tokens read so far.
+    // Lets tasks that wait until another task has read their prompt reuse the tokens read so far.
     void share();
 
-    // Gives the texts of preemptible sessions cells for the next step; where there are none, takes them from others.
+    // Gives the texts of preemptible sessions cells for the next step; if none are free, takes them from others.
     void provide_cells();
 
     // The next batch: the next token of every sequence that generates, then as much waiting feed as fits. Both take
@@ -98,7 +98,7 @@ private:
         std::shared_ptr<LockstepGroup> group;
         uint32_t                       index; // place in the group
 
-        // Says in the group, if there is one, what its participant does now.
+        // Notes in the group, if there is one, what its participant does now.
         void mark(LockstepGroup::Participant now) const {
             if (group) {
                 group->participants[index] = now;

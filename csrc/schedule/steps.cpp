@@ -1,4 +1,4 @@
-// The scheduler's steps: which tokens a batch holds, and what becomes of its results.
+// The scheduler's steps: which tokens are in a batch, and how its results are booked.
 
 #include "schedule/scheduler.h"
 
@@ -9,12 +9,12 @@
 
 namespace tgr {
 
-// How far before the end of a prompt a text is remembered where only whole prefixes can be used: the next turn of a
-// chat leaves out the last few tokens, which open the reply.
+// For models that can reuse whole prefixes only, a prompt is also remembered this many tokens before its end: the next
+// turn of a chat does not have the last few tokens, which open the reply.
 static constexpr size_t before_end = 16;
 
 //
-// prompts that are known already
+// prompts that are in the cache already
 //
 
 Prompt Scheduler::prompt_of(const RunningTask & task) {
@@ -27,7 +27,7 @@ Prompt Scheduler::prompt_of(const RunningTask & task) {
     prompt.tokens      = spec.feed;
     prompt.digest      = injected.digest;
     prompt.norm_stride = spec.norms ? norm_stride(spec.feed.size()) : 0;
-    if (spec.n_generate > 0 || spec.feed_states != FeedStates::none) { // which the last token is decoded for
+    if (spec.n_generate > 0 || spec.feed_states != FeedStates::none) { // the last token has to be decoded
         prompt.tokens.pop_back();
     }
     return prompt;
@@ -42,7 +42,7 @@ void Scheduler::start_reading(RunningTask & task) {
     }
 }
 
-// The task's first n tokens are in the cache.
+// Books that the task's first n tokens are in the cache.
 void Scheduler::book_reused(RunningTask & task, uint32_t n) {
     if (task.task->norms) {
         const auto & norms   = sequence_of(task).norms;
@@ -55,7 +55,7 @@ void Scheduler::book_reused(RunningTask & task, uint32_t n) {
     task.n_fed = n;
 }
 
-// Whether another reader, which comes first or has begun, is about to read tokens that this one needs, too.
+// Whether another reader, which comes before this one or has begun, will read tokens that this one needs too.
 bool Scheduler::waits_for_another(const RunningTask & task, const Runnable & readers) {
     bool comes_first = true;
     for (RunningTask * before : readers) {
@@ -83,7 +83,7 @@ void Scheduler::share() {
     exclusive_group_   = 0;
     const auto readers = runnable(true);
     for (RunningTask * task : readers) {
-        const bool reads = task->n_placed > 0 || task->n_again > 0; // already
+        const bool reads = task->n_placed > 0 || task->n_again > 0; // has begun to read
         if (!task->task->reuse || reads || !cache_.prefixes().enabled()) {
             continue;
         }
@@ -93,7 +93,7 @@ void Scheduler::share() {
         }
         const size_t before = task->n_fed;
         book_reused(*task, cache_.reuse(task->job->session, task->task->sequence, task->prompt));
-        const size_t n = std::min(task->n_fed - before, task->cells.size()); // planned cells that it does not need
+        const size_t n = std::min(task->n_fed - before, task->cells.size()); // planned cells that it no longer needs
         cache_.unplan(task->job->session, task->cells.data() + task->cells.size() - n, n);
         task->cells.resize(task->cells.size() - n);
     }
@@ -111,7 +111,7 @@ void Scheduler::choose_exclusive_group() {
     if (cache_.reading().block == 0) {
         return;
     }
-    // where one of it waits for another's prompt, the others may read, but not write on without it
+    // a group with a task that waits for another's prompt may read, but not write
     std::set<uint64_t> groups, waiting;
     const auto         readers = runnable(true);
     for (const RunningTask * one : readers) {
@@ -132,8 +132,8 @@ void Scheduler::choose_exclusive_group() {
     exclusive_group_ = last_exclusive_group_ = next != groups.end() ? *next : groups.empty() ? 0 : *groups.begin();
 }
 
-// The next block of the first prompt that is read in blocks; false when there is none. It is alone in the batch, and
-// others go on when all are read: their batches must not depend on how much of a prompt was known.
+// Schedules the next block of the first prompt that is read in blocks; false when there is none. The block is alone in
+// the batch, and texts go on when all prompts are read: their batches must not depend on what was in the cache.
 bool Scheduler::read_block() {
     for (RunningTask * task : runnable(true)) {
         if (task->task->reuse && !task->waits) {
@@ -189,7 +189,7 @@ Batch & Scheduler::schedule() {
     if (left > 0 && left < readers.size()) { // a step without space for prompts does not count as a turn
         std::rotate(readers.begin(), readers.begin() + ++next_reader_ % readers.size(), readers.end());
     }
-    // equal parts, so that a short prompt does not wait for a long one; the first ones get what is left
+    // equal parts, so that a short prompt does not wait for a long one; the first prompts get the rest
     std::vector<size_t> parts(readers.size());
     for (size_t part = readers.empty() ? 0 : std::max<size_t>(left / readers.size(), 1), turn = 0; turn < 2; ++turn) {
         for (size_t i = 0; i < readers.size(); ++i) {
@@ -215,8 +215,8 @@ size_t Scheduler::n_to_read(const RunningTask & task) {
     return (mark == task.marks.end() ? task.task->feed.size() : *mark) - task.n_fed;
 }
 
-// At most n tokens in addition to the n_before that are in the batch, so that it has a multiple of what ggml's products
-// of matrices take at a time: a few more cost as much as all. Not fewer than `least`, which would be no progress.
+// n tokens or a few less, so that with the n_before of the batch they are a multiple of ggml's tile: a started tile
+// costs as much as a whole one. n itself if fewer than `least` would be left.
 static size_t whole_tiles(size_t n_before, size_t n) {
     static constexpr size_t tile = 8, least = 4;
     const size_t            rest = (n_before + n) % tile;
@@ -229,8 +229,8 @@ uint64_t Scheduler::together(const Job & job) const {
     return session.group ? session.group->serial : session.serial;
 }
 
-// So that nobody waits long for a step: other texts that are written, and requests that arrive. A lockstep group alone
-// reads as much as fits, because its batches must not depend on the time.
+// The most prompt tokens of this step. They are limited so that neither texts that are written nor new requests wait
+// long. A lockstep group alone reads as much as fits, because its batches must not depend on the time.
 size_t Scheduler::most_prompt_tokens(const Runnable & writers, const Runnable & readers) {
     std::set<uint64_t> groups;
     bool               in_group = true;
@@ -315,7 +315,7 @@ void Scheduler::add(RunningTask & task, llama_token token, bool output) {
     ++task.n_in_batch;
 }
 
-// The cells of the tokens, and what each looks at.
+// Sets the cells of the tokens, and the cells to which each token attends.
 void Scheduler::place() {
     batch_.cells.resize(batch_.size());
     batch_.view_of.resize(batch_.size());
@@ -332,7 +332,7 @@ void Scheduler::place() {
 }
 
 //
-// its results
+// the results of a batch
 //
 
 void Scheduler::undo() {
@@ -374,13 +374,13 @@ void Scheduler::book_decode(double seconds) {
         }
     });
     if (prompt_limited_) {
-        // half of the way to what fits in nine tenths of the time: one slow step does not decide
+        // goes half of the way to what fits in nine tenths of the time, so that one slow step does not decide
         const double fitting = prompt_tokens_ * std::clamp(0.9 * prompt_seconds_ / seconds, 0.25, 4.0);
         prompt_tokens_       = std::clamp((prompt_tokens_ + fitting) / 2, 4.0, double(model_.params().n_batch));
     }
 }
 
-// A decoded token of the batch belongs to its text.
+// Adds a decoded token of the batch to its text.
 void Scheduler::book_position(RunningTask & task, size_t at) {
     const uint64_t session = task.job->session;
     cache_.append(session, sequence_of(task), batch_.tokens[at], task.cells[task.n_placed++],

@@ -200,11 +200,12 @@ def _model(model: str | None, config: EngineConfig) -> Iterator[Finding]:
             yield Finding("cache", "warning", warning)
         adapts = engine.n_threads > 1 and not engine.config.n_threads and sys.platform == "linux"
         fewer = ", fewer while other programs want the cores" if adapts else ""
-        computing = f"{engine.n_threads} for computation{fewer}; one that waits: {waiting()}"
+        computing = f"{engine.n_threads} for computation{fewer}; waiting threads: {waiting()}"
         yield Finding("threads", "ok", computing)
         same = "the same seed repeats a text, whatever else runs"
         rounds = (
-            "the rest of a batch may round a text otherwise; reproducible prevents it, on a CPU"
+            "other texts of a batch may change how a text is rounded, and so the text; on a CPU "
+            "--reproducible prevents it"
         )
         repeats = engine.repeats or config.reproducible
         yield Finding("repeats", "ok", same if repeats else rounds)
@@ -236,7 +237,7 @@ def _tokenizer(engine: Engine) -> Iterator[Finding]:
     text = engine.detokenize(tokens).decode("utf-8", "replace")
     if text.strip() != SAMPLE.strip():
         raise TgrError(f"{SAMPLE!r} becomes {text!r} when it is tokenized and detokenized")
-    detail = f"{engine.n_vocab} tokens; a sample of {len(tokens)} is unchanged after a round trip"
+    detail = f"{engine.n_vocab} tokens; a sample of {len(tokens)} decodes to its own text"
     yield Finding("tokenizer", "ok", detail)
 
 

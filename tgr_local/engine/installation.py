@@ -110,11 +110,11 @@ def ggml_build() -> str:
 
 
 def products() -> str:
-    """Instructions with which quantized weights are multiplied where the CPU alone computes."""
+    """Returns the code and the instructions that multiply quantized weights on the CPU."""
     name = native.products_name()
     if name == "ggml":
         return "ggml's: this processor lacks the instructions for ours, or TGR_PRODUCTS is ggml"
-    return f"our own, with {INSTRUCTIONS[name]}, of quantized weights where the CPU alone computes"
+    return f"our own, with {INSTRUCTIONS[name]}, for quantized weights on the CPU"
 
 
 def processor_features() -> list[str]:

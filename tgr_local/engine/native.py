@@ -64,7 +64,7 @@ def waiting() -> str:
         return "as ggml does it here"
     if not _LOADED:
         return "as OpenMP was set up by the program that loaded it first"
-    return " ".join(_SET) or f"{_SPINS} spins, then asleep"
+    return " ".join(_SET) or f"{_SPINS} spins, then sleep"
 
 
 def _check_version() -> None:
