@@ -8,7 +8,10 @@ its cache.
 from __future__ import annotations
 
 import functools
+import gc
+import itertools
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,8 +37,12 @@ from tgr_local.system.sandbox import backends
 
 clear()
 
+gc.disable()  # until the tests are collected, which makes no garbage
+
 library()  # so that the llama_cpp that tests compare with computes as the engine does
 
+NUMBERS = itertools.count()
+"""Of the folders of tests."""
 GPU = any(device.kind in ("gpu", "igpu") for device in backend_devices())
 
 
@@ -57,6 +64,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="ggml finds no GPU here"))
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test need not be looked through for garbage after others."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory, request) -> Path:
+    """An empty folder. pytest's own would look through those of all tests before."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    return tmp_path_factory.mktemp(f"{name}{next(NUMBERS)}", numbered=False)
 
 
 @pytest.fixture(autouse=True)

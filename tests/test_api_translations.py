@@ -3,7 +3,6 @@ packages, and requests, compared with the chat request that asks for the same.""
 
 from __future__ import annotations
 
-import gc
 import json
 from typing import Any
 
@@ -36,8 +35,6 @@ from tgr_local.apis.validation import RequestError
 from tgr_local.apis.writing import Call, Response, Translation, write
 from tgr_local.engine import Engine
 from tgr_local.engine.templates.messages import one_system
-
-gc.freeze()  # what openai brings need not be looked through after every test
 
 SMALL = SearchConfig(chunk_len=8, max_chunks=3, temperature=0.8, **PAPER)
 USER = [{"role": "user", "content": "he said"}]

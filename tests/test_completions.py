@@ -4,7 +4,6 @@ threads, asyncio."""
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,8 +26,6 @@ from tgr_local.apis.requests import chat_request, completion_request
 from tgr_local.engine import Cancel, Engine
 from tgr_local.generation import Reply, write_each
 from tgr_local.system.errors import CancelledError, CapacityError
-
-gc.freeze()  # what openai brings need not be looked through after every test
 
 every_method = pytest.mark.parametrize("method", ["base", "markov", "tgr-latent"])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,8 +19,6 @@ from surroundings import PACKAGE
 from tgr_local import SearchConfig, TgrLlama
 from tgr_local.apis.validation import RequestError
 from tgr_local.options.model_files import embedded_model
-
-gc.freeze()  # what openai brings need not be looked through after every test
 
 # the arithmetic of llama_cpp.Llama as it comes
 SAME: dict[str, Any] = {"flash_attn": False, "n_threads": 1, "n_gpu_layers": 0}

@@ -3,7 +3,6 @@ examples, lm-eval."""
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import shutil
@@ -20,8 +19,6 @@ from serving import Served, served
 from surroundings import HANG, ROOT
 
 from tgr_local.engine import Engine, Task
-
-gc.freeze()  # what openai brings need not be looked through after every test
 
 USER = [{"role": "user", "content": "he said"}]
 TOOLS = [{"name": "find", "input_schema": {"type": "object", "properties": {}}}]
