@@ -18,25 +18,20 @@ TESTS = {path.stem for path in FILES if path.stem.startswith("test_")} | {"conft
 CLOCKS = {"monotonic", "perf_counter", "process_time", "time"}
 DURATIONS = ("seconds", "elapsed")
 
-every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-
-
-def nodes(path: Path) -> Iterator[ast.AST]:
-    return ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-
 
 def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-@every_file
-def test_no_file_imports_a_test_module(path: Path):
-    """Shared helpers have modules of their own."""
-    for node in nodes(path):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom):
-            names = [node.module or ""]
-        assert not set(names) & TESTS
+def imported(nodes: list[ast.AST]) -> set[str]:
+    """The modules that a file imports."""
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+    return names
 
 
 def is_duration(side: ast.expr) -> bool:
@@ -48,24 +43,61 @@ def is_duration(side: ast.expr) -> bool:
     return isinstance(side, ast.Attribute | ast.Name) and ast.unparse(side).endswith(DURATIONS)
 
 
-@every_file
-def test_no_assertion_limits_a_duration(path: Path):
-    """Timings belong to `bench`; a timeout may guard against a hang."""
-    for node in nodes(path):
+def limited(nodes: list[ast.AST]) -> Iterator[str]:
+    """Assertions that limit a duration."""
+    for node in nodes:
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare):
             sides = [node.test.left, *node.test.comparators]
             for smaller, op, larger in zip(sides, node.test.ops, sides[1:], strict=False):
                 long = smaller if isinstance(op, ast.Lt | ast.LtE) else larger
-                measured = isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) and is_duration(long)
-                assert not measured, f"line {node.lineno}: {ast.unparse(node)}"
+                if isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) and is_duration(long):
+                    yield f"line {node.lineno}: {ast.unparse(node)}"
 
 
-@every_file
-def test_no_wait_is_longer_than_a_minute(path: Path):
-    for node in nodes(path):
+def long_waits(nodes: list[ast.AST]) -> Iterator[int]:
+    """The lines with a timeout of more than a minute."""
+    for node in nodes:
         if isinstance(node, ast.keyword) and node.arg == "timeout":
             value = node.value.value if isinstance(node.value, ast.Constant) else None
-            assert not isinstance(value, int | float) or value <= 60, f"line {node.lineno}"
+            if isinstance(value, int | float) and value > 60:
+                yield node.lineno
+
+
+PRIVATE = {
+    # processes of a pool, which the tests end to see that new ones replace them
+    "test_confined": {"_idle", "_process"},
+    # jobs that no public function makes: nobody waits for them, or they are dropped at once
+    "test_engine_threads": {"_native", "_submit"},
+    "test_strength": {"_known", "_out_of_reach"},
+    "wine_console": {"_COORD"},  # a structure of Windows, which ctypes has by this name alone
+}
+"""Private names that a test file may use, since no public way exists."""
+
+
+def private(nodes: list[ast.AST]) -> set[str]:
+    """The private names that a file uses of others."""
+    used: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Attribute):
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls", "os")
+            used |= set() if own else {node.attr}
+        elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            used |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Call) and "setattr" in ast.unparse(node.func):
+            strings = (one.value for one in node.args[1:2] if isinstance(one, ast.Constant))
+            used |= {str(one) for one in strings}
+    return {name for name in used if is_private(name)}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_keeps_the_rules(path: Path):
+    """Helpers that tests share have modules of their own. Timings belong to `bench`; a timeout may
+    guard against a hang. Private names are used where no public way exists."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    assert not imported(nodes) & TESTS
+    assert [*limited(nodes)] == []
+    assert [*long_waits(nodes)] == []
+    assert private(nodes) == PRIVATE.get(path.stem, set())
 
 
 HANGING = """\
@@ -119,29 +151,3 @@ def test_a_sandbox_that_does_not_work_is_a_skip_with_its_reason():
     assert sandboxes.strongest(obstacle) == "none"
     working = {"bwrap", "unshare", "limits", "none"}
     assert sandboxes.strongest(obstacle) == "bwrap"
-
-
-PRIVATE = {
-    # processes of a pool, which the tests end to see that new ones replace them
-    "test_confined": {"_idle", "_process"},
-    # jobs that no public function makes: nobody waits for them, or they are dropped at once
-    "test_engine_threads": {"_native", "_submit"},
-    "test_strength": {"_known", "_out_of_reach"},
-    "wine_console": {"_COORD"},  # a structure of Windows, which ctypes has by this name alone
-}
-"""Private names that a test file may use, since no public way exists."""
-
-
-@every_file
-def test_private_names_are_used_where_no_public_way_exists(path: Path):
-    used: set[str] = set()
-    for node in nodes(path):
-        if isinstance(node, ast.Attribute):
-            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls", "os")
-            used |= set() if own else {node.attr}
-        elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
-            used |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.Call) and "setattr" in ast.unparse(node.func):
-            strings = (one.value for one in node.args[1:2] if isinstance(one, ast.Constant))
-            used |= {str(one) for one in strings}
-    assert {name for name in used if is_private(name)} == PRIVATE.get(path.stem, set())
