@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,15 +23,16 @@ import ast, builtins, sys
 from importlib.machinery import SourceFileLoader
 called = set()
 builtins._noted = called.add
+plain = SourceFileLoader.get_code
 def with_notes(loader, name):
     path = loader.get_filename(name)
-    data = loader.get_data(path)
-    tree = ast.parse(data)
-    if "/tgr_local/" in path:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef):
-                at = 1 if ast.get_docstring(node) else 0
-                node.body[at:at] = ast.parse(f"_noted({(path, node.name)!r})").body
+    if "/tgr_local/" not in path:
+        return plain(loader, name)
+    tree = ast.parse(loader.get_data(path))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            at = 1 if ast.get_docstring(node) else 0
+            node.body[at:at] = ast.parse(f"_noted({(path, node.name)!r})").body
     return loader.source_to_code(ast.fix_missing_locations(tree), path)
 SourceFileLoader.get_code = with_notes
 from tgr_local.commands.cli import main
@@ -47,7 +47,7 @@ QUESTION = ("run", "Make 24 from 4 7 8 8.", "--chunk-len", "16", "--n-candidates
             "--rollout-len", "4", "--max-tokens", "64", "--seed", "1",
             "--calibration", "divergence")  # fmt: skip
 PYTEST = f"{shlex.quote(sys.executable)} -B -m pytest -q -x -p no:cacheprovider"
-TASK = ("code", "Make the failing tests pass.", "--yes", "--rounds", "9", "-k", "16", "--test",
+TASK = ("code", "Make the failing tests pass.", "--yes", "--rounds", "9", "-k", "8", "--test",
         f"env PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {PYTEST}")  # fmt: skip
 # as the page says: the embedded code model has learnt a form of edits, and a sandbox is named here
 NOT_CALLED = {"find", "read_answer", "strongest"}
@@ -84,7 +84,8 @@ def test_a_run_goes_the_way_of_a_prompt_and_of_an_anchor(tmp_path):
 
 def test_the_code_assistant_goes_the_way_of_an_edit(tmp_path):
     for file in (ROOT / "examples" / "code").glob("*.py"):
-        shutil.copy(file, tmp_path)
+        text = file.read_text(encoding="utf-8")  # one defect of three less, for fewer rounds
+        (tmp_path / file.name).write_text(text.replace("total = 1", "total = 0"))
     found = called(tmp_path, *TASK, "--sandbox", sandboxes.strongest(commands.obstacle))
     missing = walk("The way of an edit") - found
     assert {name for _, name in missing} == NOT_CALLED
