@@ -39,19 +39,24 @@ def feed():
     with engine.session(900, 1) as session:
         tokens = np.zeros(800, np.int32)
         session.run([Task(session.sequence(), tokens, history=tokens)])
-def work():
+def first():
+    {first}
+def second():
+    {second}
+def work(call=first):
     while True:
         try:
-            {call}
+            call()
         except Exception:
             pass
-for _ in range(4):
-    threading.Thread(target=work, daemon=True).start()
+for call in (first, second) * 2:
+    threading.Thread(target=work, args=(call,), daemon=True).start()
 time.sleep(0.2)
 """
+BASE = "generate(engine, 'hi', config, method='base', raw=True)"
 CALLS = {
     "tot": "generate(engine, 'hi', config, method='tot', raw=True)",
-    "base": "generate(engine, 'hi', config, method='base', raw=True)",
+    "base": BASE,
     "stream": "list(stream(engine, 'hi', config, raw=True))",
     "search": "list(generate_steps(engine, 'hi', config, raw=True))",
     "many": "generate_many(engine, 'hi', config, 2, raw=True)",
@@ -61,6 +66,8 @@ CALLS = {
     "wait": "engine.session(4096, 1)",
     "load": "Engine({path!r}).stats()",
 }
+PAIRS = [*zip(list(CALLS)[::2], list(CALLS)[1::2], strict=True)]
+"""Calls of one program, by two threads each."""
 
 
 def start(program: str) -> subprocess.Popen[bytes]:
@@ -125,10 +132,11 @@ def test_a_program_ends_while_a_generator_holds_an_engine(model: Model, body: st
     assert ended(start(program)) == (0, b"", b"")
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_a_program_ends_while_daemon_threads_call_the_engine(model: Model, call: str):
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_a_program_ends_while_daemon_threads_call_the_engine(model: Model, first: str, second: str):
     path = str(model())
-    program = ENDLESS.format(path=path, call=CALLS[call].format(path=path))
+    one, other = (CALLS[name].format(path=path) for name in (first, second))
+    program = ENDLESS.format(path=path, first=one, second=other)
     runs = [start(program) for _ in range(N_PROGRAMS)]
     assert [ended(run) for run in runs] == [(0, b"", b"")] * N_PROGRAMS
 
@@ -169,11 +177,9 @@ sys.exit(3)
 @pytest.mark.parametrize("end", ENDS)
 def test_a_program_ends_in_other_ways(model: Model, end: str):
     path = str(model())
-    program = ENDLESS.format(path=path, call=CALLS["base"]) + ENDS[end].replace(
-        "{path!r}", repr(path)
-    )
-    runs = [start(program) for _ in range(N_PROGRAMS)]
-    assert [ended(run) for run in runs] == [(3, b"", b"")] * N_PROGRAMS
+    program = ENDLESS.format(path=path, first=BASE, second=BASE)
+    program += ENDS[end].replace("{path!r}", repr(path))
+    assert ended(start(program)) == (3, b"", b"")
 
 
 SLOW_IMPORT = """

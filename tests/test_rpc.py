@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import finished
+from command_line import finished, run
 from engines import ENDLESS, TOKENS, assert_same
 from families import FAMILIES, Family
 from fixture_types import Load, Model
@@ -45,11 +45,17 @@ def test_layers_on_two_servers_compute_what_they_compute_here(
         assert_same(ours, theirs)
 
 
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[Server]:
+    with server() as one:
+        yield one
+
+
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_every_family_loads_onto_a_device(family: Family, tmp_path):
+def test_every_family_loads_onto_a_device(family: Family, lasting: Server, tmp_path):
     """Layers without keys are not asked whether the device has attention for them."""
     path = family.write(tmp_path / "model.gguf")
-    with server() as (name, _), Engine(path, EngineConfig(n_gpu_layers=-1, rpc=name)) as engine:
+    with Engine(path, EngineConfig(n_gpu_layers=-1, rpc=lasting[0])) as engine:
         assert all(device.startswith("RPC") for device in engine.devices())
         engine.devices_without_attention()
 
@@ -221,7 +227,7 @@ def test_what_servers_hold_does_not_count_here(small: Path):
     assert (need.ram, need.gpu) == (0, 0)
 
 
-def test_a_server_says_why_it_cannot_start():
+def test_a_server_says_why_it_cannot_start(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, _, said = finished("rpc-server", "--port", str(port), double=False)
@@ -234,5 +240,5 @@ def test_a_server_says_why_it_cannot_start():
         (["--port", "99999"], "port is 99999, but must be between 1 and 65535"),
         (["-t", "-1"], "n_threads is -1, but must be between 0 and 512"),
     ):
-        code, _, said = finished("rpc-server", *wrong, double=False)
-        assert code == (1 if wrong[0] == "--cache" else 2) and why in said
+        assert run("rpc-server", *wrong) == (1 if wrong[0] == "--cache" else 2)
+        assert why in capsys.readouterr().err
