@@ -150,7 +150,7 @@ def main() -> None:
 def _command() -> list[str]:
     """The program of a worker, and its arguments; empty if there is none to start."""
     if frozen.is_frozen():
-        return frozen.command("confined") if os.name != "nt" else []
+        return frozen.command("confined")
     if not (python := interpreter()):
         return []
     # no site module: sys.path is passed as arguments; a bundle needs its PYTHONHOME

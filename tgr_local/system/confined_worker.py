@@ -155,12 +155,14 @@ def serve(file: str) -> None:
     extension = file
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _limit_memory()
-    for line in sys.stdin.buffer:
-        request = json.loads(line)
-        _prepare(request)
-        _limit_seconds()
-        sys.stdout.buffer.write(answer(request) + b"\n")
-        sys.stdout.buffer.flush()
+    # a frozen program for Windows without a console has no sys.stdin
+    with open(0, "rb", closefd=False) as requests, open(1, "wb", closefd=False) as answers:
+        for line in requests:
+            request = json.loads(line)
+            _prepare(request)
+            _limit_seconds()
+            answers.write(answer(request) + b"\n")
+            answers.flush()
 
 
 if __name__ == "__main__":

@@ -19,8 +19,7 @@ def freeze_support() -> None:
     ``multiprocessing.freeze_support()``, before anything is printed, and before large imports,
     which would only take time there.
     Where the program is not frozen, the call does nothing. A frozen program without the call does
-    not use Vulkan. Without the call, and on Windows, it reads templates in its own process, without
-    limits.
+    not use Vulkan, and reads templates in its own process, without limits.
     """
     global _starts_itself
     if not is_frozen():
