@@ -14,7 +14,7 @@ from code_folders import commit, contents, git, write
 from surroundings import HANG, environment
 from threads import in_threads
 
-from tgr_local.code.edits import Change
+from tgr_local.code.edits import Change, EditError
 from tgr_local.code.folder import copies as copies_of
 from tgr_local.code.folder import snapshot
 from tgr_local.code.folder.copies import Copies
@@ -128,6 +128,9 @@ def test_a_copy_has_its_changes(folder: Path):
                 copies.make([Change(path, "", "x")])
         with pytest.raises(RefusedError, match="changed meanwhile"):
             copies.make([Change("a.py", "a = 1\n", "x")])
+        for text in ("# coding: latin-1\n\u20ac\n", "\0"):
+            with pytest.raises(EditError, match="the new text holds"):
+                copies.make([Change("a.py", "a = 2\n", text)])
 
 
 def test_files_are_broken_on_purpose_but_for_links(folder: Path):

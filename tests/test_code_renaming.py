@@ -8,7 +8,7 @@ import pytest
 from code_folders import needs_tree_sitter
 from fake_coder import CALC, Coder, Solve, answer, make_verdict
 
-from tgr_local.code.edits import Change, FileText
+from tgr_local.code.edits import Change, EditError, FileText
 from tgr_local.code.judging.judge import Verdict
 from tgr_local.code.writing.candidates import Judge
 from tgr_local.code.writing.renaming import Rename, asked, renamed
@@ -393,6 +393,22 @@ def test_a_rename_that_does_not_pass_is_one_candidate_of_the_first_round(solved:
     assert len(coder.prompts) == 1 and [len(some) for some in outcome.rounds] == [3]
     assert [c.number for c in outcome.rounds[0]] == [1, 2, 3]
     assert outcome.best is not None and outcome.best.passes and outcome.best.number > 1
+
+
+def test_an_edit_that_its_file_cannot_hold_is_no_end_for_the_others(solved: Solve):
+    """Such as one with a character that the encoding lacks."""
+
+    def judge(changes: Sequence[Change], cancel: Cancel) -> Verdict:
+        text = "".join(change.after for change in changes)
+        if "plus" in text:
+            raise EditError("calc.py is not changed")
+        return make_verdict(True, 1, 0 if "sum_of" in text else 1, 0, "no\n")
+
+    coder = Coder([answer(RENAMED), answer(CALC.replace("add", "sum_of"))])
+    outcome = solved(coder, "Rename the function add to plus.", by=judge)
+    first, second, third = outcome.rounds[0]
+    assert first.problem == second.problem == "calc.py is not changed" and not second.changes
+    assert outcome.best is not None and outcome.best.number == third.number and third.passes
 
 
 def test_without_tests_a_rename_is_offered_beside_the_answers(solved: Solve):

@@ -219,9 +219,12 @@ class _Solver:
         )
         self.listener.round_begins(1, [candidate])
         self.listener.update(candidate, "")
-        said = self._judge(changes, self.cancel)
+        try:
+            said = self._judge(changes, self.cancel)
+            candidate = candidate.but(state="done", verdict=said, seconds=said.seconds)
+        except edits.EditError as error:
+            candidate = candidate.but(state="done", changes=(), parses=False, problem=str(error))
         outcome.seconds = time.monotonic() - self._start
-        candidate = candidate.but(state="done", verdict=said, seconds=said.seconds)
         outcome.rounds.append([candidate])
         outcome.ranked = [candidate]
         stage.candidates.append(candidate)

@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tgr_local.code.edits import Change, FileText
+from tgr_local.code.edits import Change, EditError, FileText
 from tgr_local.code.folder import byte_style, repository, snapshot
 from tgr_local.code.folder.byte_style import StyleError
 from tgr_local.code.folder.project import Project, RefusedError, SourceFile
@@ -139,8 +139,8 @@ class Copies:
         """A new copy with these changes. `in_place`: commands see the copy at the path of the
         folder; else the folder's path in text files is replaced by that of the copy. The files in
         `broken`, except symbolic links and their targets, get a text that is valid in no language.
-        Raises CopyError, and RefusedError for a change of a file that must not be changed or that
-        had another text in the snapshot."""
+        Raises CopyError, EditError for a text that the encoding of its file lacks, and RefusedError
+        for a change of a file that must not be changed or that had another text in the snapshot."""
         files = [self._bytes(change) for change in changes]
         self._check_room()
         folder = self._folder / str(next(self._numbers))
@@ -222,7 +222,9 @@ class Copies:
             if old_text != change.before:
                 raise RefusedError(f"{change.path} has been changed meanwhile; begin again")
             return relative, byte_style.encode(old_text, change.after, style)
-        except (StyleError, OSError) as error:
+        except StyleError as error:
+            raise EditError(f"{change.path} is not changed: {error}") from None
+        except OSError as error:
             raise RefusedError(f"{change.path} is not changed: {describe(error)}") from None
 
     def _is_home(self) -> bool:

@@ -387,6 +387,9 @@ class _CandidateWriter:
         except CancelledError:
             self._update(index, state="stopped")
             return
+        except EditError as error:
+            self._update(index, state="done", changes=(), parses=False, problem=str(error))
+            return
         except BaseException as error:
             self._failure = error
             self._stop.cancel()
