@@ -86,7 +86,7 @@ class Report:
             self._note("", "the command may be wrong" + " (Ctrl-C stops)" * self._can_stop)
         if verdict.passes:
             self._note(
-                "", "they pass already, so they cannot choose: the candidates' agreement does"
+                "", "they pass already and cannot choose, so the most frequent edit is the best"
             )
 
     def context(self, context: Context, form: Form) -> None:
@@ -99,7 +99,8 @@ class Report:
             self._note(*line)
         if not self._command:
             self._note(
-                "tests", "none (--test): edits are parsed and imported, then agreement decides"
+                "tests",
+                "none (see --test): edits are parsed and imported, the most frequent is best",
             )
         self._note("room", f"for {_FORMS[form]}")
 

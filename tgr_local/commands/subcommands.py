@@ -27,8 +27,7 @@ from tgr_local.system.errors import InstallError
 
 _WRITES = {
     DEFAULT_METHOD: "plain sampling with the whole context",
-    TERMINAL_METHOD: "the answer by plain sampling, and by tgr-latent the thinking of a model that "
-    "thinks",
+    TERMINAL_METHOD: "samples the answer plainly, and searches the thinking of a model that thinks",
 }
 
 

@@ -63,8 +63,8 @@ class EngineConfig:
     )
     n_threads: int = option(
         0,
-        "CPU threads; 0 = one for each physical core within the CPU quota, or one for a model "
-        "under 64 MiB, and fewer, on Linux, while other programs want the cores and that is faster",
+        "CPU threads; 0 = one for each physical core within the CPU quota (one for a model under "
+        "64 MiB), and on Linux fewer while other programs use the cores, if that is faster",
         low=0,
         high=512,
     )
@@ -249,7 +249,8 @@ class SearchConfig(  # the fields of the last class are the first
     )
     max_tokens: int = option(
         0,
-        "maximum new tokens; 0 = as many as max_chunks chunks have, -1 = all the model can see",
+        "maximum new tokens; 0 = max_chunks chunks, -1 = up to the length that the model was "
+        "trained for",
         low=-2,
     )
     max_forward_tokens: int = option(

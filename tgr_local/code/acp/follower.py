@@ -82,7 +82,7 @@ class Follower:
         self._end("before", "completed" if verdict.ran else "failed", output(verdict))
         if verdict.passes:
             self._editor.say(
-                "The tests pass already, so they cannot choose: the candidates' agreement does."
+                "The tests pass already and cannot choose, so the most frequent edit is the best."
             )
 
     def context(self, context: Context, form: Form) -> None:
