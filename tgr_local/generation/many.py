@@ -64,10 +64,10 @@ def generate_each(
     on_event: Callable[[int, Event], None] | None = None,
     cancel: Cancel | None = None,
 ) -> list[Reply]:
-    """Writes k replies to each of several prompts, all as `generate_many` does: those to prompt j
-    are replies j·k to j·k + k - 1, with the seeds from ``config.seed`` on, or where the prompts are
-    to be `apart` from the seed of the prompt before on. While a reply thinks, `answer_tokens` are
-    kept for its answer, as a `ReplyRequest` has it."""
+    """Writes k replies to each of several prompts, all as `generate_many` does. Replies j·k to
+    j·k + k - 1 are those to prompt j. Their seeds begin with ``config.seed`` for each prompt; with
+    `apart`, reply i of all has the seed ``config.seed + i``. `answer_tokens` are reserved for the
+    answer while a reply thinks, as in a `ReplyRequest`."""
     method = methods.get(method)
     config = advised(engine, config)
     requests = [
@@ -90,8 +90,8 @@ def write_each(
     on_event: Callable[[int, Event], None] | None = None,
     cancel: Cancel | None = None,
 ) -> list[Reply]:
-    """Writes k replies to each of several requests, as `generate_each` does, which differ in their
-    queries alone."""
+    """Writes k replies to each of several requests, as `generate_each` does. The requests differ
+    only in their queries."""
     if not isinstance(k, int):
         raise ValueError(f"k is {k!r:.80}, but must be a whole number")
     if k < 1:
@@ -103,33 +103,12 @@ def write_each(
     method = next(
         (request.method for request in requests if request.method.thinking), requests[0].method
     )
-    n, measured = len(requests) * k, 0
+    n = len(requests) * k
     if cancel:  # the replies so far need the tokens as they come
         on_event = on_event or (lambda number, event: None)
-    is_paid = not 0 < config.max_forward_tokens < strength.MEASUREMENT.positions
-    if n > 1 and is_paid and pending_measurement(engine, config, method.of_thinking):
-        if on_event:  # measured now, since in a group all would wait for one
-            on_event(0, Progress(0, "calibration"))
-        measurement = strength.prepare(engine, config, cancel, config.max_seconds / 2)
-        measured = measurement.n_positions if measurement else 0
-    n_seqs = method.sequences(engine, config)
-    if n_seqs > engine.n_seq_max:
-        raise CapacityError(
-            f"{method.name} needs {n_seqs} sequences at a time, but the engine holds "
-            f"{engine.n_seq_max}; raise n_seq_max, or try fewer candidates or texts"
-        )
-    groups: list[LockstepGroup] = []
-    if n > 1:  # each call of the engine waits for the end of a step; a single reply needs none
-        engine.grow_cache(
-            max(
-                method.cells(engine, len(request.query), request.fitted(engine).config)
-                for request in requests
-            ),
-            min(n, engine.n_seq_max // n_seqs),
-        )
-        # each run of a reply has a group of its own
-        groups = [engine.lockstep_group(n) for _ in ALONE]
-
+    # of a group all would wait for the one that measures
+    n_measured = _measure_strength(engine, config, method, on_event, cancel) if n > 1 else 0
+    groups = _lockstep_groups(engine, requests, method, n)
     replies: dict[int, Reply] = {}
 
     def write(number: int, stop: Cancel) -> Reply:
@@ -150,8 +129,8 @@ def write_each(
             if error.reply:
                 replies[number] = error.reply
             raise
-        if measured and number == 0:
-            reply = dataclasses.replace(reply, counts=reply.counts + Counts(calibration=measured))
+        if n_measured and number == 0:
+            reply = dataclasses.replace(reply, counts=reply.counts + Counts(calibration=n_measured))
         if on_own:
             on_own(reply)
         replies[number] = reply
@@ -166,3 +145,42 @@ def write_each(
         for number in range(n):  # the group waits for a participant whose thread never started
             for group in groups:
                 group.participant(number).leave()
+
+
+def _measure_strength(
+    engine: Engine,
+    config: SearchConfig,
+    method: Method,
+    on_event: Callable[[int, Event], None] | None,
+    cancel: Cancel | None,
+) -> int:
+    """Measures the strength of injections, if that is due and the budget allows it. Returns the
+    number of decoded positions."""
+    is_paid = not 0 < config.max_forward_tokens < strength.MEASUREMENT.positions
+    if not is_paid or not pending_measurement(engine, config, method.of_thinking):
+        return 0
+    if on_event:
+        on_event(0, Progress(0, "calibration"))
+    measurement = strength.prepare(engine, config, cancel, config.max_seconds / 2)
+    return measurement.n_positions if measurement else 0
+
+
+def _lockstep_groups(
+    engine: Engine, requests: Sequence[ReplyRequest], method: Method, n: int
+) -> list[LockstepGroup]:
+    """Makes a lockstep group of n replies for each run of a reply, and room for them in the cache;
+    a single reply needs no group. Raises CapacityError."""
+    n_seqs = method.sequences(engine, requests[0].config)
+    if n_seqs > engine.n_seq_max:
+        raise CapacityError(
+            f"{method.name} needs {n_seqs} sequences at a time, but the engine holds "
+            f"{engine.n_seq_max}; raise n_seq_max, or try fewer candidates or texts"
+        )
+    if n == 1:  # making a group would wait for the end of a step
+        return []
+    n_cells = [
+        method.cells(engine, len(request.query), request.fitted(engine).config)
+        for request in requests
+    ]
+    engine.grow_cache(max(n_cells), min(n, engine.n_seq_max // n_seqs))
+    return [engine.lockstep_group(n) for _ in ALONE]
