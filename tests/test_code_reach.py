@@ -69,8 +69,8 @@ def test_log():
 
 def names(failing: str) -> set[str]:
     """The functions that a failing test does not reach."""
-    away = out_of_reach([Failure(failing)], [TESTS], [SHOP]).get("shop.py", ())
-    return {one.name for one in functions_of(SHOP) if (one.first, one.last) in away}
+    unreached = out_of_reach([Failure(failing)], [TESTS], [SHOP]).get("shop.py", ())
+    return {one.name for one in functions_of(SHOP) if (one.first, one.last) in unreached}
 
 
 def test_a_test_reaches_what_it_names_and_what_that_names():
@@ -124,8 +124,10 @@ def test_departures_from_lines_that_are_away_come_last(engine: Engine):
         engine.tokenize(f"Mend it.\na:\n{code.rstrip()}", parse_special=False),
     )  # fmt: skip
     plain = departures.find(engine, [copy], 400).departures
-    first = departures.find(engine, [dataclasses.replace(copy, away=((1, 2),))], 400).departures
-    away = [one.is_away for one in first]
-    assert away == sorted(away) and len(set(away)) == 2
-    assert not any(one.is_away for one in plain)
+    first = departures.find(
+        engine, [dataclasses.replace(copy, unreached=((1, 2),))], 400
+    ).departures
+    unreached = [one.is_unreached for one in first]
+    assert unreached == sorted(unreached) and len(set(unreached)) == 2
+    assert not any(one.is_unreached for one in plain)
     assert [one.text for one in plain] != [one.text for one in first]

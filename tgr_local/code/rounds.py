@@ -393,10 +393,12 @@ class _Solver:
         lacks_names = verdict is not None and (
             bool(evidence.missing_names(verdict.output)) or evidence.lack_names(verdict.failures)
         )
-        away = self._unreached(verdict, context.documents, read)
+        unreached = self._unreached(verdict, context.documents, read)
         if lacks_names:  # changing existing functions cannot help
-            away = {d.path: tuple(f.lines for f in reach.functions(d)) for d in context.documents}
-        return Stage(changes, verdict, output, context, form, grammar, away, lacks_names)
+            unreached = {
+                d.path: tuple(f.lines for f in reach.functions(d)) for d in context.documents
+            }
+        return Stage(changes, verdict, output, context, form, grammar, unreached, lacks_names)
 
     def _unreached(
         self,

@@ -51,7 +51,7 @@ class Stage:
     form: Form
     grammar: str
     """Grammar of the answers of a model that has learnt a form of edits; empty = they are free."""
-    away: Mapping[str, tuple[Lines, ...]] = field(default_factory=dict)
+    unreached: Mapping[str, tuple[Lines, ...]] = field(default_factory=dict)
     """The functions of each file that the failing tests do not reach."""
     lacks_names: bool = False
     """Whether tests cannot begin because a name or a file that they import is not there."""
@@ -220,8 +220,8 @@ class Asker:
             if n_tokens + n_more > _COPIED or len(tokens) > room:
                 continue
             n_tokens += n_more
-            away = stage.away.get(copy.document.path, ())
-            copies.append(dataclasses.replace(copy, tokens=tokens, away=away))
+            unreached = stage.unreached.get(copy.document.path, ())
+            copies.append(dataclasses.replace(copy, tokens=tokens, unreached=unreached))
         return tuple(copies)
 
     def tokens(self, messages: list[prompt.Message], grammar: str) -> list[int]:

@@ -41,7 +41,7 @@ class Copy:
     """First characters of the code that say which code it is: up to the name of a function."""
     function: Function | None = None
     """The function, without its indentation; None = the code is the whole file."""
-    away: Sequence[Lines] = ()
+    unreached: Sequence[Lines] = ()
     """Lines of the document that no failing test reaches: departures in them come last."""
 
     @property

@@ -271,7 +271,7 @@ class _CandidateWriter:
         known |= {candidate.begun for candidate in self.batch.stage.candidates}
         known |= {departure.text for departure in self._later}
         by_text: dict[str, Departure] = {}
-        for each in sorted(new, key=lambda each: (each.is_away, -each.logprob)):
+        for each in sorted(new, key=lambda each: (each.is_unreached, -each.logprob)):
             if each.text not in known:
                 by_text.setdefault(each.text, each)
         return list(by_text.values())

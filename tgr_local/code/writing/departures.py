@@ -70,7 +70,7 @@ class Departure:
     logprob: float
     """Log-probability of the head of its copy, weighted, and of the last token, in nats; comparable
     within one search."""
-    is_away: bool = False
+    is_unreached: bool = False
     """Whether it departs in lines that no failing test reaches."""
 
 
@@ -91,7 +91,7 @@ class _CopyPosition:
     """Index of the token there; the number of the copy's tokens = behind all of them."""
     at: int
     """Bytes of the code before it."""
-    is_away: bool = False
+    is_unreached: bool = False
     """Whether it lies in lines that no failing test reaches."""
 
 
@@ -147,7 +147,7 @@ def find(
                 same = -math.inf if is_end else float(body.feed_logprobs[place.index - firsts[i]])
                 differs = math.log(max(1e-9, -math.expm1(same)))
                 scored.append((weights[i] + differs, i, place))
-        scored.sort(key=lambda each: (each[2].is_away, -each[0]))
+        scored.sort(key=lambda each: (each[2].is_unreached, -each[0]))
         scored = scored[:n_looked]
         n_top = min(n, _MOST_TOKENS, engine.n_vocab - 1) + 1
         looks = run([_look(cells[i], tokens[i], place, n_top) for _, i, place in scored])
@@ -173,7 +173,7 @@ def _spread(departures: Sequence[Departure]) -> list[Departure]:
     for departure in sorted(departures, key=lambda departure: -departure.logprob):
         line = (departure.copy, departure.text.count("\n"))
         times[line] += 1
-        parts[departure.is_away, times[line] > _OF_A_LINE].append(departure)
+        parts[departure.is_unreached, times[line] > _OF_A_LINE].append(departure)
     return [departure for _, group in sorted(parts.items()) for departure in group]
 
 
@@ -292,15 +292,15 @@ def _places(engine: Engine, copy: Copy) -> list[_CopyPosition]:
     for index, piece in enumerate(pieces, first):
         visible = at + len(piece) - len(piece.lstrip())
         if at > 0 and not any(a <= visible < b for a, b in fixed):
-            positions.append(_CopyPosition(index, at, _is_away(copy, code[:visible])))
+            positions.append(_CopyPosition(index, at, _is_unreached(copy, code[:visible])))
         at += len(piece)
     return [*positions, _CopyPosition(len(copy.tokens), len(code))]
 
 
-def _is_away(copy: Copy, code: bytes) -> bool:
+def _is_unreached(copy: Copy, code: bytes) -> bool:
     """Whether the line after these bytes of the code is one that no failing test reaches."""
     line = code.count(b"\n") + (copy.function.first if copy.function else 1)
-    return any(first <= line <= last for first, last in copy.away)
+    return any(first <= line <= last for first, last in copy.unreached)
 
 
 def _fixed_ranges(copy: Copy) -> list[tuple[int, int]]:
@@ -389,7 +389,7 @@ def _departure(
             return None
     elif says_the_same(said, was):
         return None
-    return Departure(copy, [*copy.tokens[: place.index], token], text, logprob, place.is_away)
+    return Departure(copy, [*copy.tokens[: place.index], token], text, logprob, place.is_unreached)
 
 
 def is_note(text: str) -> bool:
