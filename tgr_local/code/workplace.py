@@ -1,7 +1,7 @@
 """A project as the assistant works with it: its texts, tests of copies of it, accepted edits.
 
-In: a folder, the options of tests. Out: texts, verdicts, and one sentence on what was changed. The
-folder is changed by `accept` and `undo` alone.
+In: a folder, the options of tests. Out: texts, verdicts, and one sentence on what was changed. Only
+`accept` and `undo` change the folder.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Workplace:
         return self.project.listing.paths
 
     def read(self, path: str) -> FileText | None:
-        """The text of a file, inside `copied` as the copies have it; empty for a named file that
-        does not exist yet; None for a file that is no text."""
+        """The text of a file; inside `copied`, that of its copy. Empty for a named file that does
+        not exist yet; None for a file that is no text."""
         try:
             source = self.project.read(path)
             return self._copies.document(source) if self._copies else source.document
@@ -74,8 +74,7 @@ class Workplace:
             return FileText(path, "") if path in self._new else None
 
     def refusal(self, path: str) -> str:
-        """Returns the reason why a file that nobody named may not be changed; empty where it
-        may."""
+        """Returns why a file that nobody named may not be changed; empty if it may."""
         try:
             check_path(path)
         except ValueError as error:

@@ -28,13 +28,13 @@ _WORD = re.compile(r"[^\W\d]\w*")
 def out_of_reach(
     failures: Sequence[Failure], tests: Sequence[FileText], documents: Sequence[FileText]
 ) -> dict[str, tuple[Lines, ...]]:
-    """The functions of each document that no failing test reaches, as far as names tell; empty
-    where no failing test is found among `tests`, or none of the documents' functions is reached.
+    """The functions of each document that no failing test reaches, judged by names; empty if no
+    failing test is found among `tests`, or if none of the documents' functions is reached.
 
-    A function counts as reached if its name stands in a failing test, or in a fixture or function
-    that is reached. A special method is reached with the name of its class. This includes more
-    functions than run. A test without a function of its name is where its failure says, or where
-    its name stands.
+    A function counts as reached if a failing test has its name, or a fixture or function that is
+    reached. A special method is reached with the name of its class. So more functions count as
+    reached than run. A test that is no function of its name is found by the place of its failure,
+    else by its name in the text.
     """
     known = {name for document in tests for name, _, _ in functions(document)}
     failing: set[str] = set()

@@ -1,7 +1,8 @@
 """Branches: departures from an answer that has departed from the code.
 
-In: an engine, an answer. Out: departures. A right place may have been continued wrongly. So other
-answers begin as this one does, up to a token, and take another likely token there.
+In: an engine, an answer. Out: departures. An answer may depart at the right place, and yet go on
+wrongly. So other answers begin as this one does, up to a token, and take another likely token
+there.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from tgr_local.generation import Reply
 def branches(
     engine: Engine, departure: Departure, reply: Reply, n_same: int, most: int
 ) -> list[Departure]:
-    """The `most` likeliest departures from the reply to a departure: it up to a token, and another
-    token there. The last `n_same` lines of the reply are the copy's and are left as they are. None
-    where the reply has no likeliest tokens (`top_logprobs`)."""
+    """The `most` likeliest departures from the reply to a departure: the reply up to a token, and
+    another token there. None is in the last `n_same` lines of the reply, which are the copy's.
+    Empty if the reply has no likeliest tokens (`top_logprobs`)."""
     n_lines = len(reply.text.rstrip().split("\n")) - n_same
     # log-probability, index, token, bytes of the text before it, and its own
     places: list[tuple[float, int, int, int, bytes]] = []
@@ -54,8 +55,8 @@ def branches(
 
 
 def _differs(new: bytes, old: bytes) -> bool:
-    """Whether a token says something else than another one: no end, comment, fence or space alone,
-    and not the same in other quotes."""
+    """Whether a token changes the code: it is no end, comment, fence or mere space, and differs
+    from the old token in more than quotes."""
     said, was = (piece.decode("utf-8", "replace") for piece in (new, old))
     return bool(said.strip()) and not is_note(said) and not says_the_same(said, was)
 
