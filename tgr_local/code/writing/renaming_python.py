@@ -57,7 +57,18 @@ def in_prose(text: str, old: str, new: str) -> str:
 
 def has(name: str, text: str) -> bool:
     """Whether a name is an identifier of a text."""
-    return any(token.type == tokenize.NAME and token.string == name for token in _tokens(text))
+    for token in _tokens(text):
+        said = token.string
+        if said == name and token.type == tokenize.NAME:
+            return True
+        if name in said and _is_format(token) and _in_holes(said, name, "", set()) != said:
+            return True
+    return False
+
+
+def _is_format(token: tokenize.TokenInfo) -> bool:
+    """Whether a token is a whole formatted string, as before Python 3.12."""
+    return token.type == tokenize.STRING and "f" in token.string[:2].lower()
 
 
 def imports(name: str, text: str) -> bool:
@@ -153,7 +164,7 @@ def renamed(
             after = in_prose(said, old, new)
         elif token.type == tokenize.STRING and place in lookups:
             after = re.sub(rf"(?<=\W){re.escape(old)}\b", lambda _: new, said)
-        elif token.type == tokenize.STRING and "f" in said[:2].lower():  # before Python 3.12
+        elif _is_format(token):
             after = _in_holes(said, old, new, foreign)
         if after != said:
             first = starts[row - 1] + column
