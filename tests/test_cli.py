@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -307,31 +308,40 @@ def test_more_cells_than_a_text_can_have_are_a_warning(
 # ---- stdin ----
 
 
-@pytest.mark.parametrize("arguments", [["run"], ["run", "-"]])
-def test_the_question_may_come_from_stdin(arguments: list[str]):
-    code, out, _ = finished(*arguments, "--model", "f.gguf", data=b"2+2?\n")
-    assert (code, out) == (0, "#1 2+2?\n")
-    code, out, _ = finished(*arguments, "--model", "f.gguf", "--raw", data=b"2+2?\n")
-    assert (code, out) == (0, "#1 2+2?\n\n"[:-1])  # raw: the line end is part of the prompt
+@pytest.fixture
+def piped(monkeypatch, capsys, double: None) -> Callable[..., tuple[int, str, str]]:
+    """`piped(b"2+2?", "run")`: exit code, stdout and stderr of a command with this on stdin."""
+
+    def ask(data: bytes, *arguments: str) -> tuple[int, str, str]:
+        read_end, write_end = os.pipe()
+        os.write(write_end, data)
+        os.close(write_end)
+        with os.fdopen(read_end) as stdin:
+            monkeypatch.setattr(sys, "stdin", stdin)
+            return run(*arguments, "--model", "f.gguf"), *capsys.readouterr()
+
+    return ask
 
 
-def test_files_stdin_and_the_argument_are_one_question(tmp_path):
+def test_the_question_may_come_from_stdin(piped: Any):
+    assert finished("run", "--model", "f.gguf", data=b"2+2?\n")[:2] == (0, "#1 2+2?\n")
+    assert piped(b"2+2?\n", "run", "-")[:2] == (0, "#1 2+2?\n")
+    assert piped(b"2+2?\n", "run", "--raw")[:2] == (0, "#1 2+2?\n")  # the line end is read too
+
+
+def test_files_stdin_and_the_argument_are_one_question(piped: Any, tmp_path):
     (tmp_path / "a").write_text("first\n\n")
     (tmp_path / "b").write_text("second")
-    files = ["-f", str(tmp_path / "a"), "--file", str(tmp_path / "b"), "--model", "f.gguf"]
-    assert finished("run", "sum these", *files, data=b"3\n4\n")[:2] == (
-        0,
-        "#1 first\n\nsecond\n\n3\n4\n\nsum these\n",
-    )
-    assert finished("run", "sum these", "--model", "f.gguf", data=b"3\n")[1] == (
-        "#1 3\n\nsum these\n"
-    )
-    _, out, error = finished("run", "alone", "--model", "f.gguf", data=b"")
-    assert out == "#1 alone\n" and "stdin" not in error
-    said = finished("run", "sum these", "--model", "f.gguf", data=b"3\n")[2]
+    files = ["-f", str(tmp_path / "a"), "--file", str(tmp_path / "b")]
+    code, out, _ = piped(b"3\n4\n", "run", "sum these", *files)
+    assert (code, out) == (0, "#1 first\n\nsecond\n\n3\n4\n\nsum these\n")
+    _, out, said = piped(b"3\n", "run", "sum these")
+    assert out == "#1 3\n\nsum these\n"
     assert "tgr-local: 2 characters from stdin come before the question; < /dev/null" in said
-    assert finished("run", *files, data=b"")[1] == "#1 first\n\nsecond\n"
-    raw = finished("run", "end", "--raw", *files, data=b"x\n")[1]
+    _, out, said = piped(b"", "run", "alone")
+    assert out == "#1 alone\n" and "stdin" not in said
+    assert piped(b"", "run", *files)[1] == "#1 first\n\nsecond\n"
+    raw = piped(b"x\n", "run", "end", "--raw", *files)[1]
     assert raw == "#1 first\n\n\n\nsecond\n\nx\n\n\nend\n"
 
 

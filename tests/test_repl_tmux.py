@@ -178,8 +178,10 @@ def test_a_paste_without_marks_is_one_question(terminal: Callable[..., Screen]):
     assert "line 98\n" in screen.until(SUMMARY.search)
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT"])
-@pytest.mark.parametrize("question", ["", "wait"], ids=["prompt", "reply"])
+@pytest.mark.parametrize(
+    ("name", "question"),
+    [("SIGTERM", ""), ("SIGTERM", "wait"), ("SIGHUP", "wait"), ("SIGQUIT", "")],
+)
 def test_a_signal_that_ends_restores_the_terminal_and_saves(
     tmp_path, home: Path, name: str, question: str
 ):
