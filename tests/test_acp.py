@@ -528,8 +528,8 @@ async def test_a_model_that_is_not_loaded_is_loaded_with_the_next_prompt(project
                 raise ModelError("the file is damaged")
             if kind == "slow":
                 stopped = threading.Event()
-                loop.call_soon_threadsafe(loading.set)
                 with cancel.watched(stopped.set):
+                    loop.call_soon_threadsafe(loading.set)
                     stopped.wait(HANG)
                 raise CancelledError("cancelled")
             return coder

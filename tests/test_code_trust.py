@@ -152,8 +152,8 @@ class TwoPass:
     def __call__(self, changes: Sequence[Change], cancel: Cancel) -> Verdict:
         texts = [change.after for change in changes]
         if texts == [OTHER] and not self.begun.is_set():
-            self.begun.set()
             with cancel.watched(self.stopped.set):
+                self.begun.set()
                 assert self.stopped.wait(HANG)
             raise CancelledError("stopped")
         assert texts != [HALF] or self.begun.wait(HANG)
